@@ -1,0 +1,215 @@
+"""Runs a model here: this process, this machine's device."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from art_cli.checkpoint import Progress, read_progress, save_checkpoint, write_folder
+from art_cli.config.diff import changes_on_resume
+from art_cli.config.schema import Experiment, WarmupConfig
+from art_cli.demonstrations import load_demonstrations, texts_of
+from art_cli.engines.transformers import TransformersEngine
+from art_cli.env import Env
+from art_cli.errors import Interrupted, UsageError
+from art_cli.model import Parts, Report, Stop, TrainableModel, silent
+from art_cli.policy import Policy, load_policy
+from art_cli.render import Renderer
+from art_cli.rundir import RunDir, atomic_write
+from art_cli.tools import tools_of
+from art_cli.trainers.grpo import GRPOTrainer
+from art_cli.trainers.sft import fine_tune
+from art_cli.types import Message
+
+SMALL = 10_000_000  # parameters; below, a second thread costs more than it brings
+
+
+class LocalBackend:
+    """Owns the run directories under `root` and what it started for each model."""
+
+    def __init__(
+        self,
+        root: Path | str = "runs",
+        *,
+        resume: bool = False,
+        report: Report = silent,
+        stop: Stop | None = None,
+    ) -> None:
+        """With `resume`, a run that exists goes on from its newest checkpoint."""
+        self._root = Path(root)
+        self._resume = resume
+        self._report = report
+        self._stop = stop or Stop()
+        self._open = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> LocalBackend:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop the engines and let go of the run directories."""
+        await self._open.aclose()
+
+    async def prepare(self, model: TrainableModel) -> Parts:
+        """Make everything that the model needs to run.
+
+        Raises UsageError (the run exists, the config has changed, the model cannot be used),
+        PreflightError (another process holds the run, no such device).
+        """
+        run = self._claim(model.experiment, model.config_yaml)
+        parts = await self._parts(model, run)
+        steps = [s for s in run.checkpoint_steps() if s > 0]
+        if steps:
+            folder = run.checkpoint(steps[-1])
+            parts.policy.load(folder)
+            parts.trainer.load(folder / "optimizer.pt")
+            parts.progress = read_progress(folder)
+            self._report(f"resuming after step {parts.progress.step}")
+        run.truncate_metrics(parts.progress.step if steps else -1)
+        return parts
+
+    async def open_run(self, model: TrainableModel) -> Parts:
+        """The run of a model as it was at step 0, for evaluation: nothing is written or locked.
+
+        Raises UsageError where there is no such run.
+        """
+        cfg = model.experiment
+        return await self._parts(model, RunDir.open(self._root / cfg.project / cfg.name))
+
+    async def _parts(self, model: TrainableModel, run: RunDir) -> Parts:
+        cfg = model.experiment
+        policy, renderer = await _Preparation(model, run, self._report, self._stop).make()
+        engine = TransformersEngine(policy, cfg.engine, cfg.sampling, renderer.stop_ids)
+        self._open.push_async_callback(engine.close)
+        return Parts(
+            run=run,
+            policy=policy,
+            renderer=renderer,
+            engine=engine,
+            trainer=GRPOTrainer(policy, cfg.train, cfg.sampling),
+            progress=Progress(),
+        )
+
+    def _claim(self, cfg: Experiment, config_yaml: str) -> RunDir:
+        """Create or re-open the run directory, and hold it until `close`."""
+        root = self._root / cfg.project / cfg.name
+        run = RunDir(root)
+        exists = run.config.exists()
+        if not (exists and self._resume):
+            run = RunDir.create(root)
+        self._open.enter_context(run.lock())
+        if exists:
+            changed = changes_on_resume(run.config.read_text(), config_yaml)
+            if changed:
+                raise UsageError(
+                    f"{root} was started with another config, so it cannot go on with this one:\n"
+                    + "\n".join(f"  {line}" for line in changed)
+                    + "\nUndo the change, or start another run: name=NEW_NAME"
+                )
+        atomic_write(run.config, config_yaml)
+        return run
+
+
+class _Preparation:
+    """From a config to the policy of step 0: base, warm-up, adapter."""
+
+    def __init__(self, model: TrainableModel, run: RunDir, report: Report, stop: Stop) -> None:
+        self._cfg = model.experiment
+        self._env_class: type[Env] = model.env_class
+        self._settings: Any = model.settings
+        self._run = run
+        self._report = report
+        self._stop = stop
+
+    async def make(self) -> tuple[Policy, Renderer]:
+        """What the run made itself, it keeps in base/ and checkpoints/0/, and finds there again."""
+        cfg, run = self._cfg, self._run
+        warmup = cfg.warmup
+        warm_all = warmup is not None and self._warms_all(warmup)
+        made = run.base.exists()
+        self._report("loading the model" if made or cfg.model.base != "tiny" else "making the model")
+        model_cfg = replace(cfg.model, base=str(run.base)) if made else cfg.model
+        demonstrations: list[list[Message]] = []
+        if not made and (warmup or cfg.model.base == "tiny"):
+            demonstrations = await self._demonstrations()
+        policy = load_policy(model_cfg, texts_of(demonstrations, self._env_class), cfg.seed)
+        _limit_threads(policy)
+        tools = [t.schema() for t in tools_of(self._env_class).values()]
+        renderer = Renderer(policy.tokenizer, tools, policy.eos_token_ids)
+        if warmup and warm_all and not made:
+            self._warm_up(policy, renderer, demonstrations, warmup)
+        if not made and (warm_all or cfg.model.base == "tiny"):
+            policy.base.name_or_path = str(run.base)
+            write_folder(run.base, policy.save)
+        if cfg.model.adapter:
+            policy.add_adapter(cfg.model.adapter, cfg.seed)
+        if warmup and not warm_all:
+            await self._warm_adapter(policy, renderer, demonstrations, warmup)
+        if cfg.train.kl_coef:
+            policy.keep_reference()
+        return policy, renderer
+
+    def _warms_all(self, warmup: WarmupConfig) -> bool:
+        if warmup.weights == "auto":
+            return self._cfg.model.adapter is None
+        return warmup.weights == "all"
+
+    async def _demonstrations(self) -> list[list[Message]]:
+        """In a thread: an env may play them on an event loop of its own."""
+        warmup = self._cfg.warmup or WarmupConfig()
+        self._report("making demonstrations")
+        return await asyncio.to_thread(
+            load_demonstrations,
+            warmup.demonstrations,
+            self._env_class,
+            self._settings,
+            warmup.num_demonstrations,
+        )
+
+    async def _warm_adapter(
+        self,
+        policy: Policy,
+        renderer: Renderer,
+        demonstrations: list[list[Message]],
+        warmup: WarmupConfig,
+    ) -> None:
+        first = self._run.checkpoint(0)
+        if first.exists():
+            return policy.load(first)
+        self._warm_up(policy, renderer, demonstrations or await self._demonstrations(), warmup)
+        save_checkpoint(self._run, policy, None, Progress())
+        return None
+
+    def _warm_up(
+        self,
+        policy: Policy,
+        renderer: Renderer,
+        demonstrations: list[list[Message]],
+        warmup: WarmupConfig,
+    ) -> None:
+        cfg = self._cfg
+        steps = fine_tune(
+            policy,
+            renderer,
+            demonstrations,
+            warmup,
+            cfg.seed,
+            cfg.train.microbatch_tokens,
+            cfg.engine.max_model_len,
+        )
+        for step, total, loss in steps:
+            self._report(f"warming up on demonstrations, loss {loss:.3f}", step, total)
+            if self._stop.requested:
+                raise Interrupted("stopped during the warm-up; it starts again with --resume")
+
+
+def _limit_threads(policy: Policy) -> None:
+    if sum(p.numel() for p in policy.base.parameters()) < SMALL:
+        torch.set_num_threads(1)

@@ -1,0 +1,34 @@
+"""What the commands are given: config files with overrides, a run directory, a .env file."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from art_cli.config.load import LoadedExperiment
+
+OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
+
+
+def load(arguments: list[str]) -> LoadedExperiment:
+    """The experiment of `CONFIG... key=value...`, with its env's settings. Raises ConfigError."""
+    from art_cli.config.load import load_experiment
+    from art_cli.registry import env_class
+
+    read_dotenv(Path(".env"))
+    overrides = [a for a in arguments if OVERRIDE.match(a) and not Path(a).exists()]
+    paths = [Path(a) for a in arguments if a not in overrides]
+    return load_experiment(paths, overrides, plugin_config=lambda use: env_class(use).Config)
+
+
+def read_dotenv(path: Path) -> None:
+    """Put KEY=VALUE lines into the environment, where the key is not set there already."""
+    if not path.is_file():
+        return
+    for line in path.read_text(encoding="utf-8").splitlines():
+        key, equals, value = line.strip().removeprefix("export ").partition("=")
+        if equals and not key.startswith("#") and value.strip():
+            os.environ.setdefault(key.strip(), value.strip().strip("'\""))

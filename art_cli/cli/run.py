@@ -1,0 +1,166 @@
+"""`art run`: train."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from art_cli.cli import inputs
+from art_cli.errors import EXIT_INTERRUPTED, ArtError, Interrupted
+
+if TYPE_CHECKING:
+    from art_cli.config.load import LoadedExperiment
+    from art_cli.loop import Outcome
+    from art_cli.rundir import RunDir
+    from art_cli.trackers.base import Tracker
+    from art_cli.trackers.console import Console
+
+
+def run(
+    config: Annotated[
+        list[str], typer.Argument(help="Config files, merged in order, and key=value overrides.")
+    ],
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved config and where it came from.")
+    ] = False,
+    runs_dir: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Train the experiment of a config file.
+
+    Example:  art run configs/quickstart.yaml train.steps=50 --resume
+    """
+    loaded = inputs.load(config)
+    if dry_run:
+        return print(loaded.to_yaml(with_origins=True), end="")
+    # A small model is faster with threads that sleep while they wait; set before torch starts.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    outcome = asyncio.run(_run(loaded, runs_dir, resume, as_json))
+    if not outcome.finished:
+        again = " ".join(config)
+        raise Interrupted(f"stopped after step {outcome.step}; go on: art run {again} --resume")
+    return None
+
+
+async def _run(
+    loaded: LoadedExperiment, runs_dir: Path, resume: bool, as_json: bool
+) -> Outcome:
+    from rich.console import Console as RichConsole
+
+    from art_cli.preflight import check_env
+    from art_cli.registry import env_class
+    from art_cli.rundir import RunDir
+    from art_cli.trackers.console import Console
+
+    cfg = loaded.experiment
+    await check_env(env_class(cfg.env.use), loaded.env_settings)
+    run = RunDir(runs_dir / cfg.project / cfg.name)
+    history = run.read_metrics() if resume else []
+    screen = RichConsole(stderr=as_json, highlight=False)  # stdout is for the JSON
+    with Console(cfg.train.steps, _header(loaded), history=history, console=screen) as console:
+        console.phase("loading torch and transformers")
+        await asyncio.sleep(0)
+        outcome = await _train(loaded, runs_dir, resume, console)
+    _report(outcome, run.root, as_json)
+    return outcome
+
+
+async def _train(
+    loaded: LoadedExperiment, runs_dir: Path, resume: bool, console: Console
+) -> Outcome:
+    from art_cli.backends.local import LocalBackend
+    from art_cli.loop import run_loop
+    from art_cli.model import Stop, TrainableModel
+    from art_cli.trackers.base import Trackers
+    from art_cli.trackers.jsonl import JsonlTracker
+
+    stop = Stop()
+    _stop_on_interrupt(stop, console)
+    cfg = loaded.experiment
+    model = TrainableModel.of(cfg, loaded.env_settings, loaded.to_yaml())
+    async with LocalBackend(runs_dir, resume=resume, report=console.phase, stop=stop) as backend:
+        await model.register(backend)
+        run = model.parts.run
+        mirrors = _wandb(loaded, run, console)
+        trackers = Trackers([JsonlTracker(run.metrics), console, *mirrors], console.say)
+        state, message = "failed", ""
+        try:
+            outcome = await run_loop(model, trackers, stop, console.phase)
+            state = "done" if outcome.finished else "interrupted"
+        except ArtError as e:
+            message = str(e)
+            raise
+        finally:
+            run.write_status(state, model.step, cfg.train.steps, message)
+            trackers.finish(state)
+    return outcome
+
+
+def _wandb(loaded: LoadedExperiment, run: RunDir, console: Console) -> list[Tracker]:
+    import yaml
+
+    from art_cli.trackers.wandb import WandbTracker
+
+    cfg = loaded.experiment
+    if cfg.track.wandb is None:
+        return []
+    tracker = WandbTracker(
+        cfg.track.wandb,
+        project=cfg.project,
+        name=cfg.name,
+        run_id=run.id(),
+        folder=run.root,
+        config=yaml.safe_load(loaded.to_yaml()),  # as written: secrets are not in it
+        say=console.say,
+    )
+    return [tracker]
+
+
+def _header(loaded: LoadedExperiment) -> str:
+    cfg = loaded.experiment
+    what = f"LoRA r={cfg.model.adapter.rank}" if cfg.model.adapter else "all weights"
+    return f"{cfg.project}/{cfg.name} · {cfg.env.use} · {cfg.model.base}, {what} · seed {cfg.seed}"
+
+
+def _stop_on_interrupt(stop: Any, console: Console) -> None:
+    """Ctrl-C once: finish the step, save, end. Twice: end now; the last checkpoint is good."""
+
+    def on_signal(signum: int, frame: object) -> None:
+        if stop.requested:
+            console.finish("interrupted")
+            os._exit(EXIT_INTERRUPTED)
+        stop.requested = True
+        console.say("stopping after this step (Ctrl-C again: stop now, without saving)")
+
+    signal.signal(signal.SIGINT, on_signal)
+    signal.signal(signal.SIGTERM, on_signal)
+
+
+def _report(outcome: Outcome, root: Path, as_json: bool) -> None:
+    from art_cli.cli.tables import comparison, evaluation_row
+
+    if as_json:
+        row = {
+            "run": str(root),
+            "step": outcome.step,
+            "finished": outcome.finished,
+            "best_step": outcome.best_step,
+            "baseline": evaluation_row(outcome.baseline),
+            "final": evaluation_row(outcome.final),
+        }
+        return print(json.dumps(row))
+    if outcome.final and outcome.baseline and outcome.final is not outcome.baseline:
+        comparison(("untrained", outcome.baseline), ("trained", outcome.final))
+    print(f"\nEverything is in {root}   (metrics.jsonl, trajectories/, checkpoints/)")
+    if outcome.finished:
+        print(f"Evaluate it again:  art eval {root} --checkpoint best --episodes 256")
+    return None

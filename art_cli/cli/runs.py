@@ -1,0 +1,40 @@
+"""`art runs`: what was run here, and how far it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def runs(
+    runs_dir: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+) -> None:
+    """List the runs here: state, step, last and best reward.
+
+    Example:  art runs
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from art_cli.rundir import list_runs
+
+    found = list_runs(runs_dir)
+    if as_json:
+        return print(json.dumps([asdict(r) for r in found], default=str))
+    if not found:
+        return print(f"no runs in {runs_dir}/ yet; start one: art run configs/quickstart.yaml")
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "state", "step", "train", "val", "best val", "updated"):
+        table.add_column(name, justify="right" if name not in ("run", "state") else "left")
+    for r in found:
+        rewards = ["-" if x is None else f"{x:.3f}" for x in
+                   (r.train_reward, r.val_reward, r.best_val_reward)]
+        step, when = f"{r.step}/{r.steps}", r.updated.astimezone().strftime("%Y-%m-%d %H:%M")
+        table.add_row(f"{r.project}/{r.name}", r.state, step, *rewards, when)
+    Console(highlight=False).print(table)
+    return None

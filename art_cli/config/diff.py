@@ -1,0 +1,33 @@
+"""What may change between the parts of one run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+# A longer run, another tracker or more checkpoints do not change what a step computes.
+MAY_CHANGE = ("train.steps", "track", "checkpoint")
+
+
+def changes_on_resume(before: str, after: str) -> list[str]:
+    """One line for each key that differs between two resolved configs and must not."""
+    old, new = _flat(yaml.safe_load(before)), _flat(yaml.safe_load(after))
+    return [
+        f"{key}: {old.get(key, '(absent)')!r} -> {new.get(key, '(absent)')!r}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and not _may_change(key)
+    ]
+
+
+def _may_change(key: str) -> bool:
+    return any(key == allowed or key.startswith(allowed + ".") for allowed in MAY_CHANGE)
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict) or not value:
+        return {prefix: value}
+    out: dict[str, Any] = {}
+    for key, item in value.items():
+        out |= _flat(item, f"{prefix}.{key}" if prefix else str(key))
+    return out

@@ -1,0 +1,265 @@
+"""pydantic's errors in the words of someone who writes YAML.
+
+One mistake gives one sentence, which says what was expected and what was got.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from art_cli.config.schema import EnvConfig, Experiment
+from art_cli.config.yaml import KeyPath, dotted, show
+
+_NUMBERS = {"int_type": "an integer", "float_type": "a number"}
+_MAPPINGS = {"dict_type", "dataclass_type", "mapping_type", "model_type", "model_attributes_type"}
+_LISTS = {"list_type", "tuple_type", "set_type", "frozen_set_type"}
+_KINDS = {
+    **_NUMBERS,
+    "bool_type": "true or false",
+    "string_type": "text",
+    "finite_number": "a finite number",
+    "none_required": "null",
+    "path_type": "a path",
+    **dict.fromkeys(_MAPPINGS, "a mapping"),
+    **dict.fromkeys(_LISTS, "a list"),
+}
+_BOUNDS = {
+    "ge": "at least",
+    "gt": "more than",
+    "le": "at most",
+    "lt": "less than",
+    "multiple_of": "a multiple of",
+}
+_BOUND_ERRORS = {
+    "greater_than_equal": "ge",
+    "greater_than": "gt",
+    "less_than_equal": "le",
+    "less_than": "lt",
+    "multiple_of": "multiple_of",
+}
+_PATTERNS = {
+    r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "a name of letters, digits, '.', '_' and '-', "
+    "with a letter or a digit first",
+}
+_EXAMPLES = {
+    "env": "env: {use: tic_tac_toe}",
+    "env.use": "use: tic_tac_toe",
+    "model": "model: {base: Qwen/Qwen2.5-0.5B-Instruct}",
+    "model.base": "base: Qwen/Qwen2.5-0.5B-Instruct",
+    "train": "train: {steps: 100}",
+    "train.steps": "steps: 100",
+}
+_EXAMPLE_VALUES = {int: "1", float: "0.5", bool: "true", str: "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What is wrong at a path, be it the key itself (or that it is missing) or its value."""
+
+    path: KeyPath
+    about: Literal["key", "value"]
+    message: str
+    others: tuple[KeyPath, ...] = ()  # to point at where nobody wrote what is at `path`
+
+
+def section_type(hint: Any) -> type | None:
+    """The dataclass that a mapping is read into where `hint` is the type, if it is just one."""
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    classes = [member for member in members if isinstance(member, type) and is_dataclass(member)]
+    return classes[0] if len(classes) == 1 else None
+
+
+def mistakes(
+    error: ValidationError, cls: type, data: Any, secrets: Mapping[KeyPath, str]
+) -> list[Mistake]:
+    """One for each mistake in `data`, which could not be read into `cls`.
+
+    Where a value came from the environment, `secrets` has the text that is shown in its stead.
+    """
+    found: dict[KeyPath, list[ErrorDetails]] = {}
+    for path, detail in _without_union_members(error, data):
+        found.setdefault(path, []).append(detail)
+    return [_mistake(path, details, cls, data, secrets) for path, details in found.items()]
+
+
+def _without_union_members(
+    error: ValidationError, data: Any
+) -> Iterator[tuple[KeyPath, ErrorDetails]]:
+    """Errors with their paths in the data.
+
+    pydantic reports a value that fits no member of a union once for each member, and adds the
+    member to the path. The members that fit most of the value say best what is wrong with it.
+    """
+    located = [(*_path_in(data, detail), detail) for detail in error.errors()]
+    for path, union, detail in located:
+        if union is None or len(path) == max(len(p) for p, u, _ in located if u == union):
+            yield path, detail
+
+
+def _path_in(data: Any, detail: ErrorDetails) -> tuple[KeyPath, KeyPath | None]:
+    """The part of pydantic's path that is in the data, and where the first union on it is."""
+    path: KeyPath = ()
+    union: KeyPath | None = None
+    for part in detail["loc"]:
+        if (isinstance(data, dict) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        ):
+            path, data = (*path, part), cast(Any, data)[part]
+        elif detail["type"] == "missing" and isinstance(data, dict) and part == detail["loc"][-1]:
+            path = (*path, part)
+        elif union is None and isinstance(part, str):
+            union = path
+    return path, union
+
+
+def _mistake(
+    path: KeyPath,
+    details: list[ErrorDetails],
+    cls: type,
+    data: Any,
+    secrets: Mapping[KeyPath, str],
+) -> Mistake:
+    detail, hint = details[0], _hint_at(cls, path)
+    context = detail.get("ctx", {})
+    if detail["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        section = section_type(_hint_at(cls, path[:-1]))
+        return Mistake(path, "key", f"unknown key. {_nearest_key(str(path[-1]), section)}")
+    if detail["type"] == "missing" and isinstance(detail["input"], dict):
+        return Mistake(path, "key", f"missing. Add for example: {_example(path, hint)}")
+    secret = next((secrets[path[:n]] for n in range(len(path) + 1) if path[:n] in secrets), None)
+    got = show(detail["input"] if secret is None else secret)
+    phrases = dict.fromkeys(filter(None, (_expected(each, hint) for each in details)))
+    if phrases:
+        advice = _advice(detail) if secret is None else _advice_on_secret(detail, secret)
+        message = f"expected {' or '.join(phrases)}, got {got}{advice}"
+    elif bound := _BOUND_ERRORS.get(detail["type"]):
+        message = f"must be {_BOUNDS[bound]} {_plain(context[bound])}, got {got}"
+    elif "error" in context:  # raised by the env's own check
+        message = _redacted(str(context["error"]), data, secrets)
+    else:
+        message = f"{detail['msg']}, got {got}"
+    return Mistake(path, "value", message)
+
+
+def _expected(detail: ErrorDetails, hint: Any) -> str | None:
+    """What completes "expected ...", for an error that is about the kind of a value."""
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind in ("literal_error", "enum"):
+        choices = context["expected"].replace(" or ", ", ")
+        return f"one of {choices}" if ", " in choices else choices
+    if kind == "string_pattern_mismatch":
+        pattern = context["pattern"]
+        return _PATTERNS.get(pattern, f"text that matches {pattern}")
+    if kind == "string_too_long":
+        return f"text of at most {context['max_length']} characters"
+    if kind in _NUMBERS and (bounds := " and ".join(_bounds(hint))):
+        return f"{_NUMBERS[kind]} of {bounds}"
+    return _KINDS.get(kind)
+
+
+def _bounds(hint: Any) -> Iterator[str]:
+    """The limits that `Annotated[int, Field(ge=0)]` sets, in words."""
+    if get_origin(hint) is Annotated:
+        for annotation in get_args(hint)[1:]:
+            for limit in getattr(annotation, "metadata", [annotation]):
+                for name, words in _BOUNDS.items():
+                    if hasattr(limit, name):
+                        yield f"{words} {_plain(getattr(limit, name))}"
+    elif get_origin(hint) in (Union, UnionType):
+        for member in get_args(hint):
+            yield from _bounds(member)
+
+
+def _advice(detail: ErrorDetails) -> str:
+    kind, value = detail["type"], detail["input"]
+    if kind == "bool_type" and str(value).lower() in ("yes", "no", "on", "off", "y", "n"):
+        return " (which is text here): write true or false"
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return "; put it in quotes"
+    if kind in _NUMBERS and isinstance(value, str) and re.fullmatch(r"[-+]?[0-9]+", value):
+        return "; remove the quotes"
+    if kind in _MAPPINGS and value is None:
+        return "; write its keys under it, or remove it"
+    if kind in ("literal_error", "enum"):
+        choices = re.findall(r"'([^']*)'", detail.get("ctx", {})["expected"])
+        near = get_close_matches(str(value).lower(), choices, n=1)
+        return f". {_did_you_mean(near)}" if near else ""
+    return ""
+
+
+def _advice_on_secret(detail: ErrorDetails, text: str) -> str:
+    if detail["type"] in (*_NUMBERS, "bool_type") and isinstance(detail["input"], str):
+        return f"; environment variables are text, so write ${{oc.decode:{text}}}"
+    return ""
+
+
+def _redacted(message: str, data: Any, secrets: Mapping[KeyPath, str]) -> str:
+    for path, text in secrets.items():
+        value = data
+        for key in path:
+            value = value[key]
+        for secret in _texts(value):
+            message = message.replace(secret, text)
+    return message
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+    elif value not in (None, ""):
+        yield str(value)
+
+
+def _nearest_key(key: str, section: type | None) -> str:
+    known = [each.name for each in fields(section)] if section else []
+    if near := get_close_matches(key, known, n=1):
+        return _did_you_mean(near)
+    if section is EnvConfig:
+        return "The env's own settings go under env.args"
+    if elsewhere := [path for path in _key_paths(Experiment) if path.endswith(f".{key}")]:
+        return _did_you_mean(elsewhere)
+    return f"Known here: {', '.join(known)}" if known else "Remove it"
+
+
+def _did_you_mean(names: list[str]) -> str:
+    return f"Did you mean {' or '.join(map(repr, names))}?"
+
+
+def _key_paths(cls: type) -> Iterator[str]:
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        yield name
+        if section := section_type(hint):
+            yield from (f"{name}.{path}" for path in _key_paths(section))
+
+
+def _hint_at(cls: type, path: KeyPath) -> Any:
+    """The type, with its limits, of what is at a path of `cls`; None where that is not known."""
+    hint: Any = cls
+    for key in path:
+        if isinstance(key, int):
+            item, *others = get_args(hint) or (None,)
+            hint = item if others in ([], [...]) else None
+        else:
+            section = section_type(hint)
+            hint = get_type_hints(section, include_extras=True).get(key) if section else None
+    return hint
+
+
+def _example(path: KeyPath, hint: Any) -> str:
+    value = _EXAMPLE_VALUES.get(hint if get_origin(hint) is not Annotated else get_args(hint)[0])
+    return _EXAMPLES.get(dotted(path)) or f"{path[-1]}: {value or '...'}"
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number == int(number) else str(number)

@@ -1,0 +1,136 @@
+"""`${oc.env:NAME}` and `${train.steps}` in a config, without letting secrets into what is written.
+
+OmegaConf resolves them. A value that read an environment variable, be it through other keys, is
+remembered with its text, which is what files and messages show.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import getitem
+from typing import Any
+
+from omegaconf import Container, OmegaConf
+from omegaconf.errors import (
+    GrammarParseError,
+    InterpolationKeyError,
+    OmegaConfBaseException,
+    UnsupportedInterpolationType,
+)
+from omegaconf.resolvers import oc
+
+from art_cli.config.explain import Mistake
+from art_cli.config.yaml import KeyPath
+
+_ESCAPE_HINT = r"for a literal ${ in a text write \${"
+
+
+@dataclass(slots=True)
+class Resolved:
+    """A config without interpolations."""
+
+    data: Any
+    secrets: dict[KeyPath, str] = field(default_factory=dict)  # the text with ${oc.env:...}
+    mistakes: list[Mistake] = field(default_factory=list)  # their value in `data` is None
+
+    def as_written(self, value: Any, path: KeyPath = ()) -> Any:
+        """A part of the data as a file may hold it: secrets are `${oc.env:...}` again."""
+        if path in self.secrets:
+            return self.secrets[path]
+        if isinstance(value, dict):
+            return {key: self.as_written(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.as_written(item, (*path, i)) for i, item in enumerate(value)]
+        return escape(value) if isinstance(value, str) else value
+
+
+def escape(text: str) -> str:
+    """The text that reads as `text` where interpolations are resolved."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+
+
+def resolve(data: dict[str, Any]) -> Resolved:
+    """Resolve all interpolations of a config that was just read; `data` is changed in place."""
+    resolved = Resolved(data)
+    interpolated = {path: text for path, text in _texts(data, ()) if "${" in text}
+    for path, text in interpolated.items():
+        try:
+            OmegaConf.create([text])
+        except GrammarParseError:
+            # OmegaConf would refuse the whole config because of this one text.
+            _put(data, path, None)
+            message = f"cannot make sense of the ${{ in {text!r}; {_ESCAPE_HINT}"
+            resolved.mistakes.append(Mistake(path, "value", message))
+    config = OmegaConf.create(data)
+    failed = {mistake.path for mistake in resolved.mistakes}
+    for path, text in interpolated.items():
+        if path in failed:
+            continue
+        with _watched_environment() as reads:
+            try:
+                _put(data, path, _plain(reduce(getitem, path, config)))
+            except OmegaConfBaseException as error:
+                _put(data, path, None)
+                resolved.mistakes.append(Mistake(path, "value", _explain(error, text, reads)))
+            if reads.names:
+                resolved.secrets[path] = text
+    return resolved
+
+
+@dataclass(slots=True)
+class _Reads:
+    names: list[str] = field(default_factory=list)
+    missing: str | None = None  # a variable that is not set and has no default
+
+
+@contextmanager
+def _watched_environment() -> Iterator[_Reads]:
+    """Tell which environment variables are read meanwhile. OmegaConf's resolvers are global, so
+    this is not for several threads at once."""
+    reads = _Reads()
+
+    def read(name: str, *default: Any) -> str | None:
+        reads.names.append(name)
+        if name not in os.environ and not default:
+            reads.missing = name
+        return oc.env(name, *default)
+
+    OmegaConf.register_resolver("oc.env", read, replace=True)
+    try:
+        yield reads
+    finally:
+        OmegaConf.register_resolver("oc.env", oc.env, replace=True)
+
+
+def _explain(error: OmegaConfBaseException, text: str, reads: _Reads) -> str:
+    if name := reads.missing:
+        return (
+            f"the environment variable {name} is not set; set it, "
+            f"or give a default: ${{oc.env:{name},default}}"
+        )
+    if reads.names:  # OmegaConf's own message may quote what it read
+        return f"cannot resolve {text!r}: the environment variable does not hold what it should"
+    reason = str(error).splitlines()[0]
+    unknown = isinstance(error, InterpolationKeyError | UnsupportedInterpolationType)
+    return f"cannot resolve {text!r}: {reason}{f'; {_ESCAPE_HINT}' if unknown else ''}"
+
+
+def _plain(value: Any) -> Any:
+    return OmegaConf.to_container(value, resolve=True) if isinstance(value, Container) else value
+
+
+def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _texts(item, (*path, key))
+
+
+def _put(data: Any, path: KeyPath, value: Any) -> None:
+    reduce(getitem, path[:-1], data)[path[-1]] = value

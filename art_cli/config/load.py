@@ -1,0 +1,276 @@
+"""From YAML files and overrides to a checked `Experiment`, or to every mistake in them at once.
+
+    read -> merge -> fill in defaults -> resolve ${...} -> validate -> refuse what has no effect
+
+The tree of nodes keeps the place of each key, so that every step can say where a mistake is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, make_dataclass, replace
+from functools import lru_cache, reduce
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from art_cli.config.explain import Mistake, mistakes, section_type
+from art_cli.config.interpolate import Resolved, escape, resolve
+from art_cli.config.rules import broken_rules
+from art_cli.config.schema import FORBID_UNKNOWN, Experiment
+from art_cli.config.yaml import (
+    KeyPath,
+    Node,
+    Problem,
+    dotted,
+    dump,
+    read_file,
+    read_override,
+)
+from art_cli.errors import ConfigError, UsageError
+
+_USE: KeyPath = ("env", "use")
+_ARGS: KeyPath = ("env", "args")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedExperiment:
+    """A checked experiment and where each of its settings comes from."""
+
+    experiment: Experiment
+    env_settings: Any  # an instance of the env's own Config; None if nobody said which that is
+    origins: dict[str, str]  # "train.steps" -> "config.yaml:12", "override" or "default"
+    document: dict[str, Any]  # all settings; what came from the environment is still ${...}
+
+    def to_yaml(self, with_origins: bool = False) -> str:
+        """The whole config, defaults and all: a valid experiment that loads to an equal one.
+
+        Values of environment variables are never in it. With origins, each line says in a comment
+        where its value comes from.
+        """
+        comment = (lambda path: self.origins[dotted(path)]) if with_origins else None
+        return dump(self.document, comment)
+
+
+def load_experiment(
+    paths: Sequence[Path],
+    overrides: Sequence[str] = (),
+    *,
+    plugin_config: Callable[[str], type] | None = None,
+) -> LoadedExperiment:
+    """Read the files in order, each over those before it, then the `key.path=value` overrides.
+
+    `plugin_config` gives the settings dataclass of the env that `env.use` names, or raises
+    UsageError; without it `env.args` is not checked. Raises ConfigError with all mistakes.
+    """
+    assert paths, "an experiment has at least one file"
+    tree, problems = _read(paths, overrides)
+    tree = _with_defaults(tree, Experiment, name=_name_from(paths[0]))
+    env_section = None
+    if plugin_config:
+        tree, env_section, found = _with_env_defaults(tree, plugin_config)
+        problems += [_located(mistake, tree) for mistake in found]
+    resolved = resolve(_plain(tree))
+    experiment, settings, found = _checked(resolved, env_section)
+    problems += [_located(mistake, tree) for mistake in found]
+    if problems:
+        raise _config_error(problems, paths)
+    document = resolved.as_written(resolved.data)
+    return LoadedExperiment(
+        experiment=experiment,
+        env_settings=settings,
+        origins={dotted(path): _origin(tree, path) for path in _leaves(document, ())},
+        document=document,
+    )
+
+
+def _read(paths: Sequence[Path], overrides: Sequence[str]) -> tuple[Node, list[Problem]]:
+    files = [read_file(path) for path in paths]
+    changes = [read_override(text) for text in overrides]
+    problems = [problem for _, found in (*files, *changes) for problem in found]
+    trees = [tree for tree, _ in files if tree]
+    if len(trees) < len(files):
+        # What an unreadable file would have said must not be reported as missing.
+        raise _config_error(problems, paths)
+    return reduce(_merged, [*trees, *(tree for tree, _ in changes if tree)]), problems
+
+
+def _merged(base: Node, over: Node) -> Node:
+    """Mappings merge; anything else, null too, replaces what was there."""
+    if not isinstance(base.value, dict) or not isinstance(over.value, dict):
+        return over
+    value = dict(base.value)
+    for key, node in over.value.items():
+        value[key] = _merged(value[key], node) if key in value else node
+    return replace(base, value=value)
+
+
+def _with_defaults(node: Node, cls: type, **extra: Any) -> Node:
+    """Fill in what the dataclass has defaults for, in its order; `extra` are further defaults."""
+    if not isinstance(node.value, dict):
+        return node
+    hints = get_type_hints(cls, include_extras=True)
+    value: dict[str, Node] = {}
+    for each in fields(cls):
+        child = node.value.get(each.name)
+        section = section_type(hints[each.name])
+        if child and section:
+            value[each.name] = _with_defaults(child, section)
+        elif child:
+            value[each.name] = child
+        elif (default := extra.get(each.name, _default(each))) is not MISSING:
+            value[each.name] = _default_node(to_jsonable_python(default))
+    return replace(node, value=value | {k: v for k, v in node.value.items() if k not in value})
+
+
+def _default(field: Field[Any]) -> Any:
+    if not field.init:
+        return MISSING
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _default_node(value: Any) -> Node:
+    if isinstance(value, dict):
+        return Node({str(key): _default_node(item) for key, item in value.items()})
+    if isinstance(value, list):
+        return Node([_default_node(item) for item in value])
+    return Node(escape(value) if isinstance(value, str) else value)
+
+
+def _name_from(path: Path) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")
+    return name[:100] or "experiment"
+
+
+def _with_env_defaults(
+    tree: Node, plugin_config: Callable[[str], type]
+) -> tuple[Node, type | None, list[Mistake]]:
+    """Fill in `env.args` from the env's Config; with it, a type for the section `env`."""
+    assert isinstance(tree.value, dict)
+    env = tree.value.get("env")
+    if not env or not isinstance(env.value, dict) or "use" not in env.value:
+        return tree, None, []  # which validation reports, as it does a `use` that is not text
+    use = env.value["use"].value
+    if isinstance(use, str) and "${" in use:
+        use = resolve(_plain(tree)).data["env"]["use"]
+    if not isinstance(use, str):
+        return tree, None, []
+    try:
+        config = plugin_config(use)
+    except UsageError as error:
+        return tree, None, [Mistake(("env", "use"), "value", str(error))]
+    # A stdlib dataclass inherits from what holds it that unknown keys are refused.
+    section = make_dataclass(
+        "EnvSection", [("args", config)], namespace={"__pydantic_config__": FORBID_UNKNOWN}
+    )
+    try:
+        _adapter(section)
+        args = _with_defaults(env.value["args"], config)
+    except (PydanticUserError, PydanticSerializationError, NameError, TypeError) as error:
+        message = f"the Config of this env must be a dataclass of what YAML can say: {error}"
+        return tree, None, [Mistake(("env", "use"), "value", message)]
+    env = replace(env, value=env.value | {"args": args})
+    return replace(tree, value=tree.value | {"env": env}), section, []
+
+
+@lru_cache(maxsize=8)
+def _adapter(cls: type) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
+
+
+def _checked(resolved: Resolved, env_section: type | None) -> tuple[Any, Any, list[Mistake]]:
+    """The experiment, the env's settings and all mistakes; the first two only if there are none."""
+    found = list(resolved.mistakes)
+
+    def validated(cls: type, data: Any, prefix: KeyPath) -> Any:
+        secrets = {
+            path[len(prefix) :]: text
+            for path, text in resolved.secrets.items()
+            if path[: len(prefix)] == prefix
+        }
+        try:
+            # JSON, because strict validation of Python objects takes no mapping for a dataclass.
+            return _adapter(cls).validate_json(json.dumps(data), strict=True)
+        except ValidationError as error:
+            for mistake in mistakes(error, cls, data, secrets):
+                path = prefix + mistake.path
+                # What could not be resolved has no value that could be wrong.
+                if not any(path[: len(bad.path)] == bad.path for bad in resolved.mistakes):
+                    found.append(replace(mistake, path=path))
+
+    experiment = validated(Experiment, resolved.data, ())
+    settings = None
+    if env_section and isinstance(args := resolved.data["env"]["args"], dict):
+        settings = validated(env_section, {"args": args}, ("env",))
+    found += broken_rules(resolved, {mistake.path for mistake in found})
+    return experiment, settings and settings.args, found
+
+
+def _located(mistake: Mistake, tree: Node) -> Problem:
+    """Point at what the user wrote, or else at the section that it belongs to."""
+    path, message = mistake.path, mistake.message
+    for pointed in (path, *mistake.others):
+        nodes = _nodes(tree, pointed)
+        exact = nodes[-1] if len(nodes) == len(pointed) + 1 else None
+        if mistake.about == "value" and exact and not exact.place:
+            message += " (the env's own default)"
+        elif mistake.about == "value" and exact and exact.place:
+            return Problem(exact.place, path, message)
+        if written := [node for node in nodes[1:] if node.place]:
+            place = written[-1].key_place or written[-1].place
+            assert place
+            return Problem(place, path, message)
+    assert tree.key_place
+    return Problem(tree.key_place, path, message)
+
+
+def _nodes(tree: Node, path: KeyPath) -> list[Node]:
+    """The nodes on the path, from the root to the last one that exists."""
+    nodes = [tree]
+    for key in path:
+        value = nodes[-1].value
+        if isinstance(value, dict) and key in value:
+            nodes.append(value[str(key)])
+        elif isinstance(value, list) and isinstance(key, int) and key < len(value):
+            nodes.append(value[key])
+        else:
+            break
+    return nodes
+
+
+def _origin(tree: Node, path: KeyPath) -> str:
+    place = _nodes(tree, path)[-1].place
+    if place is None:
+        return "default"
+    return f"{Path(place.source).name}:{place.line}" if place.line else "override"
+
+
+def _plain(node: Node) -> Any:
+    if isinstance(node.value, dict):
+        return {key: _plain(item) for key, item in node.value.items()}
+    return [_plain(item) for item in node.value] if isinstance(node.value, list) else node.value
+
+
+def _leaves(value: Any, path: KeyPath) -> Iterator[KeyPath]:
+    if not value or not isinstance(value, dict | list):
+        yield path
+        return
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _leaves(item, (*path, key))
+
+
+def _config_error(problems: list[Problem], paths: Sequence[Path]) -> ConfigError:
+    """In the order of the files and their lines, the overrides last."""
+    files = [str(path) for path in paths]
+
+    def position(problem: Problem) -> tuple[int, int, int]:
+        place = problem.place
+        file = files.index(place.source) if place.source in files else len(files)
+        return file, place.line or 0, place.column or 0
+
+    return ConfigError(list(dict.fromkeys(map(str, sorted(problems, key=position)))))

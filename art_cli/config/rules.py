@@ -1,0 +1,99 @@
+"""Settings that are fine on their own but not together: without effect, or impossible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+from art_cli.config.explain import Mistake
+from art_cli.config.interpolate import Resolved
+from art_cli.config.schema import TinyConfig
+from art_cli.config.yaml import KeyPath
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Refuse `path` where `broken` holds for its value and those of `others`."""
+
+    path: str
+    others: tuple[str, ...]
+    broken: Callable[..., bool]
+    message: str  # formatted with the same values
+
+
+def _unused_size(default: object, size: int, base: str) -> bool:
+    return base != "tiny" and size != default
+
+
+RULES = (
+    *(
+        Rule(
+            f"model.tiny.{size.name}",
+            ("model.base",),
+            partial(_unused_size, size.default),
+            "has no effect with model.base={1}; remove it",
+        )
+        for size in fields(TinyConfig)
+    ),
+    Rule(
+        "train.clip_low",
+        ("train.loss",),
+        lambda low, loss: low is not None and loss == "cispo",
+        "has no effect with train.loss=cispo, which clips from above only; remove it",
+    ),
+    Rule(
+        "train.schedule_warmup_steps",
+        ("train.steps",),
+        lambda warmup, steps: 0 < steps <= warmup,
+        "must be less than train.steps ({1}), got {0}",
+    ),
+    Rule(
+        "engine.max_model_len",
+        ("sampling.max_tokens",),
+        lambda length, turn: length <= turn,
+        "must be more than sampling.max_tokens ({1}), got {0}",
+    ),
+    Rule(
+        "warmup.weights",
+        ("model.adapter",),
+        lambda weights, adapter: weights == "adapter" and adapter is None,
+        "is adapter, but model.adapter is null; remove it, or write all",
+    ),
+    Rule(
+        "warmup.weights",
+        ("model.base", "model.adapter"),
+        lambda weights, base, adapter: base == "tiny" and adapter is not None and weights != "all",
+        "must be all with model.base=tiny: what a random model lacks cannot be learnt through an "
+        "adapter; add `weights: all`",
+    ),
+    Rule(
+        "track.wandb.entity",
+        ("track.wandb.mode",),
+        lambda entity, mode: entity is not None and mode == "disabled",
+        "has no effect with track.wandb.mode=disabled; remove it",
+    ),
+)
+
+
+def broken_rules(resolved: Resolved, wrong: Set[KeyPath]) -> Iterator[Mistake]:
+    """What the rules refuse. A rule is skipped if a value it needs is absent or `wrong` already."""
+    written = resolved.as_written(resolved.data)
+    for rule in RULES:
+        paths = [tuple(path.split(".")) for path in (rule.path, *rule.others)]
+        if any(path[: len(bad)] == bad for path in paths for bad in wrong):
+            continue
+        try:
+            values = [_at(resolved.data, path) for path in paths]
+        except (KeyError, TypeError):  # in a section that is absent or null
+            continue
+        if rule.broken(*values):
+            message = rule.message.format(*(_at(written, path) for path in paths))
+            yield Mistake(paths[0], "key", message, tuple(paths[1:]))
+
+
+def _at(data: Any, path: KeyPath) -> Any:
+    for key in path:
+        data = data[key]
+    return data

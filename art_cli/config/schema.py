@@ -1,0 +1,177 @@
+"""The experiment as frozen dataclasses: every key of the YAML, its type, range and default.
+
+The docstring under a section is what `art run --dry-run` and the README say of it; every field has
+an effect, and `load.py` refuses one that another setting makes ineffective.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+FORBID_UNKNOWN = ConfigDict(extra="forbid")
+
+Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvConfig:
+    """The task. `use` is a registered name, `package.module:Class` or `path/to/file.py:Class`."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    use: str
+    args: dict[str, Any] = field(default_factory=dict)  # checked against the env's own Config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterConfig:
+    """LoRA on all linear layers (2106.09685)."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    rank: Count = 16
+    alpha: Positive = 32.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TinyConfig:
+    """The size of the model that `base: tiny` makes (Qwen3 architecture, random weights)."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    hidden_size: Annotated[int, Field(ge=16, multiple_of=16)] = 64
+    num_layers: Count = 2
+    vocab_size: Annotated[int, Field(ge=300)] = 640
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """What is trained: a Hugging Face folder or hub id, or `tiny`, a model made on the spot."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    base: str
+    adapter: AdapterConfig | None = field(default_factory=AdapterConfig)  # null: all weights
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: float32 on a CPU
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    tiny: TinyConfig = field(default_factory=TinyConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmupConfig:
+    """Supervised fine-tuning on demonstrations, on assistant tokens only, before the first step."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    demonstrations: str = "env"  # env: the env's own; otherwise a JSONL file of chat messages
+    num_demonstrations: Count = 1000  # at most
+    epochs: Count = 1
+    batch_size: Count = 16  # conversations in one optimizer step
+    learning_rate: Positive = 2.0e-5
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    weights: Literal["auto", "all", "adapter"] = "auto"  # auto: the adapter, where there is one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """What generates."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    use: Literal["transformers"] = "transformers"
+    max_concurrent: Count = 256  # episodes that hold a KV cache at once
+    max_model_len: Annotated[int, Field(ge=16)] = 4096  # tokens of one sequence
+    deterministic: bool = True  # wait for every env before each step, so that runs repeat exactly
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingConfig:
+    """How a turn is sampled. Anything but temperature 1 and all tokens biases the ratio."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    temperature: Annotated[float, Field(gt=0, le=5)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: CountOrZero = 0  # 0: off
+    max_tokens: Count = 512  # of one turn
+
+
+LossName = Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """The GRPO update."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    steps: CountOrZero
+    scenarios_per_step: Count = 8
+    group_size: Annotated[int, Field(ge=2)] = 8
+    learning_rate: Positive = 1.0e-5
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    schedule_warmup_steps: CountOrZero = 0
+    weight_decay: NonNegative = 0.0
+    max_grad_norm: Positive = 1.0
+    loss: LossName = "grpo"
+    advantage: Literal["mean", "group_std", "batch_std", "leave_one_out"] = "mean"
+    clip_low: NonNegative | None = None  # null: the loss's own
+    clip_high: NonNegative | None = None
+    kl_coef: NonNegative = 0.0  # k3 to the policy of step 0
+    refill: bool = False  # replace groups without a gradient by further scenarios
+    overlong: Literal["keep", "mask"] = "keep"  # truncated trajectories
+    microbatch_tokens: Annotated[int, Field(ge=64)] = 16384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalConfig:
+    """Evaluation on held-out scenarios: before the first step, every so often, and at the end."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    every: Count = 10
+    split: Literal["val", "test"] = "val"
+    episodes: Count = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointConfig:
+    """The newest `keep` checkpoints stay, and always the best one."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    every: Count = 10
+    keep: Count = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WandbConfig:
+    """Weights & Biases. `auto`: online with a key and a server that answers, else offline."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    mode: Literal["auto", "online", "offline", "disabled"] = "auto"
+    entity: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackConfig:
+    """Where metrics go beside metrics.jsonl and the console. `wandb: null`: nowhere."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    wandb: WandbConfig | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """One YAML file."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    project: Name = "default"
+    name: Name  # default: the name of the config file
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    env: EnvConfig
+    model: ModelConfig
+    warmup: WarmupConfig | None = None
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    train: TrainConfig
+    eval: EvalConfig | None = field(default_factory=EvalConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    track: TrackConfig = field(default_factory=TrackConfig)

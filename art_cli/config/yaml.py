@@ -1,0 +1,311 @@
+"""YAML 1.2 scalars with the place of every key and value, and back to text.
+
+PyYAML reads YAML 1.1, where `no` is false, `1:30` is 90 and `1e-5` is text. Here only `true` and
+`false` are booleans, and numbers are what they look like.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml.composer import Composer
+from yaml.constructor import ConstructorError
+from yaml.error import Mark, MarkedYAMLError
+from yaml.nodes import MappingNode, ScalarNode, SequenceNode
+from yaml.parser import Parser
+from yaml.reader import Reader, ReaderError
+from yaml.resolver import BaseResolver
+from yaml.scanner import Scanner
+
+KeyPath = tuple[str | int, ...]
+
+_TAG = "tag:yaml.org,2002:"
+_CORE_SCALARS = (  # order matters: every int also looks like a float
+    ("null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    ("bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
+    ("int", re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), list("-+0123456789")),
+    (
+        "float",
+        re.compile(
+            r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+        ),
+        list("-+.0123456789"),
+    ),
+    ("merge", re.compile(r"^<<$"), ["<"]),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something was written; lines and columns count from 1."""
+
+    source: str  # a path as the user gave it, or "override 'train.steps=3'"
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return ":".join(str(part) for part in (self.source, self.line, self.column) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake of the user."""
+
+    place: Place
+    path: KeyPath  # () for the file as a whole
+    message: str
+
+    def __str__(self) -> str:
+        path = f"{dotted(self.path)}: " if self.path else ""
+        return f"{self.place}: {path}{self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value and its places, both None for a default that nobody wrote."""
+
+    value: dict[str, Node] | list[Node] | str | int | float | bool | None
+    place: Place | None = None
+    key_place: Place | None = None
+
+
+def dotted(path: KeyPath) -> str:
+    """The path as the user writes it: `train.steps`."""
+    return ".".join(map(str, path))
+
+
+def read_file(path: Path) -> tuple[Node | None, list[Problem]]:
+    """The mapping in a file; None, with the reason among the problems, if there is none."""
+    source = Place(str(path))
+
+    def locate(mark: Mark) -> Place:
+        return replace(source, line=mark.line + 1, column=mark.column + 1)
+
+    try:
+        # "-sig" drops the byte order mark that Windows editors write
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        return None, [Problem(source, (), "is not text in UTF-8; save it as UTF-8")]
+    except FileNotFoundError:
+        return None, [Problem(source, (), "no such file")]
+    except IsADirectoryError:
+        return None, [Problem(source, (), "is a folder; give the YAML file in it")]
+    except OSError as error:
+        return None, [Problem(source, (), f"cannot be read: {error.strerror}")]
+    reader = _Reader(locate)
+    node = reader.read(text, source)
+    if node is None and not reader.problems:
+        return None, [Problem(source, (), "is empty; a config needs at least env, model and train")]
+    if node is not None and not isinstance(node.value, dict):
+        message = f"the top level must be a mapping (lines like `seed: 0`), got {show(node.value)}"
+        return None, [*reader.problems, Problem(node.place or source, (), message)]
+    # What is missing at the top level is missing from the file, not from its first line.
+    return node and replace(node, key_place=source), reader.problems
+
+
+def read_override(text: str) -> tuple[Node | None, list[Problem]]:
+    """The tree with one leaf that `key.path=value` stands for; the value is YAML."""
+    place = Place(f"override {text!r}")
+    key, equals, value = text.partition("=")
+    keys = key.strip().split(".")
+    if not equals or not all(keys):
+        return None, [Problem(place, (), "expected key.path=value, for example train.steps=20")]
+    reader = _Reader(lambda _mark: place)
+    node = reader.read(value, place)
+    if reader.problems:
+        return None, reader.problems
+    node = replace(node or Node(None), place=place, key_place=place)
+    for name in reversed(keys):
+        node = Node({name: node}, place, place)
+    return node, []
+
+
+def show(value: Any) -> str:
+    """A value in a message, as YAML would write it; collections by their kind only."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
+
+
+class _Resolver(BaseResolver):
+    """YAML 1.2's core schema, and merge keys."""
+
+
+class _Loader(Reader, Scanner, Parser, Composer, _Resolver):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """PyYAML up to its node tree: values are made here, where their places are known."""
+
+    def __init__(self, stream: str) -> None:
+        Reader.__init__(self, stream)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+        Composer.__init__(self)
+        _Resolver.__init__(self)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what YAML 1.1 or 1.2 would not read as text, so that any tool reads it right."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
+    style = None
+    if set(text) & set("\n\x85\u2028\u2029"):  # what YAML takes for the end of a line
+        # Quoted text keeps to one line. A block is easier to read, but does not hold every text.
+        block = text == text.strip() and not set(text) & set("\x85\u2028\u2029")
+        style = "|" if block else '"'
+    return dumper.represent_scalar(f"{_TAG}str", text, style=style)
+
+
+for _kind, _pattern, _first in _CORE_SCALARS:
+    _Resolver.add_implicit_resolver(f"{_TAG}{_kind}", _pattern, _first)
+    _Dumper.add_implicit_resolver(f"{_TAG}{_kind}", _pattern, _first)
+_Dumper.add_representer(str, _represent_text)
+
+
+class _Reader:
+    """Turns PyYAML's nodes into ours and collects what is wrong with them."""
+
+    def __init__(self, locate: Callable[[Mark], Place]) -> None:
+        self.problems: list[Problem] = []
+        self._locate = locate
+        self._open: set[int] = set()  # collections that are being built, by id
+
+    def read(self, text: str, source: Place) -> Node | None:
+        try:
+            root = yaml.compose(text, Loader=_Loader)  # pyright: ignore[reportArgumentType]
+            return root and self._build(root, (), None)
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            place = self._locate(mark) if mark else source
+            self.problems.append(Problem(place, (), _explain(error)))
+        except ReaderError as error:
+            before = text[: error.position]
+            line, column = before.count("\n"), len(before) - (before.rfind("\n") + 1)
+            place = self._locate(Mark("", error.position, line, column, None, 0))
+            message = f"not valid YAML: the character U+{error.character:04X}; remove it"
+            self.problems.append(Problem(place, (), message))
+        except RecursionError:
+            self.problems.append(Problem(source, (), "is nested too deeply"))
+        return None
+
+    def _build(self, node: yaml.Node, path: KeyPath, key_place: Place | None) -> Node:
+        place = self._locate(node.start_mark)
+        if isinstance(node, ScalarNode):
+            return Node(self._scalar(node, path), place, key_place)
+        if id(node) in self._open:
+            raise ConstructorError(None, None, "an alias contains itself", node.start_mark)
+        if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):
+            self._complain(node, path, f"the tag {node.tag} is not supported; remove it")
+        self._open.add(id(node))
+        value: dict[str, Node] | list[Node]
+        if isinstance(node, MappingNode):
+            value = self._mapping(node, path)
+        else:
+            value = [self._build(item, (*path, i), None) for i, item in enumerate(node.value)]
+        self._open.remove(id(node))
+        return Node(value, place, key_place)
+
+    def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Node]:
+        merged: dict[str, Node] = {}
+        own: dict[str, Node] = {}
+        lines: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == f"{_TAG}merge":
+                # The first of several merged mappings wins, as the merge key's definition says.
+                merged = self._merged(value_node, path) | merged
+                continue
+            if not isinstance(key_node, ScalarNode):
+                self._complain(key_node, path, "a key must be a single word")
+                continue
+            key = key_node.value
+            if key in own:
+                message = f"given twice, first on line {lines[key]}; keep one of them"
+                self._complain(key_node, (*path, key), message)
+            own[key] = self._build(value_node, (*path, key), self._locate(key_node.start_mark))
+            lines.setdefault(key, key_node.start_mark.line + 1)
+        return merged | own
+
+    def _merged(self, node: yaml.Node, path: KeyPath) -> dict[str, Node]:
+        merged: dict[str, Node] = {}
+        for part in reversed(node.value if isinstance(node, SequenceNode) else [node]):
+            built = self._build(part, path, None).value
+            if isinstance(built, dict):
+                merged |= built
+            else:
+                self._complain(part, path, "`<<` takes a mapping or a list of mappings")
+        return merged
+
+    def _scalar(self, node: ScalarNode, path: KeyPath) -> str | int | float | bool | None:
+        text: str = node.value
+        try:
+            match node.tag.removeprefix(_TAG):
+                case "str" | "merge":
+                    return text
+                case "null":
+                    return None
+                case "bool":
+                    return {"true": True, "false": False}[text.lower()]
+                case "int":
+                    return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+                case "float":
+                    return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+        except (ValueError, KeyError):
+            self._complain(node, path, f"{text!r} does not fit its tag {node.tag}")
+            return None
+        self._complain(node, path, f"the tag {node.tag} is not supported; remove it")
+        return None
+
+    def _complain(self, node: yaml.Node, path: KeyPath, message: str) -> None:
+        self.problems.append(Problem(self._locate(node.start_mark), path, message))
+
+
+def _explain(error: MarkedYAMLError) -> str:
+    problem = error.problem or "cannot be parsed"
+    if "another document" in problem:
+        return "a second document starts here; a config is one document, so remove the `---`"
+    if r"'\t'" in problem:
+        return "not valid YAML: a tab; indent with spaces"
+    if "mapping values are not allowed" in problem:
+        return "not valid YAML: a `:` where no key can be; check the indentation, or quote the text"
+    if "but got '{'" in problem:
+        return 'not valid YAML: a `{` where none can be; inside {...} and [...] quote "${...}"'
+    context = f" ({error.context})" if error.context else ""
+    return f"not valid YAML: {problem}{context}"
+
+
+def dump(document: Any, comment: Callable[[KeyPath], str] | None = None) -> str:
+    """Block-style YAML; `comment` of a leaf's path is written behind the leaf, aligned."""
+    text = yaml.dump(
+        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf")
+    )
+    if comment is None:
+        return text
+    lines = text.removesuffix("\n").split("\n")
+    leaves = dict(_leaf_lines(yaml.compose(text, Loader=_Loader), ()))  # pyright: ignore[reportArgumentType]
+    # One long prompt must not push every comment off the screen.
+    column = max((len(lines[i]) for i in leaves if len(lines[i]) <= 60), default=0)
+    for i, path in leaves.items():
+        lines[i] = f"{lines[i]:<{column}}  # {comment(path)}"
+    return "\n".join(lines) + "\n"
+
+
+def _leaf_lines(node: Any, path: KeyPath) -> list[tuple[int, KeyPath]]:
+    if isinstance(node, MappingNode) and node.value:
+        pairs = [(key.value, value) for key, value in node.value]
+    elif isinstance(node, SequenceNode) and node.value:
+        pairs = list(enumerate(node.value))
+    else:
+        # A block of text takes its comment in its first line, after the `|`.
+        block = isinstance(node, ScalarNode) and node.style == "|"
+        return [((node.start_mark if block else node.end_mark).line, path)]
+    return [leaf for key, value in pairs for leaf in _leaf_lines(value, (*path, key))]

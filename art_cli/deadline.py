@@ -1,0 +1,123 @@
+"""Calls that end by a deadline, whatever the code that is called does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import inspect
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+class DeadlineError(Exception):
+    """A call did not return in time; says which, and how long it was waited for."""
+
+
+async def call(function: Callable[..., Any], *args: Any, seconds: float, what: str) -> Any:
+    """The result of a plain or async function.
+
+    A plain function runs in a thread. What misses its deadline is abandoned: an async function is
+    cancelled but not waited for, a thread is left behind (it is a daemon and cannot hold up exit).
+
+    Raises DeadlineError, or whatever the function raises.
+    """
+    if inspect.iscoroutinefunction(function):
+        waiting: asyncio.Future[Any] = asyncio.ensure_future(function(*args))
+    else:
+        waiting = _threads.submit(lambda: function(*args))
+    done, _ = await asyncio.wait({waiting}, timeout=seconds)
+    if not done:
+        waiting.cancel()
+        raise DeadlineError(f"{what} did not return within {seconds:g} s")
+    return waiting.result()
+
+
+class _DaemonThreads:
+    """A thread pool whose stuck threads cost nothing but themselves.
+
+    concurrent.futures would join them at exit, and so hang; a pool of fixed size would run dry.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any], Any]] = (
+            queue.SimpleQueue()
+        )
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    def submit(self, job: Callable[[], Any]) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+            else:
+                threading.Thread(target=self._work, name="art-env", daemon=True).start()
+        self._jobs.put((job, future, loop))
+        return future
+
+    def _work(self) -> None:
+        while True:
+            job, future, loop = self._jobs.get()
+            try:
+                outcome = (future.set_result, job())
+            except BaseException as error:
+                if isinstance(error, StopIteration):  # a future refuses it
+                    error = RuntimeError(f"raised {error!r}")
+                outcome = (future.set_exception, error)
+            with self._lock:
+                self._idle += 1
+            with contextlib.suppress(RuntimeError):  # the loop closed: nobody waits any more
+                loop.call_soon_threadsafe(_settle, future, *outcome)
+
+
+def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:
+    if not future.done():  # it may have been abandoned
+        settle(outcome)
+
+
+_threads = _DaemonThreads()
+
+
+@contextlib.contextmanager
+def watchdog(seconds: float, what: str) -> Iterator[None]:
+    """End the process if the event loop stands still for so long.
+
+    No deadline on the loop can fire while an `async def` blocks it (or a forward pass never
+    returns), so this one waits in a thread. All that a run writes is atomic: the last checkpoint
+    stays good, and the process ends with exit code 1 after saying where it stood.
+    """
+    beat = time.monotonic()
+    over = threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def tick() -> None:
+        nonlocal beat, handle
+        beat = time.monotonic()
+        handle = loop.call_later(interval, tick)
+
+    def watch() -> None:
+        while not over.wait(interval):
+            if time.monotonic() - beat > seconds:
+                print(
+                    f"\nerror: {what} blocked the program for {seconds:g} s; stopping. It stood "
+                    "here (an `async def` of an env must not block: use a plain `def`):",
+                    file=sys.stderr,
+                )
+                faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+                os._exit(1)
+
+    interval = min(1.0, seconds / 4)
+    handle = loop.call_later(interval, tick)
+    threading.Thread(target=watch, name="art-watchdog", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        handle.cancel()

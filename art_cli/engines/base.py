@@ -1,0 +1,44 @@
+"""What generates. An engine is told which weights to serve and answers token ids with token ids."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from art_cli.types import Completion
+
+
+class Session(Protocol):
+    """One episode at the engine: its turns share a KV cache and a stream of random numbers."""
+
+    async def generate(self, ids: list[int]) -> Completion:
+        """Sample one turn behind `ids`, the whole sequence so far.
+
+        Raises EngineError.
+        """
+        ...
+
+    def close(self) -> None:
+        """The episode is over; free what it holds."""
+        ...
+
+
+class Engine(Protocol):
+    """Serves one version of the policy at a time."""
+
+    policy_version: int
+
+    def open(self, seed: int) -> Session:
+        """Begin an episode; all that is sampled in it follows from the seed."""
+        ...
+
+    async def sync(self, version: int) -> None:
+        """Serve the trainer's present weights from now on, and call them `version`."""
+        ...
+
+    async def logprobs(self, ids: list[int]) -> list[float]:
+        """Log-probability of each id but the first, given those before it, at temperature 1."""
+        ...
+
+    async def close(self) -> None:
+        """End all that the engine started."""
+        ...

@@ -1,0 +1,419 @@
+"""The embedded engine: many multi-turn episodes batched over the trainer's own model.
+
+Each episode is a row of one KV cache. A row's keys and values stay between its turns, so that a
+turn costs only its new tokens; a prompt prefix that the first rows share is computed once and
+copied; rows that finish leave and new ones join between steps. The weights are the trainer's own,
+so nothing has to be sent anywhere.
+
+With `deterministic`, a step waits until every episode that is with its env has come back: batches
+then depend on nothing but seeds, and a run repeats bit for bit. Without, rows go ahead alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from art_cli.attention import sdpa
+from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.errors import EngineError
+from art_cli.policy import Policy
+from art_cli.types import Completion
+
+PREFILL_TOKENS = 16384  # at most in one forward, padding included
+SHORTEST_PREFIX = 8  # tokens; a shorter one is not worth a forward of its own
+JOIN_AT = 0.34  # of the rows waiting for prefill: let them join, else decode the others further
+
+
+class KVCache:
+    """Keys and values, one left-aligned row an episode, each with its own length."""
+
+    def __init__(self, policy: Policy, rows: int, length: int) -> None:
+        config = policy.base.config.get_text_config()
+        heads = config.num_attention_heads
+        kv_heads = getattr(config, "num_key_value_heads", None) or heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        self._shape = (rows, kv_heads, length, width)
+        like = {"dtype": policy.head.dtype, "device": policy.device}
+        layers = range(config.num_hidden_layers)
+        self.keys = [torch.zeros(self._shape, **like) for _ in layers]
+        self.values = [torch.zeros(self._shape, **like) for _ in layers]
+        self._rows: Tensor | None = None
+        self._positions = torch.zeros(0)
+        self._mask = torch.zeros(0)
+        self._end = 0
+
+    def at(self, rows: Tensor | None, positions: Tensor) -> KVCache:
+        """The layout of a forward of tokens at positions [R, T] of these rows (None: all)."""
+        self._rows, self._positions = rows, positions
+        self._end = int(positions.max()) + 1
+        if self._end > self.keys[0].shape[2]:
+            self._grow(self._end)
+        slots = torch.arange(self._end, device=positions.device)
+        self._mask = slots <= positions[:, None, :, None]
+        return self
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        """Write the new keys and values, and attend over each row up to its query."""
+        keys, values = self.keys[layer], self.values[layer]
+        rows, end = self._rows, self._end
+        if rows is None and k.shape[2] == 1:
+            where = self._positions.view(-1, 1, 1, 1).expand(-1, k.shape[1], 1, k.shape[3])
+            keys.scatter_(2, where, k)
+            values.scatter_(2, where, v)
+        else:
+            index = torch.arange(len(keys), device=k.device) if rows is None else rows
+            keys[index[:, None], :, self._positions] = k.transpose(1, 2)
+            values[index[:, None], :, self._positions] = v.transpose(1, 2)
+        if rows is None:
+            keys, values = keys[:, :, :end], values[:, :, :end]
+        else:
+            keys, values = keys[rows, :, :end], values[rows, :, :end]
+        return sdpa(q, keys, values, scale, mask=self._mask).transpose(1, 2)
+
+    def select(self, rows: list[int]) -> None:
+        """Keep only these rows, in this order."""
+        index = torch.tensor(rows, device=self.keys[0].device)
+        self.keys = [x[index] for x in self.keys]
+        self.values = [x[index] for x in self.values]
+
+    def add_rows(self, num: int) -> None:
+        """Append empty rows."""
+        self.keys = [_pad(x, 0, num) for x in self.keys]
+        self.values = [_pad(x, 0, num) for x in self.values]
+
+    def copy_prefix(self, source: KVCache, rows: list[int], length: int) -> None:
+        """Take the first `length` positions of the source's only row into these rows."""
+        if length > self.keys[0].shape[2]:
+            self._grow(length)
+        for mine, theirs in zip(
+            self.keys + self.values, source.keys + source.values, strict=True
+        ):
+            mine[rows, :, :length] = theirs[0, :, :length]
+
+    def _grow(self, needed: int) -> None:
+        more = max(needed, self.keys[0].shape[2] * 3 // 2) - self.keys[0].shape[2]
+        self.keys = [_pad(x, 2, more) for x in self.keys]
+        self.values = [_pad(x, 2, more) for x in self.values]
+
+
+def _pad(x: Tensor, dim: int, more: int) -> Tensor:
+    shape = list(x.shape)
+    shape[dim] = more
+    return torch.cat([x, x.new_zeros(shape)], dim)
+
+
+@dataclass(eq=False, slots=True)
+class _Session:
+    """One episode at the engine, and its row."""
+
+    engine: TransformersEngine
+    order: int  # of opening: batches are laid out by it, not by who came first
+    uniforms: random.Random
+    row: int | None = None
+    cached: list[int] = field(default_factory=list)  # ids whose keys and values are in the row
+    pending: list[int] = field(default_factory=list)  # ids to prefill
+    sampled: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    answer: asyncio.Future[Completion] | None = None
+
+    async def generate(self, ids: list[int]) -> Completion:
+        """See Session."""
+        same = len(self.cached)
+        if ids[:same] != self.cached:  # a fork: keep what still stands
+            same = _common_prefix([ids, self.cached])
+        same = min(same, len(ids) - 1)
+        self.cached, self.pending = ids[:same], ids[same:]
+        self.answer = asyncio.get_running_loop().create_future()
+        self.engine._arrived(self)
+        try:
+            return await self.answer
+        finally:
+            self.answer = None
+
+    def close(self) -> None:
+        """See Session."""
+        self.engine._left(self)
+
+
+class TransformersEngine:
+    """See the head of this file; implements Engine."""
+
+    def __init__(
+        self, policy: Policy, cfg: EngineConfig, sampling: SamplingConfig, stop_ids: frozenset[int]
+    ) -> None:
+        self.policy_version = 0
+        self._policy = policy
+        self._cfg = cfg
+        self._sampling = sampling
+        self._stop_ids = stop_ids
+        self._opened = 0
+        self._away: set[_Session] = set()  # open, and with their env
+        self._queue: list[_Session] = []  # waiting for a row
+        self._rows: list[_Session | None] = []
+        self._cache: KVCache | None = None
+        self._prefix: tuple[list[int], KVCache] | None = None
+        self._dead: Exception | None = None  # why it can never answer again
+        self._wake = asyncio.Event()
+        self._pump: asyncio.Task[None] | None = None
+
+    def open(self, seed: int) -> _Session:
+        """See Engine."""
+        self._opened += 1
+        session = _Session(self, self._opened, random.Random(seed))
+        self._away.add(session)
+        return session
+
+    async def sync(self, version: int) -> None:
+        """See Engine. The weights are shared; only what was computed with the old ones goes."""
+        assert not any(self._rows), "sync between rollouts, not during one"
+        self._forget()
+        self.policy_version = version
+
+    def _forget(self) -> None:
+        self._prefix = self._cache = None
+        self._rows = []
+
+    @torch.inference_mode()
+    async def logprobs(self, ids: list[int]) -> list[float]:
+        """See Engine. Computed through the cache, as sampling does."""
+        cache = KVCache(self._policy, 1, len(ids))
+        out = [self._forward(cache, [0], [[ids[0]]], [0])]
+        for i in range(1, len(ids) - 1):
+            out.append(self._forward(cache, [0], [[ids[i]]], [i]))
+        logprobs = torch.log_softmax(torch.cat(out).float(), -1)
+        return logprobs.gather(1, logprobs.new_tensor(ids[1:], dtype=torch.long)[:, None])[
+            :, 0
+        ].tolist()
+
+    async def close(self) -> None:
+        """See Engine."""
+        if self._pump:
+            self._pump.cancel()
+
+    # -------------------------------------------------------------- sessions come and go
+
+    def _arrived(self, session: _Session) -> None:
+        if self._dead:
+            raise EngineError(f"the engine failed before: {self._dead}")
+        self._away.discard(session)
+        if session.row is None:
+            self._queue.append(session)
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.ensure_future(self._run())
+        self._wake.set()
+
+    def _left(self, session: _Session) -> None:
+        self._away.discard(session)
+        if session in self._queue:
+            self._queue.remove(session)
+        if session.row is not None and self._rows:
+            self._rows[session.row] = None
+        session.row = None
+        if not (self._away or self._queue or any(self._rows)):
+            self._forget()  # the next batch must not depend on this one
+        self._wake.set()
+
+    async def _run(self) -> None:
+        """Step as long as anyone waits for an answer."""
+        while True:
+            await asyncio.sleep(0)  # let envs take their answers and come back
+            waiting = self._queue or any(s and s.answer for s in self._rows)
+            if self._away and (self._cfg.deterministic or not waiting):
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            if not waiting:
+                return
+            try:
+                self._step()
+            except Exception as e:
+                self._fail(e)
+                return
+
+    def _fail(self, error: Exception) -> None:
+        for session in [*self._queue, *(s for s in self._rows if s)]:
+            if session.answer and not session.answer.done():
+                failure = EngineError(f"the engine failed: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                session.answer.set_exception(failure)
+        self._queue, self._dead = [], error
+        self._forget()
+
+    # -------------------------------------------------------------- one step
+
+    @torch.inference_mode()
+    def _step(self) -> None:
+        self._seat()
+        rows = [s for s in self._rows if s and s.answer and not s.answer.done()]
+        joining = [s for s in rows if s.pending]
+        decoding = [s for s in rows if not s.pending]
+        if joining and (not decoding or len(joining) >= JOIN_AT * len(rows)):
+            self._prefill(joining)
+        else:
+            self._decode(decoding)
+
+    def _seat(self) -> None:
+        """Give rows to those who wait for one, and drop rows that nobody needs."""
+        self._queue.sort(key=lambda s: s.order)
+        if not self._rows:
+            self._cache = None
+        free = [i for i, s in enumerate(self._rows) if s is None]
+        room = self._cfg.max_concurrent - len(self._rows) + len(free)
+        arriving, self._queue = self._queue[:room], self._queue[room:]
+        new = max(0, len(arriving) - len(free))
+        if self._cache is None:
+            longest = max(len(s.pending) for s in arriving)
+            self._cache = KVCache(self._policy, new, longest + self._sampling.max_tokens)
+        elif new:
+            self._cache.add_rows(new)
+        free += range(len(self._rows), len(self._rows) + new)
+        self._rows += [None] * new
+        for session, row in zip(arriving, free, strict=False):
+            session.row, self._rows[row] = row, session
+        if arriving:
+            self._share_prefix(arriving)
+        elif self._rows.count(None) > 0.3 * len(self._rows):
+            self._compact()
+
+    def _compact(self) -> None:
+        assert self._cache is not None
+        keep = [i for i, s in enumerate(self._rows) if s]
+        self._cache.select(keep)
+        self._rows = [self._rows[i] for i in keep]
+        for row, session in enumerate(self._rows):
+            assert session is not None
+            session.row = row
+
+    def _share_prefix(self, arriving: list[_Session]) -> None:
+        """Compute a prefix that many prompts share once, and copy it into their rows."""
+        assert self._cache is not None
+        if self._prefix is None and len(arriving) > 1:
+            shared = _common_prefix([s.pending[:-1] for s in arriving])
+            if shared >= SHORTEST_PREFIX:
+                ids = arriving[0].pending[:shared]
+                cache = KVCache(self._policy, 1, shared)
+                self._forward(cache, [0], [ids], [0])
+                self._prefix = (ids, cache)
+        if self._prefix is None:
+            return
+        ids, cache = self._prefix
+        takers = [s for s in arriving if len(s.pending) > len(ids) and s.pending[: len(ids)] == ids]
+        if takers:
+            self._cache.copy_prefix(cache, [s.row for s in takers if s.row is not None], len(ids))
+        for session in takers:
+            session.cached, session.pending = list(ids), session.pending[len(ids) :]
+
+    def _prefill(self, sessions: list[_Session]) -> None:
+        """Read the new tokens of these rows and sample the first one of their turns."""
+        assert self._cache is not None
+        sessions.sort(key=lambda s: (len(s.pending), s.row))
+        while sessions:
+            width = len(sessions[0].pending)
+            count = 1
+            for s in sessions[1:]:
+                if len(s.pending) * (count + 1) > PREFILL_TOKENS:
+                    break
+                width, count = len(s.pending), count + 1
+            part, sessions = sessions[:count], sessions[count:]
+            rows, tokens = [s.row or 0 for s in part], [s.pending for s in part]
+            logits = self._forward(self._cache, rows, tokens, [len(s.cached) for s in part])
+            for s in part:
+                s.cached, s.pending = s.cached + s.pending, []
+            self._sample(part, logits)
+
+    def _decode(self, sessions: list[_Session]) -> None:
+        """One more token for these rows."""
+        assert self._cache is not None
+        tokens = [[s.sampled[-1]] for s in sessions]
+        rows = [s.row or 0 for s in sessions]
+        logits = self._forward(self._cache, rows, tokens, [len(s.cached) for s in sessions])
+        for s in sessions:
+            s.cached.append(s.sampled[-1])
+        self._sample(sessions, logits)
+
+    def _forward(
+        self, cache: KVCache, rows: list[int], tokens: list[list[int]], starts: list[int]
+    ) -> Tensor:
+        """Logits [R, V] behind the last token of each row; rows are padded on the right."""
+        device = self._policy.device
+        width = max(map(len, tokens))
+        ids = torch.tensor([t + [0] * (width - len(t)) for t in tokens], device=device)
+        positions = torch.tensor(starts, device=device)[:, None] + torch.arange(
+            width, device=device
+        )
+        everyone = rows == list(range(cache.keys[0].shape[0]))
+        index = None if everyone else torch.tensor(rows, device=device)
+        hidden = self._policy.hidden(ids, positions, cache.at(index, positions))
+        last = torch.tensor([len(t) - 1 for t in tokens], device=device)
+        hidden = hidden[torch.arange(len(tokens), device=device), last]
+        return hidden @ self._policy.head.T
+
+    def _sample(self, sessions: list[_Session], logits: Tensor) -> None:
+        """Draw a token for each row from its own stream of random numbers."""
+        logprobs = log_distribution(logits, self._sampling)
+        uniforms = [s.uniforms.random() for s in sessions]
+        cumulative = logprobs.double().exp().cumsum(-1)
+        total = cumulative[:, -1:]
+        if not torch.isfinite(total).all():
+            raise FloatingPointError("the model's logits are not finite")
+        points = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * total
+        ids = torch.searchsorted(cumulative, points, right=True).clamp_(max=logits.shape[1] - 1)
+        chosen = logprobs.gather(1, ids)
+        for session, i, logprob in zip(
+            sessions, ids[:, 0].tolist(), chosen[:, 0].tolist(), strict=True
+        ):
+            session.sampled.append(i)
+            session.logprobs.append(logprob)
+            self._finish(session)
+
+    def _finish(self, session: _Session) -> None:
+        """Answer the session if its turn is over."""
+        stopped = session.sampled[-1] in self._stop_ids
+        length = len(session.cached) + 1
+        full = (
+            len(session.sampled) >= self._sampling.max_tokens or length >= self._cfg.max_model_len
+        )
+        if not (stopped or full):
+            return
+        assert session.answer is not None
+        completion = Completion(
+            token_ids=session.sampled,
+            logprobs=session.logprobs,
+            finish_reason="stop" if stopped else "length",
+            policy_version=self.policy_version,
+        )
+        session.sampled, session.logprobs = [], []
+        self._away.add(session)
+        session.answer.set_result(completion)
+
+
+def log_distribution(logits: Tensor, sampling: SamplingConfig) -> Tensor:
+    """Log-probabilities [R, V], fp32, of the distribution that is sampled from.
+
+    Temperature first, then the top k, then the smallest set of tokens that holds top_p.
+    """
+    scaled = logits.float() / sampling.temperature
+    if 0 < sampling.top_k < scaled.shape[1]:
+        least = scaled.topk(sampling.top_k, -1).values[:, -1:]
+        scaled = scaled.masked_fill(scaled < least, -torch.inf)
+    if sampling.top_p < 1:
+        ordered, index = scaled.sort(-1, descending=True)
+        before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)
+        outside = (before >= sampling.top_p).gather(1, index.argsort(-1))
+        scaled = scaled.masked_fill(outside, -torch.inf)
+    return torch.log_softmax(scaled, -1)
+
+
+def _common_prefix(lists: list[list[int]]) -> int:
+    first, last = min(lists), max(lists)
+    shared = 0
+    for a, b in zip(first, last, strict=False):
+        if a != b:
+            break
+        shared += 1
+    return shared

@@ -1,0 +1,96 @@
+"""The base class of task environments.
+
+    class GuessNumber(Env):
+        '''Guess a number between 1 and 100.'''
+
+        async def start(self) -> str:
+            self.secret = self.rng.randint(1, 100)
+            return "I think of a number between 1 and 100. Guess it."
+
+        async def reply(self, text: str) -> str | Done:
+            if text.strip() == str(self.secret):
+                return Done()
+            return "Wrong."
+
+        async def score(self, trajectory: Trajectory) -> float:
+            return 1 / trajectory.num_turns if trajectory.stop_reason == "env" else 0.0
+
+One instance is one episode; `self` is its state. Methods may be plain `def`: they then run in a
+thread, so that one that blocks ends in a counted failure at its deadline. An `async def` runs on
+the event loop and must not block it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from art_cli.tools import ToolError, tool
+from art_cli.types import Message, Scenario, Split, Trajectory
+
+__all__ = ["Done", "Env", "ToolError", "seed_of", "tool"]
+
+
+class Done:
+    """Returned by `reply` or a tool: the episode is over."""
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """The settings of an env that has none."""
+
+
+def seed_of(*parts: object) -> int:
+    """A 63-bit seed that depends on nothing but the parts: the same on every machine."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+class Env:
+    """One episode of a task. Subclasses override `start`, `reply` or tools, and `score`."""
+
+    Config: ClassVar[type] = NoSettings  # a dataclass; `env.args` of the YAML is read into it
+    system: ClassVar[str] = ""  # the system prompt, where `start` returns a string
+    max_turns: int = 30  # `__init__` may set it from a setting
+    tool_timeout: ClassVar[float] = 10.0  # seconds, of one tool call
+    episode_timeout: ClassVar[float] = 600.0  # seconds, without the engine's time
+    num_scenarios: ClassVar[dict[Split, int]] = {"train": 4096, "val": 512, "test": 512}
+
+    def __init__(self, scenario: Scenario, cfg: Any) -> None:
+        self.scenario = scenario
+        self.cfg = cfg
+        self.rng = random.Random(scenario.seed)
+        self.metrics: dict[str, float] = {}  # logged as train/<name> and val/<name>
+
+    @classmethod
+    def scenarios(cls, cfg: Any, split: Split) -> Iterable[Scenario]:
+        """The instances of the task: deterministic, and disjoint between splits."""
+        for i in range(cls.num_scenarios[split]):
+            yield Scenario(id=f"{split}-{i}", split=split, seed=seed_of(split, i))
+
+    @classmethod
+    def demonstrations(cls, cfg: Any, num: int) -> Iterable[list[Message]]:
+        """At most `num` whole conversations to warm up on; they need not be perfect.
+
+        `art_cli.rollout.play` makes one from an episode and a function that answers. The texts also
+        train the tokenizer of `model.base: tiny`.
+        """
+        return ()
+
+    async def start(self) -> str | list[Message]:
+        """The first user message, or the whole opening."""
+        raise NotImplementedError(f"{type(self).__name__} must override start()")
+
+    async def reply(self, text: str) -> str | Done:
+        """What the model reads next when its turn called no tool. The default ends the episode."""
+        return Done()
+
+    async def score(self, trajectory: Trajectory) -> float | None:
+        """The reward of the finished episode."""
+        raise NotImplementedError(f"{type(self).__name__} must override score()")
+
+    async def close(self) -> None:
+        """Release what `start` opened. Runs after every episode, failed ones too."""

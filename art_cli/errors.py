@@ -1,0 +1,52 @@
+"""What can go wrong, sorted by who can mend it. The command line turns each into its exit code."""
+
+from __future__ import annotations
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_PREFLIGHT = 3
+EXIT_INTERRUPTED = 130
+
+
+class ArtError(Exception):
+    """A failure with a message for the user: what went wrong, where, and what to do."""
+
+    exit_code = EXIT_FAILED
+
+
+class UsageError(ArtError):
+    """The user's input is wrong: a command line, a config, an env or a model that is not usable."""
+
+    exit_code = EXIT_USAGE
+
+
+class ConfigError(UsageError):
+    """One or more mistakes in a config; each is a full line with its place."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class PreflightError(ArtError):
+    """The input is right but this machine or a service is not ready for it."""
+
+    exit_code = EXIT_PREFLIGHT
+
+
+class EnvError(ArtError):
+    """The env failed so often that no training is possible."""
+
+
+class EngineError(ArtError):
+    """The engine cannot generate: it died, or it does not hold the policy that it should."""
+
+
+class TrainerError(ArtError):
+    """The update cannot go on: numbers are not finite, or a checkpoint could not be written."""
+
+
+class Interrupted(ArtError):
+    """The user asked to stop; the run is saved and can be resumed."""
+
+    exit_code = EXIT_INTERRUPTED

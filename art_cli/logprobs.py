@@ -1,0 +1,116 @@
+"""Log-probabilities of chosen tokens, without [T, V] logits for the whole sequence.
+
+The gradient is made in the forward: the derivative of the loss by a token's log-probability is
+known as soon as that is, so a chunk's logits become the gradient of its hidden states (and of the
+head) at once and are never needed again. One chunk of logits is alive at a time, all in fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHUNK_ELEMENTS = 2**24  # logits alive at once: 64 MB in fp32
+
+# (log-probabilities of these rows, which rows) -> their share of the loss, a scalar
+Objective = Callable[[Tensor, slice], Tensor]
+
+
+def chosen_logprobs(hidden: Tensor, head: Tensor, ids: Tensor, temperature: float) -> Tensor:
+    """log softmax(hidden [S, D] @ head.T / temperature) at ids [S] -> [S], fp32, no gradient."""
+    with torch.no_grad():
+        parts = [
+            _chunk(hidden[rows], head, ids[rows], temperature)[0]
+            for rows in _chunks(len(ids), len(head))
+        ]
+        return torch.cat(parts) if parts else hidden.new_zeros(0, dtype=torch.float32)
+
+
+def head_loss(
+    hidden: Tensor,
+    head: Tensor,
+    ids: Tensor,
+    temperature: float,
+    objective: Objective,
+    by_row: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """-> (loss, log-probabilities [S] without gradient).
+
+    `objective` gives the loss of rows from their log-probabilities. Where a row's share depends on
+    that row alone (`by_row`) it is called a chunk at a time; else once, after a first pass.
+    """
+    loss, logprobs = _HeadLoss.apply(hidden, head, ids, temperature, objective, by_row)  # type: ignore[misc]
+    return loss, logprobs
+
+
+class _HeadLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        head: Tensor,
+        ids: Tensor,
+        temperature: float,
+        objective: Objective,
+        by_row: bool,
+    ) -> tuple[Tensor, Tensor]:
+        grad_hidden = torch.empty_like(hidden)
+        grad_head = torch.zeros_like(head) if head.requires_grad else None
+        loss = torch.zeros((), device=hidden.device)
+        logprobs = torch.empty(len(ids), device=hidden.device)
+        slopes = None
+        if not by_row:
+            first = chosen_logprobs(hidden, head, ids, temperature)
+            loss, slopes = _slopes(objective, first, slice(0, len(ids)))
+        for rows in _chunks(len(ids), len(head)):
+            chosen, logits, norm = _chunk(hidden[rows], head, ids[rows], temperature)
+            logprobs[rows] = chosen
+            if slopes is None:
+                part, slope = _slopes(objective, chosen, rows)
+                loss += part
+            else:
+                slope = slopes[rows]
+            # d logprob / d logits = onehot - softmax, in the memory of the logits
+            grad = logits.sub_(norm).exp_().mul_(-slope[:, None])
+            grad.scatter_add_(1, ids[rows, None], slope[:, None])
+            grad = grad.div_(temperature).to(head.dtype)
+            torch.mm(grad, head, out=grad_hidden[rows])
+            if grad_head is not None:
+                grad_head.addmm_(grad.T, hidden[rows])
+        ctx.save_for_backward(grad_hidden, grad_head)
+        ctx.mark_non_differentiable(logprobs)
+        return loss, logprobs
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        grad_hidden, grad_head = ctx.saved_tensors
+        if grad_head is not None:
+            grad_head = grad_head * grad_loss
+        return grad_hidden * grad_loss, grad_head, None, None, None, None
+
+
+def _chunks(num_rows: int, vocab: int) -> list[slice]:
+    size = max(16, CHUNK_ELEMENTS // vocab)
+    return [slice(i, min(i + size, num_rows)) for i in range(0, num_rows, size)]
+
+
+def _chunk(
+    hidden: Tensor, head: Tensor, ids: Tensor, temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """-> (log-probabilities [S], logits [S, V], their log-sum-exp [S, 1]), fp32"""
+    logits = (hidden @ head.T).float()
+    if temperature != 1:
+        logits = logits.div_(temperature)
+    norm = torch.logsumexp(logits, -1, keepdim=True)
+    return (logits.gather(1, ids[:, None]) - norm)[:, 0], logits, norm
+
+
+def _slopes(objective: Objective, logprobs: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+    """-> (the loss of the rows, its derivative by each log-probability)"""
+    with torch.enable_grad():
+        leaf = logprobs.detach().requires_grad_()
+        loss = objective(leaf, rows)
+        return loss.detach(), torch.autograd.grad(loss, leaf)[0]

@@ -1,0 +1,209 @@
+"""`TrainableModel`: a policy with the engine that samples from it and the trainer that updates it.
+
+The experiment's loop and a person's own script drive the same object.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+import yaml
+
+from art_cli.checkpoint import Progress, read_progress, save_checkpoint
+from art_cli.config.schema import (
+    AdapterConfig,
+    EngineConfig,
+    EnvConfig,
+    Experiment,
+    ModelConfig,
+    SamplingConfig,
+    TrainConfig,
+    WarmupConfig,
+)
+from art_cli.engines.base import Engine
+from art_cli.env import Env
+from art_cli.errors import EngineError, UsageError
+from art_cli.logprobs import chosen_logprobs
+from art_cli.policy import Policy
+from art_cli.registry import env_class
+from art_cli.render import Renderer
+from art_cli.rundir import RunDir
+from art_cli.trainers.grpo import MAX_LOGPROB_GAP, GRPOTrainer
+from art_cli.types import TrajectoryGroup
+
+if TYPE_CHECKING:
+    from art_cli.backends.local import LocalBackend
+
+CANARY_TOKENS = 16  # of the fixed prompt that is scored by trainer and engine after each sync
+
+
+class Report(Protocol):
+    """Told what is going on, so that no wait is silent."""
+
+    def __call__(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        """`done` of `total`, where that is known."""
+        ...
+
+
+def silent(text: str, done: int | None = None, total: int | None = None) -> None:
+    """A Report that nobody hears."""
+
+
+@dataclass(slots=True)
+class Stop:
+    """Asked for by Ctrl-C: what goes on is brought to a good end and saved, then all ends."""
+
+    requested: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """What a backend makes for a model."""
+
+    run: RunDir
+    policy: Policy
+    renderer: Renderer
+    engine: Engine
+    trainer: GRPOTrainer
+    progress: Progress
+
+
+class TrainableModel:
+    """A model in training: its name, its task and its settings; `register` makes it live.
+
+        model = TrainableModel(name="demo", project="tutorial", base_model="tiny", env=OrderDesk)
+        await model.register(backend)
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        project: str,
+        base_model: str | ModelConfig,
+        env: type[Env] | str,
+        settings: Any = None,
+        adapter: AdapterConfig | None = None,
+        warmup: WarmupConfig | None = None,
+        engine: EngineConfig | None = None,
+        sampling: SamplingConfig | None = None,
+        train: TrainConfig | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`settings` are the env's own; `adapter` None trains all weights."""
+        self.env_class = env_class(env) if isinstance(env, str) else env
+        self.settings = self.env_class.Config() if settings is None else settings
+        if isinstance(base_model, str):
+            base_model = ModelConfig(base=base_model, adapter=adapter)
+        use = env if isinstance(env, str) else f"{env.__module__}:{env.__qualname__}"
+        self.experiment = Experiment(
+            project=project,
+            name=name,
+            seed=seed,
+            env=EnvConfig(use=use, args=asdict(self.settings)),
+            model=base_model,
+            warmup=warmup,
+            engine=engine or EngineConfig(),
+            sampling=sampling or SamplingConfig(),
+            train=train or TrainConfig(steps=0),
+        )
+        self.config_yaml = yaml.safe_dump(asdict(self.experiment), sort_keys=False)
+        self._parts: Parts | None = None
+
+    @classmethod
+    def of(cls, experiment: Experiment, settings: Any, config_yaml: str) -> TrainableModel:
+        """The model of a config file."""
+        model = cls(
+            name=experiment.name,
+            project=experiment.project,
+            base_model=experiment.model,
+            env=experiment.env.use,
+            settings=settings,
+        )
+        model.experiment, model.config_yaml = experiment, config_yaml
+        return model
+
+    @property
+    def parts(self) -> Parts:
+        """What the backend made. Raises UsageError before `register`."""
+        if self._parts is None:
+            raise UsageError("the model is not registered; call `await model.register(backend)`")
+        return self._parts
+
+    @property
+    def step(self) -> int:
+        """Finished optimizer steps."""
+        return self.parts.progress.step
+
+    async def register(self, backend: LocalBackend) -> None:
+        """Load or make the weights, warm up, and start the engine."""
+        self._parts = await backend.prepare(self)
+        await self._sync()
+
+    async def open(self, backend: LocalBackend) -> None:
+        """Open a run that exists, as it was at step 0, to evaluate it; it cannot be trained on."""
+        self._parts = await backend.open_run(self)
+        await self._sync()
+
+    async def go_to(self, step: int) -> None:
+        """Take the weights of a checkpoint."""
+        parts = self.parts
+        folder = parts.run.checkpoint(step)
+        parts.policy.load(folder)
+        parts.progress = read_progress(folder)
+        await self._sync()
+
+    async def train(self, groups: list[TrajectoryGroup]) -> dict[str, float]:
+        """One optimizer step on these groups; the engine then serves the new weights. -> metrics
+
+        Raises EngineError, TrainerError.
+        """
+        parts = self.parts
+        began = time.monotonic()
+        metrics = parts.trainer.step(groups, parts.progress.step)
+        trained = time.monotonic()
+        progress = asdict(parts.progress) | {"step": self.step + 1, "val_reward": None}
+        parts.progress = Progress(**progress)
+        await self._sync()
+        metrics["time/train_s"] = trained - began
+        metrics["time/sync_s"] = time.monotonic() - trained
+        metrics["throughput/train_tok_s"] = metrics["data/tokens_trained"] / (trained - began)
+        return metrics
+
+    def save(self) -> None:
+        """Write a checkpoint of this moment. Raises TrainerError."""
+        parts = self.parts
+        save_checkpoint(parts.run, parts.policy, parts.trainer, parts.progress)
+
+    def note(self, **changes: Any) -> None:
+        """Note progress that the next checkpoint keeps: cursor, val_reward."""
+        self.parts.progress = Progress(**(asdict(self.parts.progress) | changes))
+
+    async def _sync(self) -> None:
+        """Hand the weights to the engine, and see that they arrived."""
+        parts = self.parts
+        await parts.engine.sync(self.step)
+        vocab = parts.policy.head.shape[0]
+        ids = [(7 * i + 3) % vocab for i in range(CANARY_TOKENS)]
+        theirs = torch.tensor(await parts.engine.logprobs(ids))
+        mine = policy_logprobs(parts.policy, ids)
+        gap = float((mine - theirs).abs().max())
+        bound = MAX_LOGPROB_GAP[parts.policy.head.dtype] * 10  # of one token, not of a mean
+        if not gap <= bound:
+            raise EngineError(
+                f"after the sync to version {self.step} the engine does not hold the trainer's "
+                f"weights: log-probabilities of a fixed prompt differ by {gap:.2g} (at most "
+                f"{bound:g} is rounding)"
+            )
+
+
+@torch.no_grad()
+def policy_logprobs(policy: Policy, ids: list[int]) -> torch.Tensor:
+    """The trainer's log-probability of each id but the first, [T - 1], at temperature 1."""
+    tokens = torch.tensor([ids], device=policy.device)
+    positions = torch.arange(len(ids), device=policy.device)[None]
+    hidden = policy.hidden(tokens, positions)[0, :-1]
+    return chosen_logprobs(hidden, policy.head, tokens[0, 1:], 1.0).cpu()

@@ -1,0 +1,215 @@
+"""The model that is trained: a base, an adapter on it or not, and its tokenizer."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as transformers_logging
+
+from art_cli import attention, tiny
+from art_cli.attention import Causal, Layout
+from art_cli.config.schema import AdapterConfig, ModelConfig
+from art_cli.errors import PreflightError, UsageError
+
+transformers_logging.disable_progress_bar()
+transformers_logging.set_verbosity_error()
+
+
+class Policy:
+    """A causal language model with what training needs of it.
+
+    Raises UsageError for a model whose attention or head this program would compute wrongly.
+    """
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+        self.base = model
+        self.model: PreTrainedModel | PeftModel = model
+        self._reference: list[Tensor] | None = None
+        _check_attention(model)
+        model.set_attn_implementation(attention.NAME)
+        self.base.eval()  # no dropout: what is sampled and what is trained is one distribution
+        _check_head(self)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.head.device
+
+    @property
+    def head(self) -> nn.Parameter:
+        """The output embedding [V, D]; logits are hidden @ head.T."""
+        return self.base.get_output_embeddings().weight  # type: ignore[union-attr, return-value]
+
+    @property
+    def trainable(self) -> list[nn.Parameter]:
+        """What the optimizer changes, in a fixed order."""
+        return [p for p in self.model.parameters() if p.requires_grad]
+
+    @property
+    def has_adapter(self) -> bool:
+        """Whether an adapter is trained rather than all weights."""
+        return isinstance(self.model, PeftModel)
+
+    @property
+    def eos_token_ids(self) -> list[int]:
+        """Tokens that the model's own settings say end a text."""
+        eos = self.base.generation_config.eos_token_id if self.base.generation_config else None
+        return [eos] if isinstance(eos, int) else list(eos or [])
+
+    def hidden(self, ids: Tensor, positions: Tensor, layout: Layout | None = None) -> Tensor:
+        """Last hidden states [B, T, D] of ids [B, T] at positions [B, T]."""
+        decoder: Any = self.base.get_decoder()
+        layout = layout or Causal()
+        out = decoder(input_ids=ids, position_ids=positions, use_cache=False, layout=layout)
+        return out.last_hidden_state
+
+    def add_adapter(self, cfg: AdapterConfig, seed: int) -> None:
+        """Put a fresh adapter on the base: float32, and without effect until it is trained."""
+        torch.manual_seed(seed)
+        lora = LoraConfig(
+            r=cfg.rank,
+            lora_alpha=cfg.alpha,  # type: ignore[arg-type]
+            target_modules="all-linear",
+            lora_dropout=0.0,
+            task_type="CAUSAL_LM",
+        )
+        self.model = get_peft_model(self.base, lora)  # type: ignore[arg-type, assignment]
+        self.base.eval()
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter, or all weights, with the tokenizer: loadable by PEFT or transformers.
+
+        Raises OSError.
+        """
+        with _transformers_attention(self.base):
+            self.model.save_pretrained(str(folder))
+        self.tokenizer.save_pretrained(str(folder))
+
+    @torch.no_grad()
+    def load(self, folder: Path) -> None:
+        """Take the weights that `save` wrote, in place."""
+        if isinstance(self.model, PeftModel):
+            set_peft_model_state_dict(self.model, load_file(folder / "adapter_model.safetensors"))
+            return
+        loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=self.head.dtype)
+        for mine, theirs in zip(self.base.parameters(), loaded.parameters(), strict=True):
+            mine.copy_(theirs)
+
+    def keep_reference(self) -> None:
+        """Remember the present trainable weights as the reference of the KL.
+
+        For a fresh adapter, whose product is zero, this is the policy with its adapter off.
+        """
+        self._reference = [p.detach().clone() for p in self.trainable]
+
+    @contextlib.contextmanager
+    def as_reference(self) -> Iterator[None]:
+        """Be the reference for a while."""
+        assert self._reference is not None, "keep_reference was not called"
+        present = [p.data for p in self.trainable]
+        for p, data in zip(self.trainable, self._reference, strict=True):
+            p.data = data
+        try:
+            yield
+        finally:
+            for p, data in zip(self.trainable, present, strict=True):
+                p.data = data
+
+
+def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
+    """The base that the config names, before any adapter.
+
+    `texts` train the tokenizer of `tiny`. Raises UsageError where the folder or hub id cannot be
+    loaded, PreflightError where there is no such device.
+    """
+    device = _device(cfg)
+    dtype = torch.bfloat16 if _dtype(cfg, device) == "bfloat16" else torch.float32
+    if cfg.base == "tiny":
+        model, tokenizer = tiny.make(cfg.tiny, texts, seed)
+    else:
+        model, tokenizer = _from_pretrained(cfg.base)
+    return Policy(model.to(device=device, dtype=dtype), tokenizer)  # type: ignore[arg-type]
+
+
+def _from_pretrained(base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(base)
+        if not tokenizer.chat_template:
+            raise UsageError(
+                f"model.base: {base!r} has no chat template; use an instruct model, or add "
+                "chat_template.jinja to its folder"
+            )
+        model = AutoModelForCausalLM.from_pretrained(base, dtype="auto")
+    except (OSError, ValueError, KeyError) as e:
+        first = str(e).strip().splitlines()[0]
+        raise UsageError(
+            f"model.base: cannot load {base!r} (neither a folder with a model nor a hub id that "
+            f"can be reached): {first}"
+        ) from e
+    return model, tokenizer
+
+
+def _device(cfg: ModelConfig) -> str:
+    if cfg.device == "cuda" and not torch.cuda.is_available():
+        raise PreflightError(
+            "model.device is cuda, but torch sees no CUDA device; use model.device=cpu or auto"
+        )
+    if cfg.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return cfg.device
+
+
+def _dtype(cfg: ModelConfig, device: str) -> str:
+    """All-weights training stays in float32: bfloat16 loses updates of 1e-5 of a weight."""
+    if cfg.dtype != "auto":
+        return cfg.dtype
+    return "bfloat16" if device == "cuda" and cfg.adapter is not None else "float32"
+
+
+def _check_attention(model: PreTrainedModel) -> None:
+    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        raise UsageError(
+            f"{type(model).__name__} uses {', '.join(sorted(kinds))}; this engine and trainer "
+            "need full attention in every layer (Qwen2.5, Qwen3, Llama and their like)"
+        )
+
+
+@torch.no_grad()
+def _check_head(policy: Policy) -> None:
+    """Logits must be the hidden states times the head, and the layout must reach every layer."""
+    ids = torch.arange(8, device=policy.device)[None] % policy.head.shape[0]
+    logits = policy.base(input_ids=ids, use_cache=False).logits.float()
+    mine = (policy.hidden(ids, torch.arange(8, device=policy.device)[None]) @ policy.head.T).float()
+    if not torch.allclose(logits, mine, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):
+        raise UsageError(
+            f"{type(policy.base).__name__} computes its logits in a way that this program does "
+            "not know (soft-capping, scaling or a bias); use another model family"
+        )
+
+
+@contextlib.contextmanager
+def _transformers_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Saved configs must not name our attention function."""
+    model.set_attn_implementation("sdpa")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PEFT looks for the base on the hub to warn of it
+            yield
+    finally:
+        model.set_attn_implementation(attention.NAME)

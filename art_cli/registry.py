@@ -1,0 +1,108 @@
+"""Names in a config to classes."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from dataclasses import is_dataclass
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from art_cli.env import Env
+from art_cli.errors import UsageError
+
+ENV_GROUP = "art.envs"
+
+
+def env_names() -> dict[str, str]:
+    """Registered envs: name -> `module:Class`, by name."""
+    return {e.name: e.value for e in sorted(entry_points(group=ENV_GROUP), key=lambda e: e.name)}
+
+
+def env_class(use: str) -> type[Env]:
+    """The env that `env.use` names.
+
+    A registered name, `package.module:Class` or `path/to/file.py:Class`; the form of the text says
+    which, so there is never a second match. Raises UsageError with what was tried and what there is.
+    """
+    names = env_names()
+    target = names.get(use, use)
+    if ":" not in target:
+        close = get_close_matches(use, names, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise UsageError(
+            f"no env is registered as {use!r}.{hint} Registered are {', '.join(names) or 'none'}; "
+            "or give package.module:Class or path/to/file.py:Class"
+        )
+    where, _, name = target.rpartition(":")
+    module = _from_file(Path(where), use) if where.endswith(".py") else _from_package(where, use)
+    found = getattr(module, name, None)
+    if found is None:
+        there = [n for n, v in vars(module).items() if _is_env(v) and v.__module__ == module.__name__]
+        raise UsageError(
+            f"{use!r}: {where} has no class {name!r}; its envs are {', '.join(there) or 'none'}"
+        )
+    if not _is_env(found):
+        raise UsageError(f"{use!r}: {name} is not a subclass of art_cli.Env")
+    if not is_dataclass(found.Config):
+        raise UsageError(f"{use!r}: {name}.Config must be a dataclass; put @dataclass above it")
+    return found
+
+
+def describe(env: type) -> str:
+    """The first line of the env's docstring."""
+    return (inspect.getdoc(env) or "").partition("\n")[0]
+
+
+def _is_env(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, Env) and value is not Env
+
+
+def _from_package(name: str, use: str) -> ModuleType:
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a module beside the config, as `python -m` would find it
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as e:
+        if e.name and name.startswith(e.name):
+            raise UsageError(
+                f"{use!r}: there is no module {e.name!r}, neither installed nor under "
+                f"{Path.cwd()}; a file is given as path/to/file.py:Class"
+            ) from None
+        raise UsageError(f"{use!r}: {name} imports {e.name!r}, which is not installed") from None
+    except Exception as e:
+        raise UsageError(f"{use!r}: importing {name} failed: {_where(e)}") from e
+
+
+def _from_file(path: Path, use: str) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(
+            f"{use!r}: there is no file {path.absolute()} (paths are relative to the folder that "
+            "art is started in)"
+        )
+    name = f"art_env_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: dataclasses and pickles look their module up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as e:
+        del sys.modules[name]
+        raise UsageError(f"{use!r}: running {path} failed: {_where(e)}") from e
+    return module
+
+
+def _where(error: BaseException) -> str:
+    """The error with the innermost place in the user's code."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}: " if trace else ""
+    if isinstance(error, SyntaxError):
+        place = f"{error.filename}:{error.lineno}: "
+    return f"{place}{type(error).__name__}: {error}"

@@ -1,0 +1,184 @@
+"""Messages to tokens and back. What is trained is what was sampled.
+
+The ids that the engine sampled are kept; nothing is decoded and tokenized again. New messages are
+rendered as a suffix to the ids so far. Where the chat template rewrites what went before (Qwen3
+strips the thinking of earlier turns), the conversation forks: a new sequence starts from the
+rewritten text, and the model is trained on what it really read in each.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import TemplateError
+
+from art_cli.errors import UsageError
+from art_cli.types import Completion, Message, Sequence, ToolCall
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
+TOOL_CALL_FORMAT = '<tool_call>{"name": <name>, "arguments": <object>}</tool_call>'
+HERMES_TOOLS = """
+
+You may call these tools:
+<tools>
+{schemas}
+</tools>
+To call one, answer with <tool_call>{{"name": <name>, "arguments": <object>}}</tool_call>"""
+
+
+def parse_tool_calls(text: str) -> list[ToolCall | str]:
+    """The tool calls of a turn in the Hermes format; a string says what is wrong with one."""
+    return [_parse_tool_call(body) for body in TOOL_CALL.findall(text)]
+
+
+def _parse_tool_call(body: str) -> ToolCall | str:
+    try:
+        call = json.loads(body)
+    except ValueError as e:
+        return f"error: the tool call is not valid JSON ({e}); expected {TOOL_CALL_FORMAT}"
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return f"error: the tool call has no name; expected {TOOL_CALL_FORMAT}"
+    arguments = call.get("arguments", {})
+    if not isinstance(arguments, dict):
+        return f"error: the arguments are not an object; expected {TOOL_CALL_FORMAT}"
+    return ToolCall(name=call["name"], arguments=arguments)
+
+
+class Renderer:
+    """A chat template bound to a tokenizer and the tools of one env."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        tools: list[dict[str, Any]] | None = None,
+        eos_token_ids: list[int] | None = None,
+    ) -> None:
+        """`eos_token_ids` are the model's own, beside the template's and the tokenizer's.
+
+        Raises UsageError where the template is missing or cannot be used.
+        """
+        template = tokenizer.chat_template
+        if not template:
+            raise UsageError(
+                f"the tokenizer of {tokenizer.name_or_path!r} has no chat template; use an "
+                "instruct model, or add chat_template.jinja to its folder"
+            )
+        template = template if isinstance(template, str) else json.dumps(template)
+        self._tokenizer = tokenizer
+        self._tools = tools or None
+        # A template that does not know the Hermes format gets the tools in its system message.
+        self._hermes_by_hand = bool(tools) and "<tool_call>" not in template
+        self._has_tool_role = "tool" in template
+        self._render_cached = lru_cache(maxsize=8192)(self._render)
+        self.encode = lru_cache(maxsize=8192)(self._encode)
+        self.end_of_turn = self._find_end_of_turn()
+        ends = [self.encode(self.end_of_turn)[0], tokenizer.eos_token_id, *(eos_token_ids or [])]
+        self.stop_ids = frozenset(i for i in ends if i is not None)
+
+    def text(self, messages: list[Message], *, generate: bool = True) -> str:
+        """The rendered conversation, ending where the assistant is to begin if `generate`."""
+        return self._render_cached(json.dumps(messages), generate)
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of sampled ids, without special tokens."""
+        return self._tokenizer.decode(ids, skip_special_tokens=True)  # type: ignore[return-value]
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _render(self, messages_json: str, generate: bool) -> str:
+        plain = [self._plain(m) for m in json.loads(messages_json)]
+        tools = self._tools
+        if tools and self._hermes_by_hand:
+            schemas = "\n".join(json.dumps(t) for t in tools)
+            described = HERMES_TOOLS.format(schemas=schemas)
+            if plain and plain[0]["role"] == "system":
+                plain[0] = {**plain[0], "content": plain[0]["content"] + described}
+            else:
+                plain.insert(0, {"role": "system", "content": described.strip()})
+            tools = None
+        try:
+            return self._tokenizer.apply_chat_template(
+                plain, tools=tools, tokenize=False, add_generation_prompt=generate
+            )  # type: ignore[return-value]
+        except TemplateError as e:
+            roles = ", ".join(m["role"] for m in plain)
+            raise UsageError(f"the chat template refuses the messages ({roles}): {e}") from None
+
+    def _plain(self, message: dict[str, Any]) -> dict[str, str]:
+        """Only role and content: a call is in the text, and a template would write it again."""
+        role, content = message["role"], message["content"]
+        if role == "tool" and not self._has_tool_role:
+            return {"role": "user", "content": f"<tool_response>\n{content}\n</tool_response>"}
+        return {"role": role, "content": content}
+
+    def _find_end_of_turn(self) -> str:
+        """The special token that the template writes behind an assistant's content."""
+        probe: list[Message] = [
+            {"role": "user", "content": "question"},
+            {"role": "assistant", "content": "zanswerz"},
+        ]
+        tail = self.text(probe, generate=False).rpartition("zanswerz")[2]
+        specials = [t for t in self._tokenizer.all_special_tokens if tail.startswith(t)]
+        if not specials:
+            raise UsageError(
+                "the chat template does not end an assistant's turn with a special token "
+                f"(it writes {tail!r}), so a turn could never stop"
+            )
+        return max(specials, key=len)
+
+
+class Conversation:
+    """The messages of one episode and the token sequences that the model saw and made of them."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self._messages: list[Message] = []
+        self._text = ""  # rendered, up to where the current turn's sampled tokens begin
+        self.sequences: list[Sequence] = []
+
+    @property
+    def ids(self) -> list[int]:
+        """The tokens of the current sequence."""
+        return self.sequences[-1].ids
+
+    def add_messages(self, messages: list[Message]) -> None:
+        """What the model reads next: a suffix where the template allows it, else a fork."""
+        before = list(self._messages)
+        self._messages += messages
+        text = self._renderer.text(self._messages)
+        suffix = self._suffix(before, text) if self.sequences else None
+        if suffix is None:
+            self.sequences.append(Sequence())
+            suffix = text
+        self.sequences[-1].extend_prompt(list(self._renderer.encode(suffix)))
+        self._text = text
+
+    def add_completion(self, completion: Completion) -> str:
+        """The assistant's turn as sampled -> its text."""
+        self.sequences[-1].extend_sampled(completion)
+        text = self._renderer.decode(completion.token_ids)
+        self._messages.append({"role": "assistant", "content": text})
+        return text
+
+    def _suffix(self, before: list[Message], text: str) -> str | None:
+        """What `text` adds behind the sampled tokens, or None if it rewrites what they followed."""
+        end = self._renderer.end_of_turn
+        sampled = before[-1]["content"]
+        if text.startswith(self._text + sampled + end):
+            glue = text[len(self._text) + len(sampled) + len(end) :]
+        else:
+            # The template may merely write this turn in another way (it trims, say), which is not
+            # a reason to fork; or it writes it otherwise *now that more follows*, which is.
+            alone = self._renderer.text(before, generate=False)
+            if not (alone.startswith(self._text) and text.startswith(alone) and end in alone):
+                return None
+            glue = alone.rpartition(end)[2] + text[len(alone) :]
+        ended = self.ids[-1] in self._renderer.stop_ids
+        return glue if ended else end + glue

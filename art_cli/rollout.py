@@ -1,0 +1,208 @@
+"""One env and one agent make one trajectory: the turn loop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from art_cli import deadline
+from art_cli.engines.base import Session
+from art_cli.env import Done, Env
+from art_cli.errors import ArtError
+from art_cli.render import Conversation, Renderer, parse_tool_calls
+from art_cli.tools import ToolError, tools_of
+from art_cli.types import Completion, Message, Scenario, Trajectory
+
+
+class ContextFull(Exception):
+    """The conversation has no room for another turn."""
+
+
+class Agent(Protocol):
+    """Who answers in an episode."""
+
+    async def act(self, messages: list[Message]) -> str:
+        """The next assistant turn, given the messages that are new since the last one."""
+        ...
+
+
+class PolicyAgent:
+    """The policy behind an engine: token ids in, token ids out."""
+
+    def __init__(self, renderer: Renderer, session: Session, max_model_len: int) -> None:
+        self.conversation = Conversation(renderer)
+        self.completions: list[Completion] = []
+        self._session = session
+        self._max_model_len = max_model_len
+
+    async def act(self, messages: list[Message]) -> str:
+        """Sample a turn. Raises ContextFull where there is no room for one token."""
+        self.conversation.add_messages(messages)
+        ids = self.conversation.ids
+        if len(ids) >= self._max_model_len:
+            raise ContextFull
+        completion = await self._session.generate(ids)
+        self.completions.append(completion)
+        return self.conversation.add_completion(completion)
+
+
+async def rollout(
+    env_class: type[Env],
+    settings: Any,
+    scenario: Scenario,
+    agent: PolicyAgent,
+) -> Trajectory:
+    """Play one episode with the policy.
+
+    A failure of the env (an exception, a missed deadline) gives reward None and says why in
+    `error`; bad play never raises. Raises EngineError where the engine fails.
+    """
+    trajectory = Trajectory(scenario=scenario)
+    began = time.monotonic()
+    await _play(env_class, settings, scenario, agent, trajectory)
+    completions = agent.completions
+    trajectory.sequences = [s for s in agent.conversation.sequences if s.num_sampled]
+    trajectory.policy_versions = [c.policy_version for c in completions]
+    cut = any(c.finish_reason == "length" for c in completions)
+    trajectory.truncated = cut or trajectory.stop_reason == "context"
+    trajectory.duration = time.monotonic() - began
+    return trajectory
+
+
+def play(env: Env, answer: Callable[[], str]) -> list[Message]:
+    """The messages of a whole episode in which `answer` gives each assistant turn.
+
+    For demonstrations and tests. Raises what the env raises.
+    """
+
+    class Scripted:
+        async def act(self, messages: list[Message]) -> str:
+            return answer()
+
+    trajectory = Trajectory(scenario=env.scenario)
+    asyncio.run(_Episode(env, Scripted(), trajectory).run())
+    return trajectory.messages
+
+
+async def _play(
+    env_class: type[Env],
+    settings: Any,
+    scenario: Scenario,
+    agent: Agent,
+    trajectory: Trajectory,
+) -> None:
+    env = None
+    try:
+        env = env_class(scenario, settings)
+        await _Episode(env, agent, trajectory).run()
+    except ArtError:  # the engine, not this episode
+        raise
+    except deadline.DeadlineError as e:
+        trajectory.stop_reason, trajectory.reward, trajectory.error = "timeout", None, str(e)
+    except Exception:
+        trajectory.stop_reason, trajectory.reward = "error", None
+        trajectory.error = traceback.format_exc(limit=-6)
+    finally:
+        if env is not None:
+            trajectory.metrics = {k: float(v) for k, v in env.metrics.items()}
+            await _close(env, trajectory)
+
+
+async def _close(env: Env, trajectory: Trajectory) -> None:
+    try:
+        await deadline.call(env.close, seconds=env.tool_timeout, what="close()")
+    except Exception as e:  # the reward stands; the trajectory says what went wrong
+        trajectory.error = trajectory.error or f"close() failed: {e!r}"
+
+
+class _Episode:
+    """The turn loop. Time that the env takes counts against its deadlines; the engine's does not."""
+
+    def __init__(self, env: Env, agent: Agent, trajectory: Trajectory) -> None:
+        self._env = env
+        self._agent = agent
+        self._trajectory = trajectory
+        self._tools = tools_of(type(env))
+        self._left = env.episode_timeout
+
+    async def run(self) -> None:
+        trajectory, env = self._trajectory, self._env
+        messages = _opening(env, await self._timed(env.start, what="start()"))
+        trajectory.stop_reason = "max_turns"
+        for _ in range(env.max_turns):
+            trajectory.messages += messages
+            try:
+                text = await self._agent.act(messages)
+            except ContextFull:
+                trajectory.stop_reason = "context"
+                break
+            outcome = await self._turn(text)
+            if isinstance(outcome, Done):
+                trajectory.stop_reason = "env"
+                break
+            messages = outcome
+        trajectory.metrics = env.metrics
+        reward = await self._timed(env.score, trajectory, what="score()")
+        if reward is not None and not math.isfinite(reward):
+            raise ValueError(f"score() returned {reward}; a reward must be a finite number")
+        trajectory.reward = None if reward is None else float(reward)
+
+    async def _turn(self, text: str) -> list[Message] | Done:
+        calls = parse_tool_calls(text) if self._tools else []
+        message: Message = {"role": "assistant", "content": text}
+        if calls:
+            message["tool_calls"] = [c for c in calls if not isinstance(c, str)]
+        self._trajectory.messages.append(message)
+        if not calls:
+            answer = await self._timed(self._env.reply, text, what="reply()")
+            return answer if isinstance(answer, Done) else [{"role": "user", "content": answer}]
+        results = await asyncio.gather(*(self._call_tool(call) for call in calls))
+        if any(isinstance(r, Done) for r in results):
+            return Done()
+        return [r for r in results if not isinstance(r, Done)]
+
+    async def _call_tool(self, call: Any) -> Message | Done:
+        if isinstance(call, str):
+            return {"role": "tool", "content": call}
+        name = call["name"]
+        try:
+            result = await self._run_tool(name, call["arguments"])
+        except ToolError as e:
+            result = f"error: {e}"
+        if isinstance(result, Done):
+            return result
+        return {"role": "tool", "name": name, "content": str(result)}
+
+    async def _run_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+        spec = self._tools.get(name)
+        if spec is None:
+            raise ToolError(f"there is no tool {name!r}; there are {', '.join(self._tools)}")
+        parsed, method = spec.parse(arguments), getattr(self._env, name)
+        limit = self._env.tool_timeout
+        if spec.is_async:
+
+            async def run() -> Any:
+                return await method(**parsed)
+
+            return await deadline.call(run, seconds=limit, what=f"tool {name}()")
+        return await deadline.call(lambda: method(**parsed), seconds=limit, what=f"tool {name}()")
+
+    async def _timed(self, method: Callable[..., Any], *args: Any, what: str) -> Any:
+        began = time.monotonic()
+        try:
+            return await deadline.call(method, *args, seconds=max(self._left, 0.1), what=what)
+        finally:
+            self._left -= time.monotonic() - began
+
+
+def _opening(env: Env, opening: str | list[Message]) -> list[Message]:
+    if not isinstance(opening, str):
+        return opening
+    messages: list[Message] = [{"role": "user", "content": opening}]
+    if env.system:
+        messages.insert(0, {"role": "system", "content": env.system})
+    return messages

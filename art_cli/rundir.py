@@ -1,0 +1,386 @@
+"""Every path that a run writes, and nothing else knows them. A kill at any instant loses nothing.
+
+    runs/<project>/<name>/
+      config.yaml  metrics.jsonl  status.json  run.lock
+      trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/   report.html
+
+Whole files appear by one atomic rename; metrics.jsonl grows line by line, and a torn last line is
+ignored by every reader and removed by `truncate_metrics`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import json
+import math
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from art_cli.errors import ArtError, PreflightError, UsageError
+from art_cli.types import Split, Trajectory, TrajectoryGroup
+
+WrittenState = Literal["running", "done", "failed", "interrupted"]
+State = Literal["new", "running", "done", "failed", "interrupted", "killed"]
+
+LOCK_PATIENCE = 0.5  # seconds; `art runs` tests a lock by taking it for an instant
+
+_held_locks: set[int] = set()  # file descriptors
+
+
+def _release_in_child() -> None:
+    """A forked worker that outlives its killed parent must not keep the run locked."""
+    for fd in _held_locks:
+        os.close(fd)
+    _held_locks.clear()
+
+
+os.register_at_fork(after_in_child=_release_in_child)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """status.json: how far the run is, by its own word."""
+
+    state: WrittenState
+    step: int  # the last finished one
+    steps: int
+    pid: int
+    updated: str  # ISO 8601, UTC
+    message: str  # why it stopped, for the states failed and interrupted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """One line of `art runs`."""
+
+    project: str
+    name: str
+    path: Path
+    state: State
+    step: int
+    steps: int
+    train_reward: float | None  # of the last step
+    val_reward: float | None  # the last one
+    best_val_reward: float | None
+    updated: datetime
+
+
+class RunDir:
+    """The directory of one run."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config = root / "config.yaml"
+        self.metrics = root / "metrics.jsonl"
+        self.status = root / "status.json"
+        self.lock_file = root / "run.lock"
+        self.trajectories = root / "trajectories"
+        self.checkpoints = root / "checkpoints"
+        self.base = root / "base"  # a model that the run made itself
+        self.report = root / "report.html"
+
+    @classmethod
+    def create(cls, root: Path) -> RunDir:
+        """Make the directory of a new run. Raises UsageError where there is a run already."""
+        run = cls(root)
+        if run.config.exists():
+            raise UsageError(
+                f"{root} already holds a run. Go on with it: --resume. "
+                "Start another: name=NEW_NAME."
+            )
+        for folder in (run.trajectories, run.checkpoints):
+            _make_folder(folder)
+        return run
+
+    @classmethod
+    def open(cls, root: Path) -> RunDir:
+        """The directory of a run that exists. Raises UsageError otherwise."""
+        run = cls(root)
+        if run.config.exists():
+            return run
+        others = sorted(str(p.parent) for p in root.parent.glob("*/config.yaml"))
+        near = f" There is: {', '.join(others)}." if others else " `art runs` lists what there is."
+        raise UsageError(f"{root} holds no run (it has no config.yaml).{near}")
+
+    def checkpoint(self, step: int) -> Path:
+        """The folder of the checkpoint after `step` steps."""
+        return self.checkpoints / str(step)
+
+    def evaluation(self, split: Split, step: int) -> Path:
+        """Where `art eval` keeps its result."""
+        return self.root / "evaluations" / f"{split}-{step:06d}.json"
+
+    def id(self) -> str:
+        """What trackers call the run: made once, and the same after a resume."""
+        file = self.root / "run.id"
+        if not file.exists():
+            atomic_write(file, f"{self.root.name}-{secrets.token_hex(4)}")
+        return file.read_text().strip()
+
+    def checkpoint_steps(self) -> list[int]:
+        """The steps that have a checkpoint, ascending. Half-made ones have other names."""
+        return sorted(int(p.name) for p in self.checkpoints.glob("*") if p.name.isdecimal())
+
+    def trajectory_file(self, step: int, split: Split) -> Path:
+        """Where the trajectories of a step and split are."""
+        return self.trajectories / f"{split}-{step:06d}.jsonl.gz"
+
+    # -- one process at a time -------------------------------------------------------------
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run. The kernel lets go of it when the process dies, kill -9 included.
+
+        Raises PreflightError when another live process holds it.
+        """
+        try:
+            fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise PreflightError(f"cannot open {self.lock_file}: {error.strerror}.") from error
+        try:
+            self._acquire(fd)
+            _held_locks.add(fd)
+            holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json_line(holder).encode(), 0)
+            yield
+        finally:
+            _held_locks.discard(fd)
+            os.close(fd)
+
+    def _acquire(self, fd: int) -> None:
+        deadline = time.monotonic() + LOCK_PATIENCE
+        while True:
+            try:
+                return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise PreflightError(self._held_message()) from None
+                time.sleep(0.02)
+            except OSError as error:
+                raise PreflightError(
+                    f"cannot lock {self.lock_file}: {error.strerror}. "
+                    "Choose a runs folder on a file system that has locks."
+                ) from error
+
+    def _held_message(self) -> str:
+        holder: dict[str, Any] = {}
+        with suppress(OSError, ValueError):  # it is being written at this instant
+            holder = json.loads(self.lock_file.read_text())
+        pid, host = holder.get("pid", "?"), holder.get("host", "?")
+        return (
+            f"{self.root} is in use by process {pid} on {host} since {holder.get('since', '?')}. "
+            f"Wait for it, stop it with `kill -INT {pid}`, or start another run: name=NEW_NAME."
+        )
+
+    def is_locked(self) -> bool:
+        """Whether a live process holds the run."""
+        try:
+            fd = os.open(self.lock_file, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    # -- status ----------------------------------------------------------------------------
+
+    def write_status(self, state: WrittenState, step: int, steps: int, message: str = "") -> None:
+        """Say how far the run is. `step` is the last finished one."""
+        status = Status(
+            state=state, step=step, steps=steps, pid=os.getpid(), updated=_now(), message=message
+        )
+        atomic_write(self.status, json_line(asdict(status)))
+
+    def read_status(self) -> Status | None:
+        """What the run last said of itself; None before it said anything."""
+        try:
+            return Status(**json.loads(self.status.read_text()))
+        except (FileNotFoundError, ValueError, TypeError):  # the two: written by a later version
+            return None
+
+    def state(self) -> State:
+        """The state of the run; `killed` where it says `running` but no process holds it."""
+        status = self.read_status()
+        if self.is_locked():
+            return "running"
+        if status is None:
+            return "new"
+        return "killed" if status.state == "running" else status.state
+
+    # -- trajectories ----------------------------------------------------------------------
+
+    def write_trajectories(self, step: int, split: Split, groups: list[TrajectoryGroup]) -> Path:
+        """Keep everything that was sampled: one object a trajectory, compressed.
+
+        The same trajectories give the same bytes. `pandas.read_json(path, lines=True)` and
+        duckdb's `read_json` read the file as it is.
+        """
+        lines = [
+            json_line(_row(step, split, num_group, num_sibling, trajectory))
+            for num_group, group in enumerate(groups)
+            for num_sibling, trajectory in enumerate(group.trajectories)
+        ]
+        path = self.trajectory_file(step, split)
+        atomic_write(path, gzip.compress("".join(lines).encode(), compresslevel=6, mtime=0))
+        return path
+
+    def read_trajectories(self, step: int, split: Split) -> list[dict[str, Any]]:
+        """The rows of `write_trajectories`. Raises UsageError where that step has none."""
+        path = self.trajectory_file(step, split)
+        if not path.exists():
+            steps = self.trajectory_steps(split)
+            there = f"there are steps {steps[0]} to {steps[-1]}" if steps else "there are none"
+            raise UsageError(f"no {split} trajectories of step {step} in {self.root}: {there}")
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
+    def trajectory_steps(self, split: Split) -> list[int]:
+        """The steps that have trajectories, ascending."""
+        return sorted(_step_of(p) for p in self.trajectories.glob(f"{split}-*.jsonl.gz"))
+
+    # -- metrics ---------------------------------------------------------------------------
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All complete lines of metrics.jsonl; a torn one (killed, full disk) is left out."""
+        try:
+            raw = self.metrics.read_bytes()
+        except FileNotFoundError:
+            return []
+        rows: list[dict[str, Any]] = []
+        for line in raw.split(b"\n"):
+            with suppress(ValueError):
+                row = json.loads(line)
+                if isinstance(row, dict):
+                    rows.append(row)
+        return rows
+
+    def truncate_metrics(self, step: int) -> None:
+        """Forget all that came after `step`, so that a resumed run says everything once.
+
+        Also removes what a killed process left: a torn line, temporary files.
+        """
+        if self.metrics.exists():
+            kept = [row for row in self.read_metrics() if row.get("training_step", 0) <= step]
+            atomic_write(self.metrics, "".join(map(json_line, kept)))
+        for path in self.trajectories.glob("*.jsonl.gz"):
+            if _step_of(path) > step:
+                path.unlink()
+        for folder in (self.root, self.trajectories):
+            for path in folder.glob(".*.tmp"):
+                path.unlink()
+
+    def summary(self) -> RunSummary:
+        """How far the run is and how good, from status.json and metrics.jsonl."""
+        status, rows = self.read_status(), self.read_metrics()
+        vals = [row["val/reward"] for row in rows if row.get("val/reward") is not None]
+        trains = [row["train/reward"] for row in rows if row.get("train/reward") is not None]
+        files = [p for p in (self.metrics, self.status, self.config) if p.exists()]
+        updated = max((p.stat().st_mtime for p in files), default=0.0)
+        return RunSummary(
+            project=self.root.parent.name,
+            name=self.root.name,
+            path=self.root,
+            state=self.state(),
+            step=max([status.step if status else 0, *(r.get("training_step", 0) for r in rows)]),
+            steps=status.steps if status else 0,
+            train_reward=trains[-1] if trains else None,
+            val_reward=vals[-1] if vals else None,
+            best_val_reward=max(vals, default=None),
+            updated=datetime.fromtimestamp(updated, UTC),
+        )
+
+
+def list_runs(root: Path) -> list[RunSummary]:
+    """All runs under `root` (the folder `runs/`), the one that moved last first."""
+    found = {p.parent for name in ("config.yaml", "status.json") for p in root.glob(f"*/*/{name}")}
+    return sorted((RunDir(p).summary() for p in found), key=lambda run: run.updated, reverse=True)
+
+
+def atomic_write(path: Path, content: bytes | str) -> None:
+    """Replace `path` whole or not at all.
+
+    Raises ArtError when it cannot be written (full disk, no permission); the old file is then as
+    it was and nothing else is left behind.
+    """
+    _make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ArtError(
+            f"cannot write {path}: {error.strerror}. The old file is untouched."
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def json_line(value: dict[str, Any]) -> str:
+    """One line of strict JSON, which every reader takes: NaN and infinity become null."""
+    try:
+        return json.dumps(value, allow_nan=False, default=str) + "\n"
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, default=str) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict[str, Any]:
+    """A trajectory as one flat object. Durations stay out: the same run gives the same bytes."""
+    return {
+        "step": step,
+        "split": split,
+        "group": group,
+        "index": index,  # within the group
+        "scenario_id": t.scenario.id,
+        "seed": t.scenario.seed,
+        "scenario": t.scenario.data,
+        "reward": t.reward,
+        "metrics": t.metrics,
+        "stop_reason": t.stop_reason,
+        "truncated": t.truncated,
+        "error": t.error,
+        "num_turns": t.num_turns,
+        "num_sampled": t.num_sampled,
+        "policy_versions": t.policy_versions,
+        "messages": t.messages,
+        "sequences": [asdict(sequence) for sequence in t.sequences],
+    }
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name.removesuffix(".jsonl.gz").rpartition("-")[2])
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PreflightError(f"cannot make the folder {path}: {error.strerror}.") from error

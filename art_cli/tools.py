@@ -1,0 +1,115 @@
+"""`@tool`: a method of an env that the model can call; its schema comes from the signature."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class ToolError(Exception):
+    """Raised by a tool to refuse; its text is what the model sees."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """What the core knows of a tool."""
+
+    name: str
+    description: str
+    writes: bool  # changes state: a judge and a user's policy care
+    is_async: bool
+    arguments: type[BaseModel]
+
+    def schema(self) -> dict[str, Any]:
+        """The tool as a chat template and an OpenAI client expect it."""
+        parameters = self.arguments.model_json_schema()
+        parameters.pop("title", None)
+        parameters.setdefault("properties", {})
+        for value in parameters["properties"].values():
+            value.pop("title", None)
+        parameters.pop("additionalProperties", None)
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": parameters,
+            },
+        }
+
+    def parse(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Validated arguments, ready to be passed as keywords.
+
+        Raises ToolError, with every mistake in words the model can act on.
+        """
+        try:
+            parsed = self.arguments.model_validate(arguments)
+        except ValidationError as e:
+            mistakes = [
+                f"{'.'.join(map(str, m['loc'])) or 'arguments'}: {m['msg']}" for m in e.errors()
+            ]
+            raise ToolError(f"invalid arguments for {self.name}: {'; '.join(mistakes)}") from None
+        return {name: getattr(parsed, name) for name in type(parsed).model_fields}
+
+
+def tool(*, writes: bool = False) -> Callable[[Method], Method]:
+    """Offer a method of an env to the model.
+
+    The JSON schema is made from the type hints, the description from the docstring's first
+    paragraph, and those of the arguments from its `Args:` section. Unknown arguments are refused.
+    """
+
+    def mark(method: Method) -> Method:
+        method._art_tool = writes  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+@cache  # an episode asks for it, and pydantic takes a millisecond to make the models
+def tools_of(env_class: type) -> dict[str, ToolSpec]:
+    """The tools of an env class by name, in the order of definition, base classes first."""
+    found: dict[str, ToolSpec] = {}
+    for klass in reversed(env_class.__mro__):
+        for name, method in vars(klass).items():
+            if hasattr(method, "_art_tool"):
+                found[name] = _spec(name, method)
+    return found
+
+
+def _spec(name: str, method: Callable[..., Any]) -> ToolSpec:
+    description, argument_docs = _split_docstring(inspect.getdoc(method) or "")
+    hints = get_type_hints(method, include_extras=True)
+    fields: dict[str, Any] = {}
+    for parameter in list(inspect.signature(method).parameters.values())[1:]:  # without self
+        default = parameter.default
+        field = (hints.get(parameter.name, str), ... if default is parameter.empty else default)
+        fields[parameter.name] = field
+    model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+    for argument, text in argument_docs.items():
+        if argument in model.model_fields:
+            model.model_fields[argument].description = text
+    model.model_rebuild(force=True)
+    return ToolSpec(
+        name=name,
+        description=description,
+        writes=bool(method._art_tool),  # type: ignore[attr-defined]
+        is_async=inspect.iscoroutinefunction(method),
+        arguments=model,
+    )
+
+
+def _split_docstring(doc: str) -> tuple[str, dict[str, str]]:
+    """-> (the first paragraph on one line, the `Args:` entries by name)"""
+    head, _, rest = doc.partition("Args:")
+    description = " ".join(head.strip().split("\n\n")[0].split())
+    entries = re.findall(r"^\s*(\w+):\s*(.+?)(?=^\s*\w+:|\Z)", rest, re.M | re.S)
+    return description, {name: " ".join(text.split()) for name, text in entries}

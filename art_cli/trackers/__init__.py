@@ -1,0 +1,1 @@
+"""Where metrics go: one base and one file per place."""

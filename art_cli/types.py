@@ -1,0 +1,122 @@
+"""The nouns: what flows from an env through the engine to the trainer.
+
+    scenario = Scenario(id="train-0", split="train", seed=1)
+    one turn: Completion(token_ids=[5, 6, 2], logprobs=[-.1, -.7, -.2], finish_reason="stop", ...)
+    a trajectory of it: Sequence(ids=[9, 9, 5, 6, 2], mask=[0, 0, 1, 1, 1],
+                                 engine_logprobs=[0, 0, -.1, -.7, -.2])
+    its siblings: TrajectoryGroup(scenario, [trajectory, ...])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NotRequired, TypedDict
+
+Split = Literal["train", "val", "test"]
+StopReason = Literal["env", "max_turns", "timeout", "context", "error"]
+
+
+class ToolCall(TypedDict):
+    """A call of a tool in a message. Arguments stay unparsed where the model's JSON is broken."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class Message(TypedDict):
+    """One chat message. An assistant's content is the text as sampled, tool calls included."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    tool_calls: NotRequired[list[ToolCall]]
+    name: NotRequired[str]  # of the tool, on a message with role "tool"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One instance of a task. Siblings of a group play the same scenario."""
+
+    id: str  # unique within the env, e.g. "val-17"
+    split: Split
+    seed: int  # all randomness of the instance comes from it
+    data: dict[str, Any] = field(default_factory=dict)  # what the env's generator made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What the engine sampled in one turn."""
+
+    token_ids: list[int]  # with the end-of-turn token, where one was sampled
+    logprobs: list[float]  # one a token, of the distribution that was sampled from
+    finish_reason: Literal["stop", "length"]
+    policy_version: int  # of the weights that really answered
+
+
+@dataclass(slots=True, kw_only=True)
+class Sequence:
+    """Token ids that the model saw as one text. All three lists have the same length."""
+
+    ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)  # 1 on sampled tokens
+    engine_logprobs: list[float] = field(default_factory=list)  # 0.0 where mask is 0
+
+    def extend_prompt(self, ids: list[int]) -> None:
+        """Append tokens that the model reads but did not sample."""
+        self.ids += ids
+        self.mask += [0] * len(ids)
+        self.engine_logprobs += [0.0] * len(ids)
+
+    def extend_sampled(self, completion: Completion) -> None:
+        """Append tokens that the model sampled; these are trained on."""
+        self.ids += completion.token_ids
+        self.mask += [1] * len(completion.token_ids)
+        self.engine_logprobs += completion.logprobs
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that the model sampled."""
+        return sum(self.mask)
+
+
+@dataclass(slots=True, kw_only=True)
+class Trajectory:
+    """The result of one rollout."""
+
+    scenario: Scenario
+    messages: list[Message] = field(default_factory=list)
+    sequences: list[Sequence] = field(default_factory=list)  # more than one after a fork
+    reward: float | None = None  # None: infrastructure failed; never trained on
+    metrics: dict[str, float] = field(default_factory=dict)  # the env's own; only logged
+    stop_reason: StopReason = "env"
+    policy_versions: list[int] = field(default_factory=list)  # one a turn
+    truncated: bool = False  # a turn hit sampling.max_tokens, or the context was full
+    error: str | None = None  # why reward is None
+    duration: float = 0.0  # seconds
+
+    @property
+    def num_turns(self) -> int:
+        """Completions of the engine."""
+        return len(self.policy_versions)
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that the model sampled, over all sequences."""
+        return sum(s.num_sampled for s in self.sequences)
+
+
+@dataclass(slots=True, kw_only=True)
+class TrajectoryGroup:
+    """The siblings of one scenario; advantages compare them with each other."""
+
+    scenario: Scenario
+    trajectories: list[Trajectory]
+
+    @property
+    def valid(self) -> list[Trajectory]:
+        """Trajectories that have a reward."""
+        return [t for t in self.trajectories if t.reward is not None]
+
+    @property
+    def rewards(self) -> list[float]:
+        """Rewards of the valid trajectories, in order."""
+        return [t.reward for t in self.trajectories if t.reward is not None]

@@ -1,0 +1,8 @@
+"""The task environments that come with `art`, each one file that is meant to be read.
+
+    order_desk     tools under a policy: look up, then change or refuse    (the quickstart)
+    2048           a long game of one player
+    tic_tac_toe    a short game against an opponent
+
+Write your own in the same way: one class, `start`, `reply` or tools, and `score`.
+"""

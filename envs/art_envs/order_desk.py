@@ -1,0 +1,228 @@
+"""A shop's order desk: tools under a policy.
+
+One episode, as a perfect assistant plays it:
+
+    user        Please exchange my order W42 for size large.
+    assistant   <tool_call>{"name": "get_order", "arguments": {"order_id": "W42"}}</tool_call>
+    tool        {"order_id": "W42", "status": "delivered", ..., "in_stock": ["small"]}
+    assistant   <tool_call>{"name": "return_order", "arguments": {"order_id": "W42"}}</tool_call>
+    tool        {"ok": true}
+    assistant   done
+
+The tools do what they are told: keeping to the policy is the assistant's job, and what is learned.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Any, Literal, TypedDict
+
+from pydantic import Field
+
+from art_cli.env import Done, Env, ToolError, seed_of, tool
+from art_cli.rollout import play
+from art_cli.types import Message, Scenario, Split, Trajectory
+
+Action = Literal["cancel", "return", "exchange"]
+Status = Literal["pending", "shipped", "delivered"]
+Size = Literal["small", "medium", "large"]
+
+ACTIONS: tuple[Action, ...] = ("cancel", "return", "exchange")
+STATUSES: tuple[Status, ...] = ("pending", "shipped", "delivered")
+SIZES: tuple[Size, ...] = ("small", "medium", "large")
+ITEMS = ("mug", "lamp", "shirt", "chair", "book", "phone", "shoes", "bag")
+
+
+class Order(TypedDict):
+    """What `get_order` shows."""
+
+    order_id: str
+    status: Status
+    item: str
+    size: Size
+    in_stock: list[Size]  # sizes that the item could be exchanged for
+
+
+class Request(TypedDict):
+    """What the customer asks for."""
+
+    action: Action
+    size: Size | None  # the wanted one, of an exchange
+
+
+def right_action(order: Order, request: Request) -> Action | None:
+    """The policy: what to do about a request. None: refuse it and leave the order as it is."""
+    action = request["action"]
+    if order["status"] != _status_allowing(action):
+        return None
+    if action == "exchange" and request["size"] not in order["in_stock"]:
+        return "return"
+    return action
+
+
+def _status_allowing(action: Action) -> Status:
+    return "pending" if action == "cancel" else "delivered"
+
+
+def draw_case(rng: random.Random) -> tuple[Order, Request]:
+    """A random order and request; about two thirds of the requests may be granted."""
+    action, size = rng.choice(ACTIONS), rng.choice(SIZES)
+    allowing = _status_allowing(action)
+    others: list[Status] = [s for s in STATUSES if s != allowing]
+    status = allowing if rng.random() < 0.67 else rng.choice(others)
+    order: Order = {
+        "order_id": f"W{rng.randrange(10, 100)}",
+        "status": status,
+        "item": rng.choice(ITEMS),
+        "size": size,
+        "in_stock": [s for s in SIZES if rng.random() < 0.5],
+    }
+    other_sizes: list[Size] = [s for s in SIZES if s != size]
+    wanted = rng.choice(other_sizes) if action == "exchange" else None
+    return order, {"action": action, "size": wanted}
+
+
+def split_of(case: str) -> Split:
+    """The split that a case belongs to, by its content: none can occur in two of them."""
+    bucket = seed_of(case) % 10
+    return "val" if bucket == 0 else "test" if bucket == 1 else "train"
+
+
+class OrderDesk(Env):
+    """Tools under a policy: look an order up, then cancel, return, exchange or refuse."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Settings of `env.args`."""
+
+        # Share of a demonstration's decisions that are guesses. Imperfect on purpose: a warm-up on
+        # them teaches how to speak and call tools, and leaves the policy to be learned by reward.
+        demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.7
+
+    system = (
+        "You are a shop assistant. Look the order up first. Only pending orders can be cancelled; "
+        "only delivered orders can be returned or exchanged; without stock an exchange becomes a "
+        "return. Refuse anything else. At the end answer with one word: done or sorry."
+    )
+    max_turns = 5  # three are enough; two more to recover from a mistake
+
+    def __init__(self, scenario: Scenario, cfg: Config) -> None:
+        super().__init__(scenario, cfg)
+        self.order: Order = scenario.data["order"]
+        self.request: Request = scenario.data["request"]
+        self.looked_up = False
+        self.action: Action | None = None  # what was done to the order
+        self.answer: str | None = None
+
+    @classmethod
+    def scenarios(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
+        """Distinct cases. All splits read one stream, and each takes what is its own."""
+        rng = random.Random(0)
+        encode = json.JSONEncoder(sort_keys=True).encode
+        seen: set[str] = set()
+        while len(seen) < cls.num_scenarios[split]:
+            order, request = draw_case(rng)
+            case = encode([order, request])
+            if case in seen or split_of(case) != split:
+                continue
+            data = {"order": order, "request": request}
+            yield Scenario(id=f"{split}-{len(seen)}", split=split, seed=seed_of(case), data=data)
+            seen.add(case)
+
+    async def start(self) -> str:
+        """The customer's request."""
+        size = self.request["size"]
+        wish = f" for size {size}" if size else ""
+        return f"Please {self.request['action']} my order {self.order['order_id']}{wish}."
+
+    @tool()
+    async def get_order(self, order_id: str) -> str:
+        """Look an order up."""
+        self._check_id(order_id)
+        self.looked_up = True
+        return json.dumps(self.order)
+
+    @tool(writes=True)
+    async def cancel_order(self, order_id: str) -> str:
+        """Cancel an order."""
+        return self._write("cancel", order_id)
+
+    @tool(writes=True)
+    async def return_order(self, order_id: str) -> str:
+        """Return an order."""
+        return self._write("return", order_id)
+
+    @tool(writes=True)
+    async def exchange_order(self, order_id: str, size: Size) -> str:
+        """Exchange an order."""
+        if size != self.request["size"]:
+            raise ToolError("the customer did not ask for this size")
+        return self._write("exchange", order_id)
+
+    def _write(self, action: Action, order_id: str) -> str:
+        self._check_id(order_id)
+        if self.action is not None:
+            raise ToolError("the order was already changed")
+        self.action = action
+        return json.dumps({"ok": True})
+
+    def _check_id(self, order_id: str) -> None:
+        if order_id != self.order["order_id"]:
+            raise ToolError("no such order")
+
+    async def reply(self, text: str) -> Done:
+        """A text without a tool call is the answer to the customer: it ends the episode."""
+        self.answer = text.strip().rstrip(".!").lower()
+        return Done()
+
+    async def score(self, trajectory: Trajectory) -> float:
+        """0.1 for looking, 0.6 for the right action or rightly none, 0.3 for the right answer.
+
+        Each of the first two bad calls costs 0.1. Without a look, or an answer, nothing is earned.
+        """
+        right = right_action(self.order, self.request)
+        acted_right = self.looked_up and self.action == right
+        answered_right = acted_right and self.answer == ("done" if right else "sorry")
+        # The turn loop words all errors so: those raised here, a wrong name, broken JSON.
+        results = [m["content"] for m in trajectory.messages if m["role"] == "tool"]
+        num_errors = sum(result.startswith("error: ") for result in results)
+        self.metrics = {
+            "success": float(answered_right and num_errors == 0),
+            "looked_up": float(self.looked_up),
+            "refused": float(self.answer == "sorry" and self.action is None),
+            "tool_errors": float(num_errors),
+        }
+        if self.answer is None or not self.looked_up:
+            return 0.0
+        return 0.1 + 0.6 * acted_right + 0.3 * answered_right - 0.1 * min(num_errors, 2)
+
+    @classmethod
+    def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
+        """Episodes of an assistant that knows the tools but often guesses what to do."""
+        for scenario in islice(cls.scenarios(cfg, "train"), num):
+            env = cls(scenario, cfg)
+            yield play(env, env._guessing_assistant().__next__)
+
+    def _guessing_assistant(self) -> Iterator[str]:
+        noise, rng = self.cfg.demo_noise, self.rng  # the task itself draws nothing from the rng
+        order_id, size = self.order["order_id"], self.request["size"]
+        yield _call("get_order", order_id=order_id)
+        action = right_action(self.order, self.request)
+        if rng.random() < noise:
+            guesses = [a for a in ACTIONS if a != "exchange" or size]
+            action = rng.choice([None, *guesses])
+        if action == "exchange":
+            yield _call("exchange_order", order_id=order_id, size=size)
+        elif action:
+            yield _call(f"{action}_order", order_id=order_id)
+        answer = "done" if action else "sorry"
+        yield rng.choice(["done", "sorry"]) if rng.random() < 0.3 * noise else answer
+
+
+def _call(name: str, **arguments: Any) -> str:
+    call = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>{call}</tool_call>"

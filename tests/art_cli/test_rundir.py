@@ -1,0 +1,227 @@
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from art_cli.errors import PreflightError, UsageError
+from art_cli.rundir import RunDir, atomic_write, list_runs
+from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from art_cli.rundir import RunDir
+with RunDir(Path(sys.argv[1])).lock():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+HOLD_AND_FORK = """
+import os, sys, time
+from pathlib import Path
+from art_cli.rundir import RunDir
+with RunDir(Path(sys.argv[1])).lock():
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+    print(child, flush=True)
+    time.sleep(60)
+"""
+FILL = """
+import resource, sys
+from pathlib import Path
+from art_cli.rundir import atomic_write
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+atomic_write(Path(sys.argv[1]), "x" * 5000)
+"""
+
+Start = Callable[[str, Path], tuple[subprocess.Popen[str], str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    run = RunDir.create(tmp_path / "runs" / "support" / "retail")
+    run.config.write_text("name: retail\n")
+    return run
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a script in a second process and wait for its first line."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(script: str, path: Path) -> tuple[subprocess.Popen[str], str]:
+        command = [sys.executable, "-c", script, str(path)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        processes.append(process)
+        assert process.stdout is not None
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def group(reward: float | None = 1.0, **scenario_data: object) -> TrajectoryGroup:
+    scenario = Scenario(id="train-7", split="train", seed=7, data=dict(scenario_data))
+    trajectory = Trajectory(
+        scenario=scenario,
+        messages=[{"role": "user", "content": "héllo"}],
+        sequences=[Sequence(ids=[1, 2, 3], mask=[0, 1, 1], engine_logprobs=[0.0, -0.1, -1 / 3])],
+        reward=reward,
+        metrics={"won": 1.0},
+        policy_versions=[4],
+    )
+    return TrajectoryGroup(scenario=scenario, trajectories=[trajectory, trajectory])
+
+
+def test_a_second_process_is_told_who_holds_the_run(run: RunDir, start: Start) -> None:
+    holder, line = start(HOLD, run.root)
+    assert line == "held"
+    with pytest.raises(PreflightError, match=f"process {holder.pid} on .* since 20.*kill -INT"):
+        run.lock().__enter__()
+    assert run.is_locked()
+
+
+def test_kill_9_frees_the_lock_and_the_state_is_killed(run: RunDir, start: Start) -> None:
+    run.write_status("running", 3, 10)
+    holder, _ = start(HOLD, run.root)
+    assert run.state() == "running"
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert run.state() == "killed"
+    with run.lock():
+        assert run.state() == "running"
+
+
+def test_a_forked_worker_that_survives_does_not_keep_the_lock(run: RunDir, start: Start) -> None:
+    holder, child = start(HOLD_AND_FORK, run.root)
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    try:
+        assert not run.is_locked()
+    finally:
+        os.kill(int(child), signal.SIGKILL)
+
+
+def test_looking_at_a_lock_does_not_stop_a_run_from_starting(run: RunDir, start: Start) -> None:
+    peek = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_SH);"
+    run.lock_file.touch()
+    start(peek + "print('peeking', flush=True); time.sleep(0.2); f.close()", run.lock_file)
+    with run.lock():
+        assert run.is_locked()
+
+
+def test_a_lock_in_a_missing_folder_is_a_preflight_error(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="No such file"):
+        RunDir(tmp_path / "nowhere").lock().__enter__()
+
+
+def test_the_lock_is_free_after_an_exception(run: RunDir) -> None:
+    with pytest.raises(KeyError), run.lock():
+        raise KeyError
+    assert not run.is_locked()
+    assert run.state() == "new"
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_temporary(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    atomic_write(path, "old")
+    result = subprocess.run(
+        [sys.executable, "-c", FILL, str(path)], capture_output=True, text=True, check=False
+    )
+    assert "ArtError: cannot write" in result.stderr
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_trajectories_come_back_exactly(run: RunDir) -> None:
+    run.write_trajectories(12, "train", [group(), group(None, goal="win")])
+    rows = run.read_trajectories(12, "train")
+    assert [(r["group"], r["index"], r["reward"]) for r in rows][1:3] == [(0, 1, 1.0), (1, 0, None)]
+    assert rows[2]["scenario"] == {"goal": "win"} and rows[2]["seed"] == 7
+    assert rows[0]["sequences"][0]["engine_logprobs"] == [0.0, -0.1, -1 / 3]
+    assert rows[0]["messages"][0]["content"] == "héllo"
+    assert (rows[0]["num_turns"], rows[0]["num_sampled"], rows[0]["stop_reason"]) == (1, 2, "env")
+    assert (run.trajectories / "train-000012.jsonl.gz").exists()
+
+
+def test_the_same_trajectories_give_the_same_bytes(run: RunDir) -> None:
+    first = run.write_trajectories(1, "val", [group()]).read_bytes()
+    time.sleep(1.1)  # gzip would write the second into its header
+    assert run.write_trajectories(1, "val", [group()]).read_bytes() == first
+
+
+def test_a_reward_that_is_not_a_number_is_null_in_strict_json(run: RunDir) -> None:
+    path = run.write_trajectories(1, "train", [group(float("nan"))])
+    assert "NaN" not in gzip.decompress(path.read_bytes()).decode()
+    assert run.read_trajectories(1, "train")[0]["reward"] is None
+
+
+def test_pandas_reads_the_trajectories_alone(run: RunDir) -> None:
+    pandas = pytest.importorskip("pandas")
+    path = run.write_trajectories(1, "train", [group(0.5), group(1.0)])
+    frame = pandas.read_json(path, lines=True)
+    assert list(frame.groupby("group").reward.mean()) == [0.5, 1.0]
+
+
+def test_missing_trajectories_say_which_there_are(run: RunDir) -> None:
+    run.write_trajectories(2, "val", [group()])
+    run.write_trajectories(4, "val", [group()])
+    with pytest.raises(UsageError, match="no val trajectories of step 3.*steps 2 to 4"):
+        run.read_trajectories(3, "val")
+
+
+def test_metrics_of_a_killed_run_are_read_without_the_torn_line(run: RunDir) -> None:
+    run.metrics.write_text('{"training_step": 1, "train/reward": 0.5}\n{"training_step": 2, "tr')
+    assert run.read_metrics() == [{"training_step": 1, "train/reward": 0.5}]
+
+
+def test_resuming_forgets_what_came_after_the_step(run: RunDir) -> None:
+    lines = [f'{{"training_step": {step}}}' for step in (0, 1, 2, 3)]
+    run.metrics.write_text("\n".join(lines) + '\n{"training_st')
+    for step in (1, 2, 3):
+        run.write_trajectories(step, "train", [group()])
+    (run.trajectories / ".train-000003.jsonl.gz.99.tmp").touch()
+    run.truncate_metrics(2)
+    assert run.metrics.read_text() == "".join(line + "\n" for line in lines[:3])
+    assert run.trajectory_steps("train") == [1, 2]
+    assert len(list(run.trajectories.iterdir())) == 2
+
+
+def test_runs_are_listed_newest_first_with_their_rewards(run: RunDir) -> None:
+    run.write_status("done", 2, 2)
+    rows = ["0, 'val/reward': 0.4", "1, 'train/reward': 0.6", "2, 'val/reward': 0.9", "2, 'val/rew"]
+    text = "\n".join(f"{{'training_step': {row}}}" for row in rows[:3]) + "\n" + rows[3]
+    run.metrics.write_text(text.replace("'", '"'))
+    later = RunDir.create(run.root.parent.parent / "games" / "2048")
+    later.config.write_text("name: 2048\n")
+    os.utime(later.config, (time.time() + 60, time.time() + 60))
+    new, old = list_runs(run.root.parent.parent)
+    assert (new.project, new.name, new.state, new.val_reward) == ("games", "2048", "new", None)
+    assert (old.state, old.step, old.steps, old.train_reward) == ("done", 2, 2, 0.6)
+    assert (old.val_reward, old.best_val_reward) == (0.9, 0.9)
+
+
+def test_a_run_is_never_started_over_another(run: RunDir) -> None:
+    with pytest.raises(UsageError, match="already holds a run.*--resume"):
+        RunDir.create(run.root)
+
+
+def test_a_run_that_is_not_there_is_named_with_its_neighbours(run: RunDir) -> None:
+    assert RunDir.open(run.root).root == run.root
+    with pytest.raises(UsageError, match="retial holds no run.*There is: .*retail"):
+        RunDir.open(run.root.with_name("retial"))
+
+
+def test_half_made_checkpoints_are_not_steps(run: RunDir) -> None:
+    run.checkpoint(10).mkdir()
+    run.checkpoint(9).mkdir()
+    (run.checkpoints / ".11.tmp").mkdir()
+    assert run.checkpoint_steps() == [9, 10]
