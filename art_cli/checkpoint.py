@@ -69,7 +69,7 @@ def find_checkpoint(run: RunDir, which: str) -> int:
 
 
 def prune(run: RunDir, keep: int) -> None:
-    """Remove all but the newest `keep`, the best, and step 0, which the others are compared with."""
+    """Remove all but the newest `keep`, the best, and step 0, which all are compared with."""
     steps = run.checkpoint_steps()
     spared = {*steps[-keep:], best_checkpoint(run), 0}
     for step in steps:

@@ -85,7 +85,8 @@ def _tool_calls(calls: Any, place: str) -> str:
             arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
             text = json.dumps({"name": function["name"], "arguments": arguments})
         except (ValueError, KeyError):
-            raise UsageError(f"{place}: expected a tool call with a name and JSON arguments, got "
-                             f"{call!r}") from None
+            raise UsageError(
+                f"{place}: expected a tool call with a name and JSON arguments, got {call!r}"
+            ) from None
         out.append(f"<tool_call>{text}</tool_call>")
     return "\n".join(out)

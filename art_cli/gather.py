@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable
 from itertools import islice
 
 from art_cli.deadline import watchdog
@@ -38,23 +38,25 @@ async def gather_trajectory_groups(
     # All sessions exist before the first episode starts: the engine then knows whom to wait for.
     sessions = [engine.open(seed_of(seed, purpose, step, s.id, i)) for s, i in jobs]
     limit = model.env_class.episode_timeout + BLOCK_GRACE
+
+    def tell(done: int) -> None:
+        report("rollout", done, len(jobs))
+
     with watchdog(limit, f"the env {model.env_class.__name__} or the engine"):
-        trajectories = await _all(
-            model, [s for s, _ in jobs], sessions, lambda n: report("rollout", n, len(jobs))
-        )
+        trajectories = await _all(model, [s for s, _ in jobs], sessions, tell)
     if jobs and all(t.reward is None for t in trajectories):
         raise EnvError(_why_none(trajectories))
     return [
-        TrajectoryGroup(scenario=s, trajectories=trajectories[i * group_size : (i + 1) * group_size])
+        TrajectoryGroup(
+            scenario=s, trajectories=trajectories[i * group_size : (i + 1) * group_size]
+        )
         for i, s in enumerate(scenarios)
     ]
 
 
 def scenarios_of(model: TrainableModel, split: Split) -> list[Scenario]:
     """All scenarios of a split. Raises UsageError where there is none, or no end of them."""
-    found = list(
-        islice(model.env_class.scenarios(model.settings, split), MAX_SCENARIOS + 1)
-    )
+    found = list(islice(model.env_class.scenarios(model.settings, split), MAX_SCENARIOS + 1))
     if not 0 < len(found) <= MAX_SCENARIOS:
         count = f"more than {MAX_SCENARIOS}" if found else "no"
         raise UsageError(f"{model.env_class.__name__}.scenarios() gives {count} {split} scenarios")
@@ -62,7 +64,10 @@ def scenarios_of(model: TrainableModel, split: Split) -> list[Scenario]:
 
 
 async def _all(
-    model: TrainableModel, scenarios: list[Scenario], sessions: list[Session], tell: Report | object
+    model: TrainableModel,
+    scenarios: list[Scenario],
+    sessions: list[Session],
+    tell: Callable[[int], None],
 ) -> list[Trajectory]:
     done = 0
 
@@ -75,9 +80,9 @@ async def _all(
         finally:
             session.close()
             done += 1
-            tell(done)  # type: ignore[operator]
+            tell(done)
 
-    pairs: Iterable[tuple[Scenario, Session]] = zip(scenarios, sessions, strict=True)
+    pairs = zip(scenarios, sessions, strict=True)
     tasks = [asyncio.ensure_future(one(*pair)) for pair in pairs]
     try:
         return list(await asyncio.gather(*tasks))

@@ -85,9 +85,7 @@ async def run_loop(
     return outcome
 
 
-async def _rollouts(
-    model: TrainableModel, stream: Stream, report: Report
-) -> list[TrajectoryGroup]:
+async def _rollouts(model: TrainableModel, stream: Stream, report: Report) -> list[TrajectoryGroup]:
     """The groups of one step; with `refill`, further ones for those without a gradient."""
     cfg = model.experiment.train
     groups: list[TrajectoryGroup] = []

@@ -74,8 +74,8 @@ class Parts:
 class TrainableModel:
     """A model in training: its name, its task and its settings; `register` makes it live.
 
-        model = TrainableModel(name="demo", project="tutorial", base_model="tiny", env=OrderDesk)
-        await model.register(backend)
+    model = TrainableModel(name="demo", project="tutorial", base_model="tiny", env=OrderDesk)
+    await model.register(backend)
     """
 
     def __init__(

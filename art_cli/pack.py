@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -176,7 +177,7 @@ def _tree(sequences: list[list[int]]) -> tuple[list[_Node], list[_Node]]:
     """-> (all nodes, the last node of each sequence)"""
     order = sorted(range(len(sequences)), key=lambda i: sequences[i])
     ordered = [sequences[i] for i in order]
-    shared = [0] + [_common(a, b) for a, b in zip(ordered, ordered[1:], strict=False)]
+    shared = [0] + [_common(a, b) for a, b in pairwise(ordered)]
     nodes: list[_Node] = []
     leaves: list[_Node | None] = [None] * len(sequences)
 

@@ -26,8 +26,8 @@ def env_names() -> dict[str, str]:
 def env_class(use: str) -> type[Env]:
     """The env that `env.use` names.
 
-    A registered name, `package.module:Class` or `path/to/file.py:Class`; the form of the text says
-    which, so there is never a second match. Raises UsageError with what was tried and what there is.
+    A registered name, `package.module:Class` or `path/to/file.py:Class`; the form of the text
+    says which, so there is never a second match. Raises UsageError with what was tried.
     """
     names = env_names()
     target = names.get(use, use)
@@ -42,7 +42,9 @@ def env_class(use: str) -> type[Env]:
     module = _from_file(Path(where), use) if where.endswith(".py") else _from_package(where, use)
     found = getattr(module, name, None)
     if found is None:
-        there = [n for n, v in vars(module).items() if _is_env(v) and v.__module__ == module.__name__]
+        there = [
+            n for n, v in vars(module).items() if _is_env(v) and v.__module__ == module.__name__
+        ]
         raise UsageError(
             f"{use!r}: {where} has no class {name!r}; its envs are {', '.join(there) or 'none'}"
         )

@@ -32,6 +32,12 @@ You may call these tools:
 To call one, answer with <tool_call>{{"name": <name>, "arguments": <object>}}</tool_call>"""
 
 
+def spoken(text: str) -> str:
+    """A turn without its thinking: what tools, env and user get to hear."""
+    head, closed, rest = text.rpartition("</think>")
+    return rest.strip() if closed else head + rest
+
+
 def parse_tool_calls(text: str) -> list[ToolCall | str]:
     """The tool calls of a turn in the Hermes format; a string says what is wrong with one."""
     return [_parse_tool_call(body) for body in TOOL_CALL.findall(text)]
@@ -40,7 +46,7 @@ def parse_tool_calls(text: str) -> list[ToolCall | str]:
 def _parse_tool_call(body: str) -> ToolCall | str:
     try:
         call = json.loads(body)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         return f"error: the tool call is not valid JSON ({e}); expected {TOOL_CALL_FORMAT}"
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return f"error: the tool call has no name; expected {TOOL_CALL_FORMAT}"
@@ -56,7 +62,7 @@ class Renderer:
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
-        tools: list[dict[str, Any]] | None = None,
+        tools: list[Any] | None = None,
         eos_token_ids: list[int] | None = None,
     ) -> None:
         """`eos_token_ids` are the model's own, beside the template's and the tokenizer's.

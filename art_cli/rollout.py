@@ -13,7 +13,7 @@ from art_cli import deadline
 from art_cli.engines.base import Session
 from art_cli.env import Done, Env
 from art_cli.errors import ArtError
-from art_cli.render import Conversation, Renderer, parse_tool_calls
+from art_cli.render import Conversation, Renderer, parse_tool_calls, spoken
 from art_cli.tools import ToolError, tools_of
 from art_cli.types import Completion, Message, Scenario, Trajectory
 
@@ -120,7 +120,7 @@ async def _close(env: Env, trajectory: Trajectory) -> None:
 
 
 class _Episode:
-    """The turn loop. Time that the env takes counts against its deadlines; the engine's does not."""
+    """The turn loop. The env's time counts against its deadlines; the engine's does not."""
 
     def __init__(self, env: Env, agent: Agent, trajectory: Trajectory) -> None:
         self._env = env
@@ -152,13 +152,14 @@ class _Episode:
         trajectory.reward = None if reward is None else float(reward)
 
     async def _turn(self, text: str) -> list[Message] | Done:
-        calls = parse_tool_calls(text) if self._tools else []
+        said = spoken(text)
+        calls = parse_tool_calls(said) if self._tools else []
         message: Message = {"role": "assistant", "content": text}
         if calls:
             message["tool_calls"] = [c for c in calls if not isinstance(c, str)]
         self._trajectory.messages.append(message)
         if not calls:
-            answer = await self._timed(self._env.reply, text, what="reply()")
+            answer = await self._timed(self._env.reply, said, what="reply()")
             return answer if isinstance(answer, Done) else [{"role": "user", "content": answer}]
         results = await asyncio.gather(*(self._call_tool(call) for call in calls))
         if any(isinstance(r, Done) for r in results):

@@ -1,10 +1,10 @@
 """The nouns: what flows from an env through the engine to the trainer.
 
-    scenario = Scenario(id="train-0", split="train", seed=1)
-    one turn: Completion(token_ids=[5, 6, 2], logprobs=[-.1, -.7, -.2], finish_reason="stop", ...)
-    a trajectory of it: Sequence(ids=[9, 9, 5, 6, 2], mask=[0, 0, 1, 1, 1],
-                                 engine_logprobs=[0, 0, -.1, -.7, -.2])
-    its siblings: TrajectoryGroup(scenario, [trajectory, ...])
+scenario = Scenario(id="train-0", split="train", seed=1)
+one turn: Completion(token_ids=[5, 6, 2], logprobs=[-.1, -.7, -.2], finish_reason="stop", ...)
+a trajectory of it: Sequence(ids=[9, 9, 5, 6, 2], mask=[0, 0, 1, 1, 1],
+                             engine_logprobs=[0, 0, -.1, -.7, -.2])
+its siblings: TrajectoryGroup(scenario, [trajectory, ...])
 """
 
 from __future__ import annotations

@@ -134,7 +134,9 @@ class _Preparation:
         warmup = cfg.warmup
         warm_all = warmup is not None and self._warms_all(warmup)
         made = run.base.exists()
-        self._report("loading the model" if made or cfg.model.base != "tiny" else "making the model")
+        self._report(
+            "loading the model" if made or cfg.model.base != "tiny" else "making the model"
+        )
         model_cfg = replace(cfg.model, base=str(run.base)) if made else cfg.model
         demonstrations: list[list[Message]] = []
         if not made and (warmup or cfg.model.base == "tiny"):

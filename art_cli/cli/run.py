@@ -51,9 +51,7 @@ def run(
     return None
 
 
-async def _run(
-    loaded: LoadedExperiment, runs_dir: Path, resume: bool, as_json: bool
-) -> Outcome:
+async def _run(loaded: LoadedExperiment, runs_dir: Path, resume: bool, as_json: bool) -> Outcome:
     from rich.console import Console as RichConsole
 
     from art_cli.preflight import check_env

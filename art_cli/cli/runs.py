@@ -32,8 +32,10 @@ def runs(
     for name in ("run", "state", "step", "train", "val", "best val", "updated"):
         table.add_column(name, justify="right" if name not in ("run", "state") else "left")
     for r in found:
-        rewards = ["-" if x is None else f"{x:.3f}" for x in
-                   (r.train_reward, r.val_reward, r.best_val_reward)]
+        rewards = [
+            "-" if x is None else f"{x:.3f}"
+            for x in (r.train_reward, r.val_reward, r.best_val_reward)
+        ]
         step, when = f"{r.step}/{r.steps}", r.updated.astimezone().strftime("%Y-%m-%d %H:%M")
         table.add_row(f"{r.project}/{r.name}", r.state, step, *rewards, when)
     Console(highlight=False).print(table)

@@ -34,8 +34,12 @@ def comparison(*columns: tuple[str, Evaluation]) -> None:
         table.add_column(f"{name} (step {e.step})", justify="right")
     if len(columns) > 1:
         table.add_column("change", justify="right")
-    _row(table, "reward", [f"{e.reward:.3f} ± {e.ci:.3f}" for _, e in columns],
-         last.reward - first.reward if len(columns) > 1 else None)
+    _row(
+        table,
+        "reward",
+        [f"{e.reward:.3f} ± {e.ci:.3f}" for _, e in columns],
+        last.reward - first.reward if len(columns) > 1 else None,
+    )
     names = sorted({n for _, e in columns for n in e.metrics}, key=lambda n: (n != "success", n))
     for name in names:
         values = [e.metrics.get(name) for _, e in columns]

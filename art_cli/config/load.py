@@ -68,7 +68,8 @@ def load_experiment(
     `plugin_config` gives the settings dataclass of the env that `env.use` names, or raises
     UsageError; without it `env.args` is not checked. Raises ConfigError with all mistakes.
     """
-    assert paths, "an experiment has at least one file"
+    if not paths:
+        raise ConfigError(["no config file given; give one, for example: art run config.yaml"])
     tree, problems = _read(paths, overrides)
     tree = _with_defaults(tree, Experiment, name=_name_from(paths[0]))
     env_section = None

@@ -90,9 +90,7 @@ class KVCache:
         """Take the first `length` positions of the source's only row into these rows."""
         if length > self.keys[0].shape[2]:
             self._grow(length)
-        for mine, theirs in zip(
-            self.keys + self.values, source.keys + source.values, strict=True
-        ):
+        for mine, theirs in zip(self.keys + self.values, source.keys + source.values, strict=True):
             mine[rows, :, :length] = theirs[0, :, :length]
 
     def _grow(self, needed: int) -> None:
@@ -313,12 +311,11 @@ class TransformersEngine:
         assert self._cache is not None
         sessions.sort(key=lambda s: (len(s.pending), s.row))
         while sessions:
-            width = len(sessions[0].pending)
             count = 1
             for s in sessions[1:]:
                 if len(s.pending) * (count + 1) > PREFILL_TOKENS:
                     break
-                width, count = len(s.pending), count + 1
+                count += 1
             part, sessions = sessions[:count], sessions[count:]
             rows, tokens = [s.row or 0 for s in part], [s.pending for s in part]
             logits = self._forward(self._cache, rows, tokens, [len(s.cached) for s in part])

@@ -117,7 +117,9 @@ class Console:
         """Take the metrics of a step, or of an evaluation (val/* only)."""
         with self._lock:
             self._progress.add(metrics)
-            self._phase = Phase(f"step {self._progress.step + 1}", None, None, self._clock())
+            step = self._progress.step
+            text = f"step {step + 1}" if step < self._progress.total else "finishing"
+            self._phase = Phase(text, None, None, self._clock())
         if not self._plain:
             return
         if "val/reward" in metrics:

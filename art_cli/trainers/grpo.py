@@ -105,7 +105,9 @@ class GRPOTrainer:
         return hidden[0, batch.hidden_at]
 
     def _update(self, step: int) -> float:
-        norm = float(torch.nn.utils.clip_grad_norm_(self._policy.trainable, self._cfg.max_grad_norm))
+        norm = float(
+            torch.nn.utils.clip_grad_norm_(self._policy.trainable, self._cfg.max_grad_norm)
+        )
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
             raise TrainerError(
@@ -211,7 +213,7 @@ class _Stats:
         outside = ((rho > high) & (advantage > 0)) | ((rho < 1 - clip_low) & (advantage < 0))
         out = {
             "loss/policy": self._loss,
-            # Unbiased while the batch is on-policy, and free: the mean of -log pi of what was drawn.
+            # The mean of -log pi of what was drawn: unbiased on-policy, and free.
             "loss/entropy": float(-policy.mean()),
             "loss/clip_fraction": float(outside.float().mean()),
             "loss/ratio_mean": float(rho.mean()),

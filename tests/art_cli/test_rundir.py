@@ -174,7 +174,7 @@ def test_pandas_reads_the_trajectories_alone(run: RunDir) -> None:
 def test_missing_trajectories_say_which_there_are(run: RunDir) -> None:
     run.write_trajectories(2, "val", [group()])
     run.write_trajectories(4, "val", [group()])
-    with pytest.raises(UsageError, match="no val trajectories of step 3.*steps 2 to 4"):
+    with pytest.raises(UsageError, match=r"no val trajectories of step 3.*steps 2 to 4"):
         run.read_trajectories(3, "val")
 
 
@@ -210,13 +210,13 @@ def test_runs_are_listed_newest_first_with_their_rewards(run: RunDir) -> None:
 
 
 def test_a_run_is_never_started_over_another(run: RunDir) -> None:
-    with pytest.raises(UsageError, match="already holds a run.*--resume"):
+    with pytest.raises(UsageError, match=r"already holds a run.*--resume"):
         RunDir.create(run.root)
 
 
 def test_a_run_that_is_not_there_is_named_with_its_neighbours(run: RunDir) -> None:
     assert RunDir.open(run.root).root == run.root
-    with pytest.raises(UsageError, match="retial holds no run.*There is: .*retail"):
+    with pytest.raises(UsageError, match=r"retial holds no run.*There is: .*retail"):
         RunDir.open(run.root.with_name("retial"))
 
 

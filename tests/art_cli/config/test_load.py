@@ -356,6 +356,11 @@ def test_files_that_cannot_be_read_are_reported_together(tmp_path):
     ]
 
 
+def test_overrides_alone_are_no_experiment():
+    with pytest.raises(ConfigError, match="no config file given"):
+        load_experiment([], ["train.steps=3"])
+
+
 @pytest.mark.parametrize("override", ["", "x", "=3", ".x=3", "train..steps=3"])
 def test_a_malformed_override_is_a_problem(problems, override):
     message = "expected key.path=value, for example train.steps=20"

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,29 +24,29 @@ import os, sys
 from pathlib import Path
 from art_cli.config.schema import WandbConfig
 from art_cli.trackers.wandb import WandbTracker
-mode, folder, parts = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-for part in range(parts):
-    tracker = WandbTracker(
-        WandbConfig(mode=mode, entity="us"), project="p", name="n", run_id="id1", folder=folder,
-        config={"seed": 3}, say=lambda line: print(line, flush=True))
-    if os.environ.get("KILL_CORE"):
-        import wandb
-        wandb.sdk.wandb_setup.singleton()._connection._proc._process.kill()
-        __import__("time").sleep(0.3)
-    for step in range(2):
-        tracker.log({"training_step": step, "train/reward": step / 2})
-    tracker.finish("done")
+from art_cli.trackers import wandb as module
+module.FINISH_SECONDS = float(os.environ.get("FINISH_SECONDS", module.FINISH_SECONDS))
+tracker = WandbTracker(
+    WandbConfig(mode=sys.argv[1], entity="us"), project="p", name="n", run_id="id1",
+    folder=Path(sys.argv[2]), config={"seed": 3}, say=lambda line: print(line, flush=True))
+if os.environ.get("KILL_CORE"):
+    import time, wandb
+    wandb.sdk.wandb_setup.singleton()._connection._proc._process.kill()
+    time.sleep(0.3)
+for step in range(2):
+    tracker.log({"training_step": step, "train/reward": step / 2})
+tracker.finish("done")
 """
 FAKE_KEY = "0" * 40
 
 
-def run(mode: str, folder: Path, parts: int = 1, **env: str) -> tuple[str, float]:
+def run(mode: str, folder: Path, **env: str) -> tuple[str, float]:
     """Output (stdout and stderr) and seconds, exit included, of a short tracked run."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")}
     clean |= {"HOME": str(folder), "NETRC": str(folder / "netrc")} | env
     began = time.monotonic()
     result = subprocess.run(
-        [sys.executable, "-c", RUN, mode, str(folder), str(parts)],
+        [sys.executable, "-c", RUN, mode, str(folder)],
         capture_output=True,
         text=True,
         check=True,
@@ -56,25 +57,59 @@ def run(mode: str, folder: Path, parts: int = 1, **env: str) -> tuple[str, float
     return result.stdout + result.stderr, time.monotonic() - began
 
 
-class Answers500(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length") or 0))
-        self.send_response(200 if self.path == "/" else 500)
-        self.send_header("content-length", "0")
-        self.end_headers()
+        self.respond(b"hello")
 
-    do_POST = do_GET
+    def do_POST(self) -> None:
+        raise NotImplementedError
+
+    def respond(self, body: bytes, status: int = 200) -> None:
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
 
-@pytest.fixture
-def broken_server() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers500)
+class Fails(Handler):
+    """Answers the probe, then 500 to everything."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.respond(b"", 500)
+
+
+class FallsSilent(Handler):
+    """Takes the run, then never answers again."""
+
+    taken = threading.Event()
+    over = threading.Event()
+
+    def do_POST(self) -> None:
+        query = self.rfile.read(int(self.headers["content-length"]))
+        if b"RunResumeStatus" in query:
+            self.respond(b'{"data": {"model": null}}')
+        elif b"UpsertBucket" in query and not self.taken.is_set():
+            self.taken.set()
+            project = {"name": "p", "entity": {"name": "us"}}
+            bucket = {"id": "x", "name": "id1", "displayName": "n", "project": project}
+            upsert = {"upsertBucket": {"bucket": bucket, "inserted": True}}
+            self.respond(json.dumps({"data": upsert}).encode())
+        else:
+            self.over.wait(30)
+
+
+@contextmanager
+def served(handler: type[Handler]) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
+    FallsSilent.over.set()
     server.shutdown()
     thread.join()
     server.server_close()
@@ -143,11 +178,25 @@ def test_a_dead_network_means_offline_within_seconds(tmp_path: Path) -> None:
     assert len(output.splitlines()) == 2
 
 
-def test_a_server_that_fails_neither_hangs_nor_kills(tmp_path: Path, broken_server: str) -> None:
-    output, seconds = run("auto", tmp_path, WANDB_BASE_URL=broken_server, WANDB_API_KEY=FAKE_KEY)
-    assert f"offline ({broken_server} does not take the run: " in output and "HTTP 500" in output
+def test_a_server_that_fails_neither_hangs_nor_kills(tmp_path: Path) -> None:
+    with served(Fails) as url:
+        output, seconds = run("auto", tmp_path, WANDB_BASE_URL=url, WANDB_API_KEY=FAKE_KEY)
+    assert f"offline ({url} does not take the run: " in output
     assert seconds < 20
     (path,) = tmp_path.glob("wandb/offline-run-*/run-id1.wandb")
+    assert len(read_wandb(path)[0]) == 2
+
+
+def test_a_server_that_falls_silent_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with served(FallsSilent) as url:
+        env = {"WANDB_BASE_URL": url, "WANDB_API_KEY": FAKE_KEY, "FINISH_SECONDS": "2"}
+        output, seconds = run("online", tmp_path, **env)
+    first, last = output.splitlines()
+    assert first == f"W&B: {url}/us/p/runs/id1"
+    assert "the upload is not complete" in last
+    assert "The rest: wandb sync --include-online wandb/run-" in last
+    assert seconds < 15
+    (path,) = tmp_path.glob("wandb/run-*/run-id1.wandb")
     assert len(read_wandb(path)[0]) == 2
 
 
@@ -158,7 +207,7 @@ def test_wandb_core_dying_is_told_once_and_the_run_goes_on(tmp_path: Path) -> No
 
 
 def test_disabled_does_not_even_import_wandb(tmp_path: Path) -> None:
-    output, seconds = run("auto", tmp_path, WANDB_MODE="disabled")
+    output, _ = run("auto", tmp_path, WANDB_MODE="disabled")
     assert output == "" and not (tmp_path / "wandb").exists()
 
 
@@ -172,7 +221,7 @@ def test_auto_without_a_key_is_offline_and_says_why(monkeypatch: pytest.MonkeyPa
 
 def test_online_without_a_key_is_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     without_key(monkeypatch)
-    with pytest.raises(PreflightError, match="no key for https://api.wandb.ai.*wandb login"):
+    with pytest.raises(PreflightError, match=r"no key for https://api.wandb.ai.*wandb login"):
         choose_mode(WandbConfig(mode="online"))
 
 
