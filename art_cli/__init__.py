@@ -1,1 +1,76 @@
-"""art."""
+"""Train multi-turn, tool-using LLM agents with GRPO: `import art_cli as art`.
+
+Names are loaded when they are used: `art --help` and an env's own file need neither torch nor
+transformers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from art_cli.backends.local import LocalBackend
+    from art_cli.config.schema import (
+        AdapterConfig,
+        EngineConfig,
+        ModelConfig,
+        SamplingConfig,
+        TrainConfig,
+        WarmupConfig,
+    )
+    from art_cli.env import Done, Env, ToolError, tool
+    from art_cli.evaluation import Evaluation, evaluate
+    from art_cli.gather import gather_trajectory_groups, scenarios_of
+    from art_cli.model import TrainableModel
+    from art_cli.rollout import play
+    from art_cli.types import Message, Scenario, Trajectory, TrajectoryGroup
+
+_HOME = {
+    "art_cli.backends.local": ("LocalBackend",),
+    "art_cli.config.schema": (
+        "AdapterConfig",
+        "EngineConfig",
+        "ModelConfig",
+        "SamplingConfig",
+        "TrainConfig",
+        "WarmupConfig",
+    ),
+    "art_cli.env": ("Done", "Env", "ToolError", "tool"),
+    "art_cli.evaluation": ("Evaluation", "evaluate"),
+    "art_cli.gather": ("gather_trajectory_groups", "scenarios_of"),
+    "art_cli.model": ("TrainableModel",),
+    "art_cli.rollout": ("play",),
+    "art_cli.types": ("Message", "Scenario", "Trajectory", "TrajectoryGroup"),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
+    "Env",
+    "tool",
+    "Done",
+    "ToolError",
+    "Message",
+    "Scenario",
+    "Trajectory",
+    "TrajectoryGroup",
+    "play",
+    "TrainableModel",
+    "LocalBackend",
+    "gather_trajectory_groups",
+    "scenarios_of",
+    "evaluate",
+    "Evaluation",
+    "ModelConfig",
+    "AdapterConfig",
+    "WarmupConfig",
+    "EngineConfig",
+    "SamplingConfig",
+    "TrainConfig",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'art_cli' has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from art_cli.errors import TrainerError, UsageError
 from art_cli.policy import Policy
 from art_cli.rundir import RunDir
@@ -74,10 +76,9 @@ def prune(run: RunDir, keep: int) -> None:
     spared = {*steps[-keep:], best_checkpoint(run), 0}
     for step in steps:
         if step not in spared:
-            # A rename first: a kill in the middle of the removal must not leave half a checkpoint.
-            doomed = run.checkpoints / f".removed-{step}"
-            run.checkpoint(step).rename(doomed)
-            shutil.rmtree(doomed)
+            _remove(run.checkpoint(step))
+    for leftover in _leftovers(run.checkpoints):
+        shutil.rmtree(leftover)
 
 
 def write_folder(target: Path, write: Callable[[Path], None]) -> None:
@@ -92,10 +93,10 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
                 _sync(path)
             _sync(folder)
             if target.exists():
-                shutil.rmtree(target)
+                _remove(target)
             folder.rename(target)
             _sync(target.parent)
-        except (OSError, RuntimeError) as e:  # torch reports a full disk as a RuntimeError
+        except (OSError, RuntimeError, SafetensorError) as e:  # torch: a full disk is the second
             raise TrainerError(
                 f"could not write {target}: {e}. What was saved before is untouched; make room "
                 "and go on with --resume"
@@ -104,7 +105,7 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
 
 @contextmanager
 def _beside(target: Path) -> Iterator[Path]:
-    for leftover in target.parent.glob(".writing-*"):  # of a process that was killed
+    for leftover in _leftovers(target.parent):
         shutil.rmtree(leftover)
     folder = target.parent / f".writing-{target.name}"
     try:
@@ -112,6 +113,19 @@ def _beside(target: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove(folder: Path) -> None:
+    """A rename first: a kill in the middle of the removal must not leave half a checkpoint."""
+    doomed = folder.with_name(f".removed-{folder.name}")
+    shutil.rmtree(doomed, ignore_errors=True)
+    folder.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def _leftovers(folder: Path) -> list[Path]:
+    """What a process that was killed was writing or removing."""
+    return [*folder.glob(".writing-*"), *folder.glob(".removed-*")]
 
 
 def _sync(path: Path) -> None:

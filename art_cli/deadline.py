@@ -28,14 +28,24 @@ async def call(function: Callable[..., Any], *args: Any, seconds: float, what: s
     Raises DeadlineError, or whatever the function raises.
     """
     if inspect.iscoroutinefunction(function):
-        waiting: asyncio.Future[Any] = asyncio.ensure_future(function(*args))
+        waiting: asyncio.Future[Any] = asyncio.ensure_future(_survive(function, *args))
     else:
         waiting = _threads.submit(lambda: function(*args))
     done, _ = await asyncio.wait({waiting}, timeout=seconds)
     if not done:
         waiting.cancel()
         raise DeadlineError(f"{what} did not return within {seconds:g} s")
+    if waiting.cancelled():
+        raise RuntimeError(f"{what} was cancelled from within")
     return waiting.result()
+
+
+async def _survive(function: Callable[..., Any], *args: Any) -> Any:
+    """SystemExit would end the program."""
+    try:
+        return await function(*args)
+    except SystemExit as error:
+        raise RuntimeError(f"raised {error!r}") from error
 
 
 class _DaemonThreads:
@@ -68,7 +78,8 @@ class _DaemonThreads:
             try:
                 outcome = (future.set_result, job())
             except BaseException as error:
-                if isinstance(error, StopIteration):  # a future refuses it
+                # A future refuses StopIteration, and SystemExit would end the program.
+                if isinstance(error, StopIteration) or not isinstance(error, Exception):
                     error = RuntimeError(f"raised {error!r}")
                 outcome = (future.set_exception, error)
             with self._lock:

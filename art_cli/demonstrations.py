@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.env import Env
-from art_cli.errors import UsageError
+from art_cli.errors import UsageError, blame
 from art_cli.tools import tools_of
 from art_cli.types import Message
 
@@ -23,7 +23,11 @@ def load_demonstrations(
     Raises UsageError where there is none, or with file:line where one is malformed.
     """
     if source == "env":
-        found = list(islice(env_class.demonstrations(settings, num), num))
+        try:
+            found = list(islice(env_class.demonstrations(settings, num), num))
+        except Exception as e:
+            place = blame(e, env_class)
+            raise UsageError(f"{env_class.__name__}.demonstrations() failed: {place}") from e
         if not found:
             raise UsageError(
                 f"{env_class.__name__} has no demonstrations; override demonstrations(), or give "
@@ -33,7 +37,11 @@ def load_demonstrations(
     path = Path(source)
     if not path.is_file():
         raise UsageError(f"warmup.demonstrations: there is no file {path.absolute()}")
-    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        # Not splitlines: it also splits at characters that JSON allows within a line.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as e:
+        raise UsageError(f"warmup.demonstrations: cannot read {path}: {e}") from None
     numbered = ((n, line) for n, line in enumerate(lines, 1) if line.strip())
     found = [_conversation(line, f"{path}:{n}") for n, line in islice(numbered, num)]
     if not found:
@@ -78,13 +86,13 @@ def _message(message: Any, place: str) -> Message:
 def _tool_calls(calls: Any, place: str) -> str:
     """OpenAI-style tool calls as the text that the policy is to write."""
     out = []
-    for call in calls or []:
-        function = call.get("function", call) if isinstance(call, dict) else {}
-        arguments = function.get("arguments", {})
+    for call in calls if isinstance(calls, list) else [calls] if calls else []:
         try:
+            function = call.get("function", call)
+            arguments = function.get("arguments", {})
             arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
             text = json.dumps({"name": function["name"], "arguments": arguments})
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, AttributeError):
             raise UsageError(
                 f"{place}: expected a tool call with a name and JSON arguments, got {call!r}"
             ) from None

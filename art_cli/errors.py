@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
+from pathlib import Path
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_PREFLIGHT = 3
@@ -50,3 +54,15 @@ class Interrupted(ArtError):
     """The user asked to stop; the run is saved and can be resumed."""
 
     exit_code = EXIT_INTERRUPTED
+
+
+def blame(error: BaseException, owner: Path | type) -> str:
+    """`file:line: Type: message`, of the innermost frame in the user's own file, or of any."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    if isinstance(owner, type):
+        owner = Path(getattr(sys.modules.get(owner.__module__), "__file__", None) or "")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if Path(f.filename).absolute() == owner.absolute()]
+    place = "".join(f"{f.filename}:{f.lineno}: " for f in (own or frames)[-1:])
+    return f"{place}{type(error).__name__}: {error}"

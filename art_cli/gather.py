@@ -9,7 +9,7 @@ from itertools import islice
 from art_cli.deadline import watchdog
 from art_cli.engines.base import Session
 from art_cli.env import seed_of
-from art_cli.errors import EnvError, UsageError
+from art_cli.errors import EnvError, UsageError, blame
 from art_cli.model import Report, TrainableModel, silent
 from art_cli.rollout import PolicyAgent, rollout
 from art_cli.types import Scenario, Split, Trajectory, TrajectoryGroup
@@ -56,10 +56,15 @@ async def gather_trajectory_groups(
 
 def scenarios_of(model: TrainableModel, split: Split) -> list[Scenario]:
     """All scenarios of a split. Raises UsageError where there is none, or no end of them."""
-    found = list(islice(model.env_class.scenarios(model.settings, split), MAX_SCENARIOS + 1))
+    env = model.env_class
+    try:
+        found = list(islice(env.scenarios(model.settings, split), MAX_SCENARIOS + 1))
+    except Exception as e:
+        place = blame(e, env)
+        raise UsageError(f"{env.__name__}.scenarios() failed for {split}: {place}") from e
     if not 0 < len(found) <= MAX_SCENARIOS:
         count = f"more than {MAX_SCENARIOS}" if found else "no"
-        raise UsageError(f"{model.env_class.__name__}.scenarios() gives {count} {split} scenarios")
+        raise UsageError(f"{env.__name__}.scenarios() gives {count} {split} scenarios")
     return found
 
 

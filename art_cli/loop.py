@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from art_cli.advantage import has_gradient
 from art_cli.checkpoint import best_checkpoint, prune, read_progress
 from art_cli.env import seed_of
-from art_cli.evaluate import Evaluation, evaluate
+from art_cli.evaluation import Evaluation, evaluate
 from art_cli.gather import gather_trajectory_groups, scenarios_of
 from art_cli.metrics import batch_metrics
 from art_cli.model import Report, Stop, TrainableModel, silent

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-import traceback
+from contextlib import suppress
 from typing import Any
 
-from art_cli.deadline import DeadlineError, call
+from art_cli.deadline import DeadlineError, call, watchdog
 from art_cli.env import Env
-from art_cli.errors import UsageError
+from art_cli.errors import UsageError, blame
+from art_cli.rollout import opening
 from art_cli.tools import tools_of
+
+BLOCK_GRACE = 10.0  # seconds beyond start's deadline before a standstill ends the program
 
 
 async def check_env(env_class: type[Env], settings: Any) -> None:
     """Make and open one episode. Raises UsageError with the user's own file and line."""
     name = env_class.__name__
     try:
-        tools_of(env_class)
-        scenario = next(iter(env_class.scenarios(settings, "train")), None)
-        if scenario is None:
-            raise UsageError(f"{name}.scenarios() gives no train scenario")
-        env = env_class(scenario, settings)
-        await call(env.start, seconds=env.episode_timeout, what=f"{name}.start()")
-        await call(env.close, seconds=env.tool_timeout, what=f"{name}.close()")
+        with watchdog(env_class.episode_timeout + BLOCK_GRACE, f"the env {name}"):
+            await _open_one(env_class, settings)
     except UsageError:
         raise
     except DeadlineError as e:
-        raise UsageError(f"the env does not work: {e}") from None
+        raise UsageError(f"the env {name} does not work: {e}") from None
     except Exception as e:
-        frames = traceback.extract_tb(e.__traceback__)
-        place = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
-        raise UsageError(f"the env {name} does not work: {place}{type(e).__name__}: {e}") from e
+        place = blame(e, env_class)
+        raise UsageError(f"the env {name} does not work: {place}") from e
+
+
+async def _open_one(env_class: type[Env], settings: Any) -> None:
+    name = env_class.__name__
+    tools_of(env_class)
+    scenario = next(iter(env_class.scenarios(settings, "train")), None)
+    if scenario is None:
+        raise UsageError(f"{name}.scenarios() gives no train scenario")
+    env = env_class(scenario, settings)
+    try:
+        seconds, what = env.episode_timeout, f"{name}.start()"
+        opening(env, await call(env.start, seconds=seconds, what=what))
+    except Exception:
+        with suppress(Exception):  # what went wrong first is what the user must know
+            await call(env.close, seconds=env.tool_timeout, what=f"{name}.close()")
+        raise
+    await call(env.close, seconds=env.tool_timeout, what=f"{name}.close()")

@@ -8,12 +8,13 @@ import inspect
 import sys
 from dataclasses import is_dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
 from art_cli.env import Env
-from art_cli.errors import UsageError
+from art_cli.errors import UsageError, blame
 
 ENV_GROUP = "art.envs"
 
@@ -70,14 +71,14 @@ def _from_package(name: str, use: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as e:
-        if e.name and name.startswith(e.name):
+        if e.name and f"{name}.".startswith(f"{e.name}."):
             raise UsageError(
                 f"{use!r}: there is no module {e.name!r}, neither installed nor under "
                 f"{Path.cwd()}; a file is given as path/to/file.py:Class"
             ) from None
         raise UsageError(f"{use!r}: {name} imports {e.name!r}, which is not installed") from None
-    except Exception as e:
-        raise UsageError(f"{use!r}: importing {name} failed: {_where(e)}") from e
+    except (Exception, SystemExit) as e:
+        raise UsageError(f"{use!r}: importing {name} failed: {blame(e, Path())}") from e
 
 
 def _from_file(path: Path, use: str) -> ModuleType:
@@ -86,6 +87,17 @@ def _from_file(path: Path, use: str) -> ModuleType:
             f"{use!r}: there is no file {path.absolute()} (paths are relative to the folder that "
             "art is started in)"
         )
+    path = path.absolute()
+    try:
+        return _run_file(path, path.stat().st_mtime_ns)
+    except (Exception, SystemExit) as e:
+        raise UsageError(f"{use!r}: running {path} failed: {blame(e, path)}") from e
+
+
+@lru_cache(maxsize=64)  # a config is resolved more than once, and its classes must be the same
+def _run_file(path: Path, changed: int) -> ModuleType:
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))  # its imports work as in `python path/to/file.py`
     name = f"art_env_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader
@@ -93,18 +105,7 @@ def _from_file(path: Path, use: str) -> ModuleType:
     sys.modules[name] = module  # before it runs: dataclasses and pickles look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as e:
+    except BaseException:
         del sys.modules[name]
-        raise UsageError(f"{use!r}: running {path} failed: {_where(e)}") from e
+        raise
     return module
-
-
-def _where(error: BaseException) -> str:
-    """The error with the innermost place in the user's code."""
-    trace = error.__traceback__
-    while trace and trace.tb_next:
-        trace = trace.tb_next
-    place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}: " if trace else ""
-    if isinstance(error, SyntaxError):
-        place = f"{error.filename}:{error.lineno}: "
-    return f"{place}{type(error).__name__}: {error}"

@@ -17,6 +17,8 @@ from art_cli.render import Conversation, Renderer, parse_tool_calls, spoken
 from art_cli.tools import ToolError, tools_of
 from art_cli.types import Completion, Message, Scenario, Trajectory
 
+SHORTEST_WAIT = 0.1  # seconds that a call gets at the very end of its episode's time
+
 
 class ContextFull(Exception):
     """The conversation has no room for another turn."""
@@ -108,7 +110,6 @@ async def _play(
         trajectory.error = traceback.format_exc(limit=-6)
     finally:
         if env is not None:
-            trajectory.metrics = {k: float(v) for k, v in env.metrics.items()}
             await _close(env, trajectory)
 
 
@@ -131,7 +132,7 @@ class _Episode:
 
     async def run(self) -> None:
         trajectory, env = self._trajectory, self._env
-        messages = _opening(env, await self._timed(env.start, what="start()"))
+        messages = opening(env, await self._timed(env.start, what="start()"))
         trajectory.stop_reason = "max_turns"
         for _ in range(env.max_turns):
             trajectory.messages += messages
@@ -145,10 +146,10 @@ class _Episode:
                 trajectory.stop_reason = "env"
                 break
             messages = outcome
-        trajectory.metrics = env.metrics
         reward = await self._timed(env.score, trajectory, what="score()")
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"score() returned {reward}; a reward must be a finite number")
+        trajectory.metrics = {name: float(value) for name, value in env.metrics.items()}
         trajectory.reward = None if reward is None else float(reward)
 
     async def _turn(self, text: str) -> list[Message] | Done:
@@ -160,8 +161,12 @@ class _Episode:
         self._trajectory.messages.append(message)
         if not calls:
             answer = await self._timed(self._env.reply, said, what="reply()")
+            if not isinstance(answer, str | Done):
+                raise TypeError(f"reply() returned {answer!r}; expected text or Done()")
             return answer if isinstance(answer, Done) else [{"role": "user", "content": answer}]
+        began = time.monotonic()
         results = await asyncio.gather(*(self._call_tool(call) for call in calls))
+        self._left -= time.monotonic() - began
         if any(isinstance(r, Done) for r in results):
             return Done()
         return [r for r in results if not isinstance(r, Done)]
@@ -183,7 +188,7 @@ class _Episode:
         if spec is None:
             raise ToolError(f"there is no tool {name!r}; there are {', '.join(self._tools)}")
         parsed, method = spec.parse(arguments), getattr(self._env, name)
-        limit = self._env.tool_timeout
+        limit = max(min(self._env.tool_timeout, self._left), SHORTEST_WAIT)
         if spec.is_async:
 
             async def run() -> Any:
@@ -194,16 +199,20 @@ class _Episode:
 
     async def _timed(self, method: Callable[..., Any], *args: Any, what: str) -> Any:
         began = time.monotonic()
+        seconds = max(self._left, SHORTEST_WAIT)
         try:
-            return await deadline.call(method, *args, seconds=max(self._left, 0.1), what=what)
+            return await deadline.call(method, *args, seconds=seconds, what=what)
         finally:
             self._left -= time.monotonic() - began
 
 
-def _opening(env: Env, opening: str | list[Message]) -> list[Message]:
-    if not isinstance(opening, str):
-        return opening
-    messages: list[Message] = [{"role": "user", "content": opening}]
+def opening(env: Env, started: str | list[Message]) -> list[Message]:
+    """The messages that an episode begins with. Raises TypeError where `start` gave none."""
+    if isinstance(started, list) and started and all("role" in m for m in started):
+        return started
+    if not isinstance(started, str):
+        raise TypeError(f"start() returned {started!r}; expected text or a list of messages")
+    messages: list[Message] = [{"role": "user", "content": started}]
     if env.system:
         messages.insert(0, {"role": "system", "content": env.system})
     return messages

@@ -54,8 +54,8 @@ def make(
         # Larger than transformers' 0.02, which is meant for wide models and learns slowly here.
         initializer_range=0.6 / cfg.hidden_size**0.5,
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.backend_tokenizer.token_to_id(END_OF_TURN),
+        pad_token_id=tokenizer.backend_tokenizer.token_to_id(END_OF_TEXT),
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
     )
     torch.manual_seed(seed)

@@ -14,7 +14,7 @@ import typer
 from art_cli.cli import inputs
 
 if TYPE_CHECKING:
-    from art_cli.evaluate import Evaluation
+    from art_cli.evaluation import Evaluation
 
 
 def evaluate_command(
@@ -51,7 +51,7 @@ async def _evaluate(
     from art_cli.backends.local import LocalBackend
     from art_cli.checkpoint import find_checkpoint
     from art_cli.cli.tables import evaluation_row
-    from art_cli.evaluate import evaluate
+    from art_cli.evaluation import evaluate
     from art_cli.model import TrainableModel
     from art_cli.rundir import RunDir, atomic_write
 
@@ -79,7 +79,7 @@ async def _evaluate(
 async def _untrained(model: Any, split: Literal["val", "test"], episodes: int) -> Evaluation:
     """There is no run yet: prepare one, warm-up included, in a folder that is thrown away."""
     from art_cli.backends.local import LocalBackend
-    from art_cli.evaluate import evaluate
+    from art_cli.evaluation import evaluate
 
     with tempfile.TemporaryDirectory() as folder:
         async with LocalBackend(folder, report=_report) as backend:

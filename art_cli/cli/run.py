@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from art_cli.errors import EXIT_INTERRUPTED, ArtError, Interrupted
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
+    from art_cli.config.schema import SamplingConfig
     from art_cli.loop import Outcome
     from art_cli.rundir import RunDir
     from art_cli.trackers.base import Tracker
@@ -58,13 +60,18 @@ async def _run(loaded: LoadedExperiment, runs_dir: Path, resume: bool, as_json: 
     from art_cli.registry import env_class
     from art_cli.rundir import RunDir
     from art_cli.trackers.console import Console
+    from art_cli.trackers.wandb import choose_mode
 
     cfg = loaded.experiment
     await check_env(env_class(cfg.env.use), loaded.env_settings)
+    if cfg.track.wandb:
+        choose_mode(cfg.track.wandb)  # raises now, not after the warm-up
     run = RunDir(runs_dir / cfg.project / cfg.name)
     history = run.read_metrics() if resume else []
     screen = RichConsole(stderr=as_json, highlight=False)  # stdout is for the JSON
     with Console(cfg.train.steps, _header(loaded), history=history, console=screen) as console:
+        for line in _warnings(cfg.sampling):
+            console.say(f"warning: {line}")
         console.phase("loading torch and transformers")
         await asyncio.sleep(0)
         outcome = await _train(loaded, runs_dir, resume, console)
@@ -127,6 +134,19 @@ def _header(loaded: LoadedExperiment) -> str:
     cfg = loaded.experiment
     what = f"LoRA r={cfg.model.adapter.rank}" if cfg.model.adapter else "all weights"
     return f"{cfg.project}/{cfg.name} · {cfg.env.use} · {cfg.model.base}, {what} · seed {cfg.seed}"
+
+
+def _warnings(sampling: SamplingConfig) -> Iterator[str]:
+    if sampling.top_p < 1 or sampling.top_k > 0:
+        yield (
+            "sampling.top_p and top_k cut the distribution that is sampled from, but the policy is "
+            "trained on all of it: the ratio is biased. Leave them at 1.0 and 0 to train"
+        )
+    if sampling.temperature != 1:
+        yield (
+            f"the policy is trained at temperature {sampling.temperature:g}; it will be at its "
+            "best when it is served at that temperature too"
+        )
 
 
 def _stop_on_interrupt(stop: Any, console: Console) -> None:

@@ -56,7 +56,7 @@ class Console:
         for metrics in history:
             self._progress.add(metrics, timed=False)
         self._phase = Phase("starting", None, None, clock())
-        self._lock = threading.Lock()  # the panel is drawn by rich's own thread
+        self._lock = threading.RLock()  # rich's own thread draws; a signal may come anywhere
         self._spinner = Spinner("dots", style="cyan")
         self._ended: str | None = None
         self._silent = False  # whoever read our output has gone

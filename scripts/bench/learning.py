@@ -1,0 +1,112 @@
+"""Does the reward rise on scenarios that training never saw? Runs a config once a seed.
+
+    python scripts/bench/learning.py configs/quickstart.yaml --seeds 5
+
+Prints a Markdown table: mean held-out reward of 512 test scenarios (or what --episodes says) of the
+policy before the first update and of the last checkpoint, with the 95% confidence interval, and the
+curve of the validation reward over the run. Wall time and memory are of the whole `art run` process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def main() -> None:
+    """Run, evaluate, print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("config", type=Path)
+    parser.add_argument("overrides", nargs="*", help="key=value, as for art run")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--episodes", type=int, default=512)
+    args = parser.parse_args()
+    print(f"{args.config} {' '.join(args.overrides)}\n")
+    print("| seed | untrained | trained | change | validation curve | steps | s | peak GB |")
+    print("|---|---|---|---|---|---|---|---|")
+    changes, finals = [], []
+    for seed in range(args.seeds):
+        with tempfile.TemporaryDirectory() as folder:
+            row = run(args.config, args.overrides, seed, args.episodes, Path(folder))
+        before, after = row["untrained"], row["trained"]
+        changes.append(after["reward"] - before["reward"])
+        finals.append(after["reward"])
+        print(
+            f"| {seed} | {_cell(before)} | {_cell(after)} | {changes[-1]:+.3f} | {row['curve']} "
+            f"| {row['steps']} | {row['seconds']:.0f} | {row['peak_gb']:.2f} |",
+            flush=True,
+        )
+    print(
+        f"\nmean trained reward {statistics.fmean(finals):.3f}, smallest change {min(changes):+.3f}"
+    )
+
+
+def run(
+    config: Path, overrides: list[str], seed: int, episodes: int, folder: Path
+) -> dict[str, Any]:
+    """Train with one seed and evaluate on the test split."""
+    art = [str(Path(sys.executable).with_name("art"))]
+    named = [f"seed={seed}", "project=bench", f"name=seed-{seed}"]
+    began = time.monotonic()
+    timed = [sys.executable, "-c", PEAK]
+    out = subprocess.run(
+        [*timed, *art, "run", str(config), *overrides, *named, "--runs-dir", str(folder), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if out.returncode:
+        sys.exit(f"seed {seed} failed:\n{out.stderr}")
+    seconds = time.monotonic() - began
+    run_dir = folder / "bench" / f"seed-{seed}"
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    evaluated = subprocess.run(
+        [*art, "eval", str(run_dir), "--checkpoint", "last", "--split", "test", "--json"]
+        + ["--episodes", str(episodes)],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    results = json.loads(evaluated.stdout)
+    return {
+        "untrained": results["untrained"],
+        "trained": results["last"],
+        "curve": sparkline([r["val/reward"] for r in rows if "val/reward" in r]),
+        "steps": max(r["training_step"] for r in rows),
+        "seconds": seconds,
+        "peak_gb": int(out.stderr.rpartition("peak_kb=")[2]) / 2**20,
+    }
+
+
+# Runs a command and says on stderr how much memory it took at most.
+PEAK = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+print(f"peak_kb={resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss}", file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def sparkline(values: list[float]) -> str:
+    """The first and last value with the shape between them."""
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    bars = "".join(BARS[int((v - low) / span * (len(BARS) - 1))] for v in values)
+    return f"{values[0]:.2f} {bars} {values[-1]:.2f}"
+
+
+def _cell(e: dict[str, Any]) -> str:
+    return f"{e['reward']:.3f} ± {e['reward_ci95']:.3f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Our side of `vs_trl.py`: the public `TrainableModel`, driven as `art_cli/loop.py` drives it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import art_cli as art
+import torch
+from art_cli.engines.transformers import TransformersEngine
+from art_cli.loop import Stream
+from art_cli.metrics import batch_metrics
+from art_envs.order_desk import OrderDesk
+from setting import (
+    CLIP_HIGH,
+    CLIP_LOW,
+    GROUP_SIZE,
+    MAX_GRAD_NORM,
+    MAX_TOKENS,
+    SCENARIOS_PER_STEP,
+    Clock,
+    Step,
+)
+
+WARMUP = art.WarmupConfig(num_demonstrations=2000, epochs=5, learning_rate=3.0e-3, optimizer="muon")
+
+
+def progress(text: str, done: int | None = None, total: int | None = None) -> None:
+    """A line now and then."""
+    if done is None or done == total or done % 100 == 0:
+        print(f"  {text}" + ("" if done is None else f" ({done} of {total})"), flush=True)
+
+
+async def warm_start(root: Path, seed: int) -> Path:
+    """The tiny model after its warm-up on the order desk's demonstrations, as a HF folder."""
+    async with art.LocalBackend(root, report=progress) as backend:
+        model = art.TrainableModel(
+            name=f"warm-{seed}",
+            project="bench",
+            base_model=art.ModelConfig(base="tiny", adapter=None),
+            env=OrderDesk,
+            warmup=WARMUP,
+            seed=seed,
+        )
+        await model.register(backend)
+        return model.parts.run.base
+
+
+class OurSide:
+    """One model in training with our program."""
+
+    def __init__(self, model: art.TrainableModel) -> None:
+        self.model = model
+
+    @classmethod
+    async def make(
+        cls,
+        backend: art.LocalBackend,
+        name: str,
+        base: Path,
+        env: type[art.Env],
+        learning_rate: float,
+        seed: int,
+        *,
+        stops: bool = True,
+    ) -> OurSide:
+        """From the warm-started folder. Without `stops`, each turn has exactly MAX_TOKENS."""
+        model = art.TrainableModel(
+            name=name,
+            project="bench",
+            base_model=art.ModelConfig(base=str(base), adapter=None),
+            env=env,
+            sampling=art.SamplingConfig(max_tokens=MAX_TOKENS),
+            train=art.TrainConfig(
+                steps=10**6,
+                scenarios_per_step=SCENARIOS_PER_STEP,
+                group_size=GROUP_SIZE,
+                learning_rate=learning_rate,
+                max_grad_norm=MAX_GRAD_NORM,
+                loss="grpo",  # the token mean over the whole step: TRL calls it dapo
+                advantage="group_std",
+                clip_low=CLIP_LOW,
+                clip_high=CLIP_HIGH,
+            ),
+            seed=seed,
+        )
+        await model.register(backend)
+        if not stops:
+            cfg, parts = model.experiment, model.parts
+            parts.engine = TransformersEngine(parts.policy, cfg.engine, cfg.sampling, frozenset())
+        return cls(model)
+
+    def stream(self, num_steps: int) -> list[list[art.Scenario]]:
+        """The train scenarios of each step, in the order in which `art run` takes them."""
+        stream = Stream(art.scenarios_of(self.model, "train"), self.model.experiment.seed)
+        n = SCENARIOS_PER_STEP
+        return [stream.take(i * n, n) for i in range(num_steps)]
+
+    async def openings(self, stream: list[list[art.Scenario]]) -> list[list[art.Message]]:
+        """The first messages of every episode, as our env makes them."""
+        env, settings = self.model.env_class, self.model.settings
+        out: list[list[art.Message]] = []
+        for scenario in (s for step in stream for s in step):
+            request = await env(scenario, settings).start()
+            out.append(
+                [{"role": "system", "content": env.system}, {"role": "user", "content": request}]
+            )
+        return out
+
+    async def step(self, scenarios: list[art.Scenario]) -> Step:
+        """One step of the loop: roll out, score, update, sync, gather metrics."""
+        clock = Clock()
+        groups = await art.gather_trajectory_groups(
+            self.model, scenarios, group_size=GROUP_SIZE
+        )
+        rollout = clock.lap()
+        metrics = batch_metrics(groups)
+        metrics |= await self.model.train(groups)
+        return Step(
+            rollout=rollout,
+            update=clock.lap(),
+            sampled=int(metrics["data/tokens_sampled"]),
+            reward=metrics["train/reward"],
+        )
+
+    async def held_out(self, weights: dict[str, torch.Tensor] | None = None) -> float:
+        """Mean reward on 256 held-out scenarios, of these weights if given (TRL's)."""
+        if weights is not None:
+            self.model.parts.policy.base.load_state_dict(weights)
+        return (await art.evaluate(self.model, episodes=256)).reward
