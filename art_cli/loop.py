@@ -60,6 +60,7 @@ async def run_loop(
     cfg = model.experiment
     outcome = Outcome(finished=False, step=model.step)
     stream = Stream(scenarios_of(model, "train"), cfg.seed)
+    model.parts.run.write_status("running", model.step, cfg.train.steps)
     if cfg.eval and model.step == 0:
         outcome.baseline = outcome.final = await _evaluate(model, tracker, report)
     while model.step < cfg.train.steps and not stop.requested:

@@ -16,8 +16,8 @@ def reward_metrics(prefix: str, trajectories: list[Trajectory]) -> dict[str, flo
     if not valid:
         return {}
     rewards = [t.reward for t in valid if t.reward is not None]
-    out = {f"{prefix}/reward": statistics.fmean(rewards)}
-    out |= {f"{prefix}/{k}": v for k, v in env_metrics(valid).items()}
+    out = {f"{prefix}/{k}": v for k, v in env_metrics(valid).items()}
+    out[f"{prefix}/reward"] = statistics.fmean(rewards)
     out[f"{prefix}/turns"] = statistics.fmean(t.num_turns for t in valid)
     out[f"{prefix}/tokens"] = statistics.fmean(t.num_sampled for t in valid)
     return out

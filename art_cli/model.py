@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 import yaml
@@ -33,9 +33,6 @@ from art_cli.render import Renderer
 from art_cli.rundir import RunDir
 from art_cli.trainers.grpo import MAX_LOGPROB_GAP, GRPOTrainer
 from art_cli.types import TrajectoryGroup
-
-if TYPE_CHECKING:
-    from art_cli.backends.local import LocalBackend
 
 CANARY_TOKENS = 16  # of the fixed prompt that is scored by trainer and engine after each sync
 
@@ -69,6 +66,18 @@ class Parts:
     engine: Engine
     trainer: GRPOTrainer
     progress: Progress
+
+
+class Backend(Protocol):
+    """Where a model runs."""
+
+    async def prepare(self, model: TrainableModel) -> Parts:
+        """Make everything that the model needs to be trained; hold it until the backend closes."""
+        ...
+
+    async def open_run(self, model: TrainableModel) -> Parts:
+        """The run of a model as it was at step 0, to be evaluated only."""
+        ...
 
 
 class TrainableModel:
@@ -138,12 +147,12 @@ class TrainableModel:
         """Finished optimizer steps."""
         return self.parts.progress.step
 
-    async def register(self, backend: LocalBackend) -> None:
+    async def register(self, backend: Backend) -> None:
         """Load or make the weights, warm up, and start the engine."""
         self._parts = await backend.prepare(self)
         await self._sync()
 
-    async def open(self, backend: LocalBackend) -> None:
+    async def open(self, backend: Backend) -> None:
         """Open a run that exists, as it was at step 0, to evaluate it; it cannot be trained on."""
         self._parts = await backend.open_run(self)
         await self._sync()

@@ -97,7 +97,11 @@ class Policy:
         Raises OSError.
         """
         with _transformers_attention(self.base):
-            self.model.save_pretrained(str(folder))
+            if isinstance(self.model, PeftModel):
+                # "auto" would ask the hub whether the base's vocabulary was changed.
+                self.model.save_pretrained(str(folder), save_embedding_layers=False)
+            else:
+                self.model.save_pretrained(str(folder))
         self.tokenizer.save_pretrained(str(folder))
 
     @torch.no_grad()

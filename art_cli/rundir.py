@@ -92,7 +92,7 @@ class RunDir:
     def create(cls, root: Path) -> RunDir:
         """Make the directory of a new run. Raises UsageError where there is a run already."""
         run = cls(root)
-        if run.config.exists():
+        if run.is_begun():
             raise UsageError(
                 f"{root} already holds a run. Go on with it: --resume. "
                 "Start another: name=NEW_NAME."
@@ -100,6 +100,11 @@ class RunDir:
         for folder in (run.trajectories, run.checkpoints):
             _make_folder(folder)
         return run
+
+    def is_begun(self) -> bool:
+        """Whether there is anything to lose: a start that failed at once leaves only a config."""
+        has_metrics = self.metrics.exists() and self.metrics.stat().st_size > 0
+        return has_metrics or self.base.exists() or bool(self.checkpoint_steps())
 
     @classmethod
     def open(cls, root: Path) -> RunDir:

@@ -101,11 +101,11 @@ class LocalBackend:
         """Create or re-open the run directory, and hold it until `close`."""
         root = self._root / cfg.project / cfg.name
         run = RunDir(root)
-        exists = run.config.exists()
-        if not (exists and self._resume):
+        begun = run.is_begun()
+        if not (begun and self._resume):
             run = RunDir.create(root)
         self._open.enter_context(run.lock())
-        if exists:
+        if begun:
             changed = changes_on_resume(run.config.read_text(), config_yaml)
             if changed:
                 raise UsageError(

@@ -2,6 +2,45 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
 
-def init() -> None:
-    """stub"""
+import typer
+
+TEMPLATE = ("README.md", "config.yaml", "env.py", "test_env.py")
+NEXT = """\
+Made {folder}/ with {names}.
+
+    cd {folder}
+    art validate config.yaml
+    art run config.yaml         about a minute on a CPU; the reward rises
+
+README.md says what to change to make it your task."""
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
+) -> None:
+    """Make a folder with an env, a config and tests that run as they stand, to change into yours.
+
+    Example:  art init my-task
+    """
+    from art_cli.errors import UsageError
+
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file; give a new or empty folder")
+    if folder.exists() and (there := sorted(p.name for p in folder.iterdir())):
+        raise UsageError(
+            f"{folder} is not empty (it has {', '.join(there[:5])}{', ...' if there[5:] else ''}), "
+            "and nothing is ever overwritten; give a new or empty folder"
+        )
+    template = files("art_cli.cli") / "template"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in TEMPLATE:
+            with open(folder / name, "x", encoding="utf-8") as file:
+                file.write((template / name).read_text(encoding="utf-8"))
+    except OSError as e:
+        raise UsageError(f"cannot make {folder}: {e.strerror}") from e
+    print(NEXT.format(folder=folder, names=", ".join(TEMPLATE)))

@@ -8,7 +8,7 @@ import sys
 import typer
 
 from art_cli.cli import envs, eval, init, run, runs, validate
-from art_cli.errors import EXIT_INTERRUPTED, ArtError
+from art_cli.errors import EXIT_INTERRUPTED, ArtError, Interrupted
 
 app = typer.Typer(
     name="art",
@@ -33,7 +33,7 @@ def main() -> None:
     try:
         app()
     except ArtError as e:
-        print(f"error: {e}", file=sys.stderr)
+        print(e if isinstance(e, Interrupted) else f"error: {e}", file=sys.stderr)
         sys.exit(e.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -176,17 +176,17 @@ class TransformersEngine:
         self._prefix = self._cache = None
         self._rows = []
 
-    @torch.inference_mode()
     async def logprobs(self, ids: list[int]) -> list[float]:
-        """See Engine. Computed through the cache, as sampling does."""
-        cache = KVCache(self._policy, 1, len(ids))
-        out = [self._forward(cache, [0], [[ids[0]]], [0])]
-        for i in range(1, len(ids) - 1):
-            out.append(self._forward(cache, [0], [[ids[i]]], [i]))
-        logprobs = torch.log_softmax(torch.cat(out).float(), -1)
-        return logprobs.gather(1, logprobs.new_tensor(ids[1:], dtype=torch.long)[:, None])[
-            :, 0
-        ].tolist()
+        """See Engine. Computed through the cache in two parts, as a turn after a turn is."""
+        half = len(ids) // 2
+        with torch.inference_mode():
+            cache = KVCache(self._policy, 1, len(ids))
+            first = self._hidden(cache, [0], [ids[:half]], [0])
+            rest = self._hidden(cache, [0], [ids[half:-1]], [half])
+            logits = torch.cat([first, rest], 1)[0] @ self._policy.head.T
+            logprobs = torch.log_softmax(logits.float(), -1)
+            chosen = torch.tensor(ids[1:], device=logprobs.device)[:, None]
+            return logprobs.gather(1, chosen)[:, 0].tolist()
 
     async def close(self) -> None:
         """See Engine."""
@@ -336,7 +336,16 @@ class TransformersEngine:
     def _forward(
         self, cache: KVCache, rows: list[int], tokens: list[list[int]], starts: list[int]
     ) -> Tensor:
-        """Logits [R, V] behind the last token of each row; rows are padded on the right."""
+        """Logits [R, V] behind the last token of each row."""
+        hidden = self._hidden(cache, rows, tokens, starts)
+        last = torch.tensor([len(t) - 1 for t in tokens], device=hidden.device)
+        hidden = hidden[torch.arange(len(tokens), device=hidden.device), last]
+        return hidden @ self._policy.head.T
+
+    def _hidden(
+        self, cache: KVCache, rows: list[int], tokens: list[list[int]], starts: list[int]
+    ) -> Tensor:
+        """Hidden states [R, T, D] of new tokens that begin at `starts`, padded on the right."""
         device = self._policy.device
         width = max(map(len, tokens))
         ids = torch.tensor([t + [0] * (width - len(t)) for t in tokens], device=device)
@@ -345,10 +354,7 @@ class TransformersEngine:
         )
         everyone = rows == list(range(cache.keys[0].shape[0]))
         index = None if everyone else torch.tensor(rows, device=device)
-        hidden = self._policy.hidden(ids, positions, cache.at(index, positions))
-        last = torch.tensor([len(t) - 1 for t in tokens], device=device)
-        hidden = hidden[torch.arange(len(tokens), device=device), last]
-        return hidden @ self._policy.head.T
+        return self._policy.hidden(ids, positions, cache.at(index, positions))
 
     def _sample(self, sessions: list[_Session], logits: Tensor) -> None:
         """Draw a token for each row from its own stream of random numbers."""

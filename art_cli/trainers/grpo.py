@@ -54,7 +54,7 @@ class GRPOTrainer:
         stats = _Stats()
         for batch in microbatches(sequences, self._cfg.microbatch_tokens):
             self._accumulate(batch.to(self._policy.device), stats)
-        metrics = stats.metrics(self._clip_low, self._clip_high, self._cfg.loss)
+        metrics = stats.metrics()
         metrics["data/tokens_trained"] = stats.tokens
         metrics["data/tokens_packed"] = stats.packed
         if stats.tokens:
@@ -98,7 +98,10 @@ class GRPOTrainer:
             by_row=self._loss.by_token,
         )
         loss.backward()
-        stats.add(float(loss.detach()), logprobs[batch.row], tokens, batch.ids.shape[1])
+        policy_logprobs = logprobs[batch.row]
+        clipped = self._loss.is_clipped(policy_logprobs, tokens, self._clip_low, self._clip_high)
+        stats.add(float(loss.detach()), policy_logprobs, tokens, int(clipped.sum()))
+        stats.packed += batch.ids.shape[1]
 
     def _hidden(self, batch: Microbatch) -> Tensor:
         hidden = self._policy.hidden(batch.ids, batch.positions, batch.layout)
@@ -149,7 +152,7 @@ def training_sequences(
     """What is trained on, group by group, and the counts that normalise it.
 
     Groups without a gradient are left out here, before they cost a forward; they stay in the
-    counts, so leaving them out changes nothing.
+    counts, so leaving them out changes nothing. With a KL term no group is without one.
     """
     kept = [(g, [t for t in g.valid if _is_trained(t, cfg)]) for g in groups]
     sizes = [[[s.num_sampled for s in t.sequences] for t in trained] for _, trained in kept]
@@ -164,7 +167,7 @@ def training_sequences(
     out: list[list[TrainSequence]] = []
     weight = LOSSES[cfg.loss].weight
     for (group, trained), advantage, tokens in zip(kept, everyone, by_group, strict=True):
-        if not has_gradient(group.rewards):
+        if not (has_gradient(group.rewards) or cfg.kl_coef):
             continue
         of = {id(t): a for t, a in zip(group.valid, advantage, strict=True)}
         out.append(
@@ -194,28 +197,26 @@ class _Stats:
         self.tokens = 0
         self.packed = 0
         self._loss = 0.0
+        self._clipped = 0
         self._parts: list[tuple[Tensor, Tokens]] = []
 
-    def add(self, loss: float, policy_logprobs: Tensor, tokens: Tokens, packed: int) -> None:
+    def add(self, loss: float, policy_logprobs: Tensor, tokens: Tokens, clipped: int) -> None:
         self._loss += loss
         self.tokens += len(policy_logprobs)
-        self.packed += packed
+        self._clipped += clipped
         self._parts.append((policy_logprobs, tokens))
 
-    def metrics(self, clip_low: float, clip_high: float, loss: str) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         if not self.tokens:
             return {}
         policy = torch.cat([p for p, _ in self._parts])
         logratio = policy - torch.cat([t.engine_logprobs for _, t in self._parts])
-        advantage = torch.cat([t.advantages for _, t in self._parts])
         rho = torch.exp(logratio)
-        high = clip_high if loss == "cispo" else 1 + clip_high
-        outside = ((rho > high) & (advantage > 0)) | ((rho < 1 - clip_low) & (advantage < 0))
         out = {
             "loss/policy": self._loss,
             # The mean of -log pi of what was drawn: unbiased on-policy, and free.
             "loss/entropy": float(-policy.mean()),
-            "loss/clip_fraction": float(outside.float().mean()),
+            "loss/clip_fraction": self._clipped / self.tokens,
             "loss/ratio_mean": float(rho.mean()),
             "loss/ratio_max": float(rho.max()),
             "loss/logprob_gap": float(logratio.abs().mean()),

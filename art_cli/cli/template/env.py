@@ -1,16 +1,17 @@
-"""Guess a number: the smallest task with several turns. Change it into yours.
+"""Guess a number: the smallest task of several turns. Change it into yours.
 
 One episode, as a good player plays it:
 
-    user        My number is from 1 to 31.
-    assistant   16
-    user        higher: from 17 to 31.
-    assistant   24
-    ...                                   until the number is found, or five guesses are used up
+    user        My number is from 1 to 15.
+    assistant   8
+    user        higher: from 9 to 15.
+    assistant   12
+    ...                                   until it is found, or four guesses are used up
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -19,22 +20,22 @@ from art_cli import Done, Env, Message, Trajectory, play
 
 
 class GuessNumber(Env):
-    """Find a hidden number in five guesses."""
+    """Find a hidden number in four guesses."""
 
     @dataclass(frozen=True)
     class Config:
         """What `env.args` in config.yaml may set; types are checked, unknown keys refused."""
 
-        biggest: int = 31  # always halving the range finds one of 31 in five guesses
+        biggest: int = 15  # who always halves the range finds one of 15 in four guesses
 
     system = "Find my number. Answer with a number only."
-    max_turns = 5  # the episode ends after so many answers of the model
+    max_turns = 4  # the episode ends after so many answers of the model
 
     async def start(self) -> str:
-        """One instance is one episode: keep its state in `self`. Returns what the model reads.
+        """One object is one episode; its state is in `self`. Returns what the model reads first.
 
-        Draw whatever is random from `self.rng`: the copies of an episode that GRPO compares with
-        each other must all play the same one.
+        Draw what is random from `self.rng`: an episode is played several times, and the plays are
+        compared with each other, so all of them must meet the same task.
         """
         self.low, self.high = 1, self.cfg.biggest
         self.secret = self.rng.randint(self.low, self.high)
@@ -44,32 +45,42 @@ class GuessNumber(Env):
     async def reply(self, text: str) -> str | Done:
         """What the model reads after its answer `text`; Done() ends the episode.
 
-        The model may answer anything. What you raise counts as a bug of this file, not as a bad
-        answer: such an episode is not trained on.
+        The model may answer anything. An exception here counts as a bug of this file, not as a
+        bad answer: such an episode is not trained on.
         """
         guess = int(text) if text.isascii() and text.isdigit() else 0
-        self.found = guess == self.secret
-        if self.found:
+        if guess == self.secret:
+            self.found = True
             return Done()
         if not self.low <= guess <= self.high:
-            return f"no: from {self.low} to {self.high}."
-        if guess < self.secret:
-            self.low = guess + 1
-            return f"higher: from {self.low} to {self.high}."
-        self.high = guess - 1
-        return f"lower: from {self.low} to {self.high}."
+            hint = "no"
+        elif guess < self.secret:
+            hint, self.low = "higher", guess + 1
+        else:
+            hint, self.high = "lower", guess - 1
+        return f"{hint}: from {self.low} to {self.high}."
 
     async def score(self, trajectory: Trajectory) -> float:
-        """The reward, here from 0 to 1. It is all that training knows of what you want."""
-        self.metrics["success"] = float(self.found)  # only logged, as train/success, val/success
-        return float(self.found)
+        """The reward, here 0 to 1: all that training knows of what you want.
+
+        Each halving of what is left earns the same, so that a play that came nearer than another
+        is told from it. With 1 for found and 0 for not, luck would drown what there is to learn.
+        """
+        self.metrics["success"] = float(self.found)  # only logged: train/success, val/success
+        left = 0 if self.found else self.high - self.low + 1
+        return 1 - math.log(1 + left) / math.log(1 + self.cfg.biggest)
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
-        """Episodes for the warm-up of a model that does not know the format yet.
+        """Episodes for the warm-up of a model that cannot speak yet.
 
-        They guess at random within the range: how to answer is shown, to halve is left to learn.
+        They show how to answer, not how to play well: that is left to be learned by reward.
         """
         for scenario in islice(cls.scenarios(cfg, "train"), num):
             env = cls(scenario, cfg)
-            yield play(env, lambda env=env: str(env.rng.randint(env.low, env.high)))
+            yield play(env, env._careless_guess)
+
+    def _careless_guess(self) -> str:
+        careless = self.rng.random() < 0.5
+        low, high = (1, self.cfg.biggest) if careless else (self.low, self.high)
+        return str(self.rng.randint(low, high))

@@ -1,0 +1,145 @@
+"""The loop: what is trained on when, what is kept, and what is said."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from colours import Opposites, colours_model
+
+import art_cli as art
+from art_cli.checkpoint import best_checkpoint, find_checkpoint, read_progress
+from art_cli.config.schema import CheckpointConfig, EvalConfig
+from art_cli.errors import UsageError
+from art_cli.loop import Outcome, Stop, Stream, run_loop
+from art_cli.rundir import RunDir
+
+
+class Rows:
+    """A tracker that remembers."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, float]] = []
+
+    def log(self, metrics: dict[str, float]) -> None:
+        self.rows.append(metrics)
+
+    def finish(self, state: str) -> None: ...
+
+
+def run(model: art.TrainableModel, root: Path, stop: Stop | None = None) -> tuple[Outcome, Rows]:
+    rows = Rows()
+
+    async def go() -> Outcome:
+        async with art.LocalBackend(root) as backend:
+            await model.register(backend)
+            return await run_loop(model, rows, stop or Stop())
+
+    return asyncio.run(go()), rows
+
+
+def with_sections(model: art.TrainableModel, **sections: Any) -> art.TrainableModel:
+    model.experiment = dataclasses.replace(model.experiment, **sections)
+    return model
+
+
+def test_each_epoch_sees_every_scenario_once_in_another_order() -> None:
+    scenarios = list(Opposites.scenarios(Opposites.Config(), "val"))[:10]
+    stream = Stream(scenarios, seed=0)
+    first, second = stream.take(0, 10), stream.take(10, 10)
+    assert sorted(s.id for s in first) == sorted(s.id for s in second)
+    assert first != second
+    assert Stream(scenarios, seed=0).take(7, 6) == first[7:] + second[:3]
+
+
+def test_a_run_evaluates_first_and_last_and_keeps_the_best(tmp_path: Path) -> None:
+    model = with_sections(
+        colours_model(0, steps=5),
+        eval=EvalConfig(every=2, episodes=32),
+        checkpoint=CheckpointConfig(every=2, keep=1),
+    )
+    outcome, rows = run(model, tmp_path)
+    steps = [r["training_step"] for r in rows.rows if "val/reward" in r]
+    assert steps == [0, 2, 4, 5]
+    run_dir = RunDir(tmp_path / "test" / "seed-0")
+    best = best_checkpoint(run_dir)
+    assert outcome.finished and outcome.best_step == best
+    assert run_dir.checkpoint_steps() == sorted({best, 5})
+    rewards = {int(r["training_step"]): r["val/reward"] for r in rows.rows if "val/reward" in r}
+    assert read_progress(run_dir.checkpoint(5)).val_reward == rewards[5]
+    assert rewards[best or 0] == max(r for s, r in rewards.items() if s > 0)
+
+
+def test_checkpoints_are_found_by_name_and_number(tmp_path: Path) -> None:
+    model = with_sections(colours_model(0, steps=2), eval=None)
+    run(model, tmp_path)
+    run_dir = RunDir(tmp_path / "test" / "seed-0")
+    assert find_checkpoint(run_dir, "last") == find_checkpoint(run_dir, "best") == 2
+    assert find_checkpoint(run_dir, "2") == 2
+    with pytest.raises(UsageError, match="no checkpoint '7'; expected best, last or one of: 2"):
+        find_checkpoint(run_dir, "7")
+
+
+def test_stopping_finishes_the_step_and_saves_it(tmp_path: Path) -> None:
+    stop = Stop()
+    model = with_sections(colours_model(0, steps=50), eval=None)
+    rows_seen: list[float] = []
+
+    class StopAtTwo(Rows):
+        def log(self, metrics: dict[str, float]) -> None:
+            rows_seen.append(metrics["training_step"])
+            stop.requested = metrics["training_step"] == 2
+
+    async def go() -> Outcome:
+        async with art.LocalBackend(tmp_path) as backend:
+            await model.register(backend)
+            return await run_loop(model, StopAtTwo(), stop)
+
+    outcome = asyncio.run(go())
+    assert not outcome.finished and outcome.step == 2
+    assert rows_seen == [1, 2]
+    assert RunDir(tmp_path / "test" / "seed-0").checkpoint_steps() == [2]
+
+
+def test_refill_replaces_groups_without_a_gradient(tmp_path: Path) -> None:
+    model = with_sections(
+        colours_model(0, steps=1, refill=True, group_size=2, scenarios_per_step=4), eval=None
+    )
+    _, rows = run(model, tmp_path)
+    (row,) = rows.rows
+    assert row["data/groups_zero_variance"] > 0
+    assert row["data/groups"] > 4
+    assert model.parts.progress.cursor == row["data/groups"]
+
+
+def test_every_metric_of_a_step_is_there(tmp_path: Path) -> None:
+    _, rows = run(with_sections(colours_model(0, steps=1, kl_coef=0.1), eval=None), tmp_path)
+    names = set(rows.rows[0])
+    for name in [
+        "train/reward",
+        "train/reward_std",
+        "loss/policy",
+        "loss/kl",
+        "loss/entropy",
+        "loss/grad_norm",
+        "loss/clip_fraction",
+        "loss/ratio_mean",
+        "loss/ratio_max",
+        "data/groups",
+        "data/groups_zero_variance",
+        "data/trajectories",
+        "data/trajectories_failed",
+        "data/tokens_trained",
+        "data/truncated",
+        "time/step_s",
+        "time/rollout_s",
+        "time/train_s",
+        "time/sync_s",
+        "throughput/rollout_tok_s",
+        "throughput/train_tok_s",
+        "training_step",
+    ]:
+        assert name in names, name

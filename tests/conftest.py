@@ -1,0 +1,44 @@
+"""Small real things that many tests share: a tiny model, its tokenizer, hand-made trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from art_cli import tiny
+from art_cli.config.schema import AdapterConfig, TinyConfig
+from art_cli.policy import Policy
+
+TEXTS = [
+    'look up <tool_call>{"name": "look", "arguments": {"key": "a"}}</tool_call> result is seven',
+    "the value of red is 7 and the value of blue is 9, thank you",
+]
+
+MakePolicy = Callable[..., Policy]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def make_policy() -> MakePolicy:
+    """Tiny Qwen3 policies: the same weights for the same seed, with an adapter if a rank is given.
+
+    The adapter's B is random, not zero: a fresh one would hide that it is in use.
+    """
+
+    def make(rank: int = 0, seed: int = 0, texts: list[str] = TEXTS) -> Policy:
+        model, tokenizer = tiny.make(TinyConfig(hidden_size=32, vocab_size=320), texts, seed)
+        policy = Policy(model, tokenizer)
+        if rank:
+            policy.add_adapter(AdapterConfig(rank=rank, alpha=2 * rank), seed)
+            torch.manual_seed(seed + 1)
+            for p in policy.trainable:
+                p.data += 0.1 * torch.randn_like(p)
+        return policy
+
+    return make
