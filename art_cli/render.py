@@ -33,9 +33,10 @@ To call one, answer with <tool_call>{{"name": <name>, "arguments": <object>}}</t
 
 
 def spoken(text: str) -> str:
-    """A turn without its thinking: what tools, env and user get to hear."""
-    head, closed, rest = text.rpartition("</think>")
-    return rest.strip() if closed else head + rest
+    """A turn without its thinking, cut short or not: what tools, env and user get to hear."""
+    _, closed, rest = text.rpartition("</think>")
+    said, opened, _ = rest.partition("<think>")
+    return said.strip() if closed or opened else said
 
 
 def parse_tool_calls(text: str) -> list[ToolCall | str]:
@@ -46,6 +47,8 @@ def parse_tool_calls(text: str) -> list[ToolCall | str]:
 def _parse_tool_call(body: str) -> ToolCall | str:
     try:
         call = json.loads(body)
+        if "\\u" in body:  # may spell half a surrogate pair, which is no text for anyone
+            call = json.loads(json.dumps(call, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError) as e:
         return f"error: the tool call is not valid JSON ({e}); expected {TOOL_CALL_FORMAT}"
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
@@ -80,9 +83,10 @@ class Renderer:
         self._tools = tools or None
         # A template that does not know the Hermes format gets the tools in its system message.
         self._hermes_by_hand = bool(tools) and "<tool_call>" not in template
-        self._has_tool_role = "tool" in template
         self._render_cached = lru_cache(maxsize=8192)(self._render)
         self.encode = lru_cache(maxsize=8192)(self._encode)
+        self._has_tool_role = "tool" in template  # else it is a word like any other to it
+        self._has_tool_role = self._has_tool_role and self._shows_tool_results()
         self.end_of_turn = self._find_end_of_turn()
         ends = [self.encode(self.end_of_turn)[0], tokenizer.eos_token_id, *(eos_token_ids or [])]
         self.stop_ids = frozenset(i for i in ends if i is not None)
@@ -124,6 +128,18 @@ class Renderer:
             return {"role": "user", "content": f"<tool_response>\n{content}\n</tool_response>"}
         return {"role": role, "content": content}
 
+    def _shows_tool_results(self) -> bool:
+        """A template may know tools and yet skip or refuse their results."""
+        probe: list[Message] = [
+            {"role": "user", "content": "question"},
+            {"role": "assistant", "content": "answer"},
+            {"role": "tool", "content": "zresultz"},
+        ]
+        try:
+            return "zresultz" in self.text(probe)
+        except UsageError:
+            return False
+
     def _find_end_of_turn(self) -> str:
         """The special token that the template writes behind an assistant's content."""
         probe: list[Message] = [
@@ -131,7 +147,9 @@ class Renderer:
             {"role": "assistant", "content": "zanswerz"},
         ]
         tail = self.text(probe, generate=False).rpartition("zanswerz")[2]
-        specials = [t for t in self._tokenizer.all_special_tokens if tail.startswith(t)]
+        added = self._tokenizer.added_tokens_decoder.values()
+        known = {*self._tokenizer.all_special_tokens, *(str(t) for t in added if t.special)}
+        specials = [t for t in known if tail.startswith(t)]
         if not specials:
             raise UsageError(
                 "the chat template does not end an assistant's turn with a special token "
@@ -159,11 +177,18 @@ class Conversation:
         before = list(self._messages)
         self._messages += messages
         text = self._renderer.text(self._messages)
-        suffix = self._suffix(before, text) if self.sequences else None
-        if suffix is None:
+        glue = self._glue(before, text) if self.sequences else None
+        if glue is None:
             self.sequences.append(Sequence())
-            suffix = text
-        self.sequences[-1].extend_prompt(list(self._renderer.encode(suffix)))
+            ids = self._renderer.encode(text)
+        else:
+            # Tokenised behind the end of the turn: some tokenizers put a space before what is a
+            # text of its own, or strip what follows a special token.
+            end = self._renderer.end_of_turn
+            ids = self._renderer.encode(end + glue)
+            if self.ids[-1] in self._renderer.stop_ids:
+                ids = ids[len(self._renderer.encode(end)) :]
+        self.sequences[-1].extend_prompt(list(ids))
         self._text = text
 
     def add_completion(self, completion: Completion) -> str:
@@ -173,18 +198,15 @@ class Conversation:
         self._messages.append({"role": "assistant", "content": text})
         return text
 
-    def _suffix(self, before: list[Message], text: str) -> str | None:
-        """What `text` adds behind the sampled tokens, or None if it rewrites what they followed."""
+    def _glue(self, before: list[Message], text: str) -> str | None:
+        """What `text` adds behind the turn's end, or None if it rewrites what was before it."""
         end = self._renderer.end_of_turn
         sampled = before[-1]["content"]
         if text.startswith(self._text + sampled + end):
-            glue = text[len(self._text) + len(sampled) + len(end) :]
-        else:
-            # The template may merely write this turn in another way (it trims, say), which is not
-            # a reason to fork; or it writes it otherwise *now that more follows*, which is.
-            alone = self._renderer.text(before, generate=False)
-            if not (alone.startswith(self._text) and text.startswith(alone) and end in alone):
-                return None
-            glue = alone.rpartition(end)[2] + text[len(alone) :]
-        ended = self.ids[-1] in self._renderer.stop_ids
-        return glue if ended else end + glue
+            return text[len(self._text) + len(sampled) + len(end) :]
+        # The template may merely write this turn in another way (it trims, say), which is not a
+        # reason to fork; or it writes it otherwise *now that more follows*, which is.
+        alone = self._renderer.text(before, generate=False)
+        if not (alone.startswith(self._text) and text.startswith(alone) and end in alone):
+            return None
+        return alone.rpartition(end)[2] + text[len(alone) :]

@@ -372,7 +372,10 @@ def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict
         "num_sampled": t.num_sampled,
         "policy_versions": t.policy_versions,
         "messages": t.messages,
-        "sequences": [asdict(sequence) for sequence in t.sequences],
+        "sequences": [
+            {"ids": s.ids, "mask": s.mask, "engine_logprobs": s.engine_logprobs}
+            for s in t.sequences
+        ],
     }
 
 

@@ -36,7 +36,7 @@ def runs(
             "-" if x is None else f"{x:.3f}"
             for x in (r.train_reward, r.val_reward, r.best_val_reward)
         ]
-        step, when = f"{r.step}/{r.steps}", r.updated.astimezone().strftime("%Y-%m-%d %H:%M")
+        step, when = f"{r.step}/{r.steps}", r.updated.astimezone().strftime("%m-%d %H:%M")
         table.add_row(f"{r.project}/{r.name}", r.state, step, *rewards, when)
     Console(highlight=False).print(table)
     return None

@@ -190,7 +190,7 @@ def test_splitting_into_microbatches_changes_nothing(
     policy.keep_reference()
     groups = make_groups(policy)
     gradients, counts = [], []
-    for budget in (100_000, 350, 150, 64):
+    for budget in (100_000, 250, 100, 64):
         present = copy.deepcopy(policy.base.state_dict())
         calls.clear()
         gradients.append(step(policy, groups, loss=loss, kl_coef=kl_coef, microbatch_tokens=budget))

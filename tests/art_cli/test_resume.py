@@ -1,0 +1,99 @@
+"""Ctrl-C and --resume: a run that was stopped ends as if it had not been."""
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from short_run import COLOURS, CONFIG, Art, results
+
+SLOW = f"""
+import sys, time
+sys.path.insert(0, {str(COLOURS.parent)!r})
+from colours import Opposites
+
+class Slow(Opposites):
+    async def start(self):
+        if self.scenario.split == "train":
+            time.sleep({{pause}})
+        return await super().start()
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Art:
+    """A run that nobody stopped."""
+    art = start(tmp_path_factory.mktemp("whole"))
+    assert art.wait() == 0, art.output
+    return art
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory, whole: Art) -> Art:
+    """A run that got one Ctrl-C in its third step."""
+    art = start(tmp_path_factory.mktemp("stopped"))
+    until(lambda: art.run.trajectory_steps("train")[-1:] == [2], art)
+    art.signal(signal.SIGINT)
+    assert art.wait() == 130, art.output
+    return art
+
+
+def start(folder: Path, pause: float = 0.02, *arguments: str) -> Art:
+    if not (folder / "config.yaml").exists():
+        (folder / "env.py").write_text(SLOW.format(pause=pause))
+        (folder / "config.yaml").write_text(CONFIG.replace(f"{COLOURS}:Opposites", "env.py:Slow"))
+    return Art(folder, "config.yaml", *arguments)
+
+
+def until(condition: Callable[[], bool], art: Art) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert art.is_alive() and time.monotonic() < deadline, art.output
+        time.sleep(0.002)
+
+
+def test_the_short_run_learns_something(whole: Art) -> None:
+    rows = results(whole.run)["metrics"]
+    norms = [row["loss/grad_norm"] for row in rows if "loss/grad_norm" in row]
+    assert len(norms) >= 6 and min(norms) > 0
+
+
+def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(stopped: Art) -> None:
+    rewards = [r for r in stopped.run.read_metrics() if "train/reward" in r]
+    assert stopped.run.checkpoint_steps()[-1] == rewards[-1]["training_step"] < 8
+    assert stopped.run.state() == "interrupted"
+    assert "stopping after this step" in stopped.output
+    assert f"stopped after step {len(rewards)}; go on: art run config.yaml --resume" in (
+        stopped.output
+    )
+    assert "Traceback" not in stopped.output
+
+
+def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(whole: Art, stopped: Art) -> None:
+    again = start(stopped.folder, 0, "--resume")
+    assert again.wait() == 0, again.output
+    expected, found = results(whole.run), results(again.run)
+    assert found["metrics"] == expected["metrics"]
+    assert found.keys() == expected.keys()
+    assert [name for name in expected if found[name] != expected[name]] == []
+    assert again.run.state() == "done"
+
+
+def test_resuming_a_finished_run_changes_nothing(whole: Art) -> None:
+    before = results(whole.run)
+    again = start(whole.folder, 0, "--resume")
+    assert again.wait() == 0, again.output
+    assert results(again.run) == before
+
+
+def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
+    art = start(tmp_path, 5.0)
+    until(lambda: "step 0  val" in art.output, art)
+    art.signal(signal.SIGINT)
+    until(lambda: "stopping after this step" in art.output, art)
+    began = time.monotonic()
+    art.signal(signal.SIGINT)
+    assert art.wait() == 130
+    assert time.monotonic() - began < 2
+    assert art.run.state() == "killed" and "Traceback" not in art.output

@@ -1,0 +1,104 @@
+"""`art` in a process of its own, which a test can interrupt and kill.
+
+The processes are forked from one that has imported torch: the first start takes seconds, the others
+none.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import art_cli.backends.local
+import art_cli.evaluation
+import art_cli.loop  # noqa: F401 (so that the server has all of it imported)
+from art_cli.cli.main import main
+from art_cli.rundir import RunDir
+
+COLOURS = Path(__file__).with_name("colours.py")
+CONFIG = f"""
+project: test
+name: short
+env: {{use: "{COLOURS}:Opposites"}}
+model:
+  base: tiny
+  adapter: null
+  tiny: {{hidden_size: 32, num_layers: 1, vocab_size: 300}}
+warmup: {{num_demonstrations: 64, epochs: 4, learning_rate: 5.0e-3, optimizer: muon}}
+sampling: {{max_tokens: 6}}
+train: {{steps: 8, scenarios_per_step: 4, group_size: 4, learning_rate: 4.0e-3}}
+eval: {{every: 3, episodes: 8}}
+checkpoint: {{every: 2, keep: 1}}
+"""
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload([__name__])
+
+
+class Art:
+    """A started `art run` in a folder; what it prints goes to out.txt there."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        self.run = RunDir(folder / "runs" / "test" / "short")
+        self._process: ForkServerProcess = _context.Process(
+            target=_main, args=(folder, ["run", *arguments])
+        )
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        assert self._process.pid
+        return self._process.pid
+
+    @property
+    def output(self) -> str:
+        """What all processes of this folder have printed."""
+        file = self.folder / "out.txt"
+        return file.read_text() if file.exists() else ""
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if it still lives."""
+        if self._process.is_alive():
+            os.kill(self.pid, number)
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.is_alive()
+
+    def wait(self, seconds: float = 60) -> int:
+        """The exit code, negative for a signal."""
+        self._process.join(seconds)
+        code = self._process.exitcode
+        if code is None:
+            self._process.kill()
+            raise AssertionError(f"art did not end within {seconds} s:\n{self.output}")
+        return code
+
+
+def _main(folder: Path, arguments: list[str]) -> None:
+    os.chdir(folder)
+    out = os.open("out.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    sys.argv = ["art", *arguments]
+    main()
+
+
+def results(run: RunDir) -> dict[str, Any]:
+    """All that must not depend on how often a run was stopped: files by name, and metrics."""
+    files = [*run.checkpoints.rglob("*"), *run.base.rglob("*"), *run.trajectories.iterdir()]
+    found: dict[str, Any] = {
+        str(p.relative_to(run.root)): p.read_bytes() for p in sorted(files) if p.is_file()
+    }
+    found["metrics"] = [
+        {k: v for k, v in row.items() if not k.startswith(("time/", "throughput/"))}
+        for row in map(json.loads, run.metrics.read_text().splitlines())
+    ]
+    return found
