@@ -34,7 +34,7 @@ async def call(function: Callable[..., Any], *args: Any, seconds: float, what: s
     done, _ = await asyncio.wait({waiting}, timeout=seconds)
     if not done:
         waiting.cancel()
-        raise DeadlineError(f"{what} did not return within {seconds:g} s")
+        raise DeadlineError(f"{what} did not return within {seconds:.3g} s")
     if waiting.cancelled():
         raise RuntimeError(f"{what} was cancelled from within")
     return waiting.result()

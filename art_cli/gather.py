@@ -28,22 +28,23 @@ async def gather_trajectory_groups(
 ) -> list[TrajectoryGroup]:
     """Roll out `group_size` trajectories of each scenario with the model's present weights.
 
-    What is sampled follows from the experiment's seed, `purpose`, the step, the scenario and the
-    sibling's number. Evaluation uses the same at every step: differences are the policy's.
+    What is sampled follows from the experiment's seed, `purpose`, the step, the place in the stream
+    of scenarios, the scenario, and the trajectory's number in this call. Evaluation uses the same
+    at every step: differences are the policy's.
     Raises EngineError; EnvError where no trajectory came through.
     """
-    step = "" if purpose == "eval" else model.step
+    moment = "" if purpose == "eval" else f"{model.step}+{model.parts.progress.cursor}"
     engine, seed = model.parts.engine, model.experiment.seed
-    jobs = [(s, i) for s in scenarios for i in range(group_size)]
+    jobs = [s for s in scenarios for _ in range(group_size)]
     # All sessions exist before the first episode starts: the engine then knows whom to wait for.
-    sessions = [engine.open(seed_of(seed, purpose, step, s.id, i)) for s, i in jobs]
+    sessions = [engine.open(seed_of(seed, purpose, moment, s.id, n)) for n, s in enumerate(jobs)]
     limit = model.env_class.episode_timeout + BLOCK_GRACE
 
     def tell(done: int) -> None:
         report("rollout", done, len(jobs))
 
     with watchdog(limit, f"the env {model.env_class.__name__} or the engine"):
-        trajectories = await _all(model, [s for s, _ in jobs], sessions, tell)
+        trajectories = await _all(model, jobs, sessions, tell)
     if jobs and all(t.reward is None for t in trajectories):
         raise EnvError(_why_none(trajectories))
     return [
@@ -100,4 +101,5 @@ def _why_none(trajectories: list[Trajectory]) -> str:
     first = next((t.error for t in trajectories if t.error), None)
     if first is None:
         return "score() gave None for every trajectory, so there is no reward to learn from"
-    return f"all {len(trajectories)} episodes failed, the first with:\n{first}"
+    line = first.partition("\n")[0]  # a traceback follows
+    return f"all {len(trajectories)} episodes failed, the first with:\n  {line}"

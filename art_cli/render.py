@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
 TOOL_CALL_FORMAT = '<tool_call>{"name": <name>, "arguments": <object>}</tool_call>'
+CACHED = 1024  # renderings: siblings begin alike
 HERMES_TOOLS = """
 
 You may call these tools:
@@ -83,8 +84,11 @@ class Renderer:
         self._tools = tools or None
         # A template that does not know the Hermes format gets the tools in its system message.
         self._hermes_by_hand = bool(tools) and "<tool_call>" not in template
-        self._render_cached = lru_cache(maxsize=8192)(self._render)
-        self.encode = lru_cache(maxsize=8192)(self._encode)
+        added = tokenizer.added_tokens_decoder.values()
+        special = (str(t) for t in added if t.special)
+        self._specials = sorted({*tokenizer.all_special_tokens, *special})
+        self._render_cached = lru_cache(maxsize=CACHED)(self._render)
+        self.encode = lru_cache(maxsize=CACHED)(self._encode)
         self._has_tool_role = "tool" in template  # else it is a word like any other to it
         self._has_tool_role = self._has_tool_role and self._shows_tool_results()
         self.end_of_turn = self._find_end_of_turn()
@@ -122,8 +126,16 @@ class Renderer:
             raise UsageError(f"the chat template refuses the messages ({roles}): {e}") from None
 
     def _plain(self, message: dict[str, Any]) -> dict[str, str]:
-        """Only role and content: a call is in the text, and a template would write it again."""
+        """Only role and content: a call is in the text, and a template would write it again.
+
+        What a tool or user says is data: a special token in it is broken up, or it could end the
+        turn and speak for another.
+        """
         role, content = message["role"], message["content"]
+        if role in ("user", "tool"):
+            for token in self._specials:
+                if token in content:
+                    content = content.replace(token, f"{token[:-1]} {token[-1]}")
         if role == "tool" and not self._has_tool_role:
             return {"role": "user", "content": f"<tool_response>\n{content}\n</tool_response>"}
         return {"role": role, "content": content}
@@ -147,9 +159,7 @@ class Renderer:
             {"role": "assistant", "content": "zanswerz"},
         ]
         tail = self.text(probe, generate=False).rpartition("zanswerz")[2]
-        added = self._tokenizer.added_tokens_decoder.values()
-        known = {*self._tokenizer.all_special_tokens, *(str(t) for t in added if t.special)}
-        specials = [t for t in known if tail.startswith(t)]
+        specials = [t for t in self._specials if tail.startswith(t)]
         if not specials:
             raise UsageError(
                 "the chat template does not end an assistant's turn with a special token "

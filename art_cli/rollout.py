@@ -12,10 +12,10 @@ from typing import Any, Protocol
 from art_cli import deadline
 from art_cli.engines.base import Session
 from art_cli.env import Done, Env
-from art_cli.errors import ArtError
+from art_cli.errors import ArtError, blame
 from art_cli.render import Conversation, Renderer, parse_tool_calls, spoken
 from art_cli.tools import ToolError, tools_of
-from art_cli.types import Completion, Message, Scenario, Trajectory
+from art_cli.types import Completion, Message, Scenario, Sequence, Trajectory
 
 SHORTEST_WAIT = 0.1  # seconds that a call gets at the very end of its episode's time
 
@@ -29,6 +29,10 @@ class Agent(Protocol):
 
     async def act(self, messages: list[Message]) -> str:
         """The next assistant turn, given the messages that are new since the last one."""
+        ...
+
+    def record(self, trajectory: Trajectory) -> None:
+        """Write into the trajectory what was sampled so far."""
         ...
 
 
@@ -51,6 +55,19 @@ class PolicyAgent:
         self.completions.append(completion)
         return self.conversation.add_completion(completion)
 
+    def record(self, trajectory: Trajectory) -> None:
+        """See Agent. What was to be read next, where the context was full, is left out."""
+        sampled = [s for s in self.conversation.sequences if s.num_sampled]
+        trajectory.sequences = [_as_read(s) for s in sampled]
+        trajectory.policy_versions = [c.policy_version for c in self.completions]
+        cut = any(c.finish_reason == "length" for c in self.completions)
+        trajectory.truncated = cut or trajectory.stop_reason == "context"
+
+
+def _as_read(s: Sequence) -> Sequence:
+    end = len(s.mask) - s.mask[::-1].index(1)
+    return Sequence(ids=s.ids[:end], mask=s.mask[:end], engine_logprobs=s.engine_logprobs[:end])
+
 
 async def rollout(
     env_class: type[Env],
@@ -66,11 +83,7 @@ async def rollout(
     trajectory = Trajectory(scenario=scenario)
     began = time.monotonic()
     await _play(env_class, settings, scenario, agent, trajectory)
-    completions = agent.completions
-    trajectory.sequences = [s for s in agent.conversation.sequences if s.num_sampled]
-    trajectory.policy_versions = [c.policy_version for c in completions]
-    cut = any(c.finish_reason == "length" for c in completions)
-    trajectory.truncated = cut or trajectory.stop_reason == "context"
+    agent.record(trajectory)  # score() saw it too, unless it was never reached
     trajectory.duration = time.monotonic() - began
     return trajectory
 
@@ -82,8 +95,14 @@ def play(env: Env, answer: Callable[[], str]) -> list[Message]:
     """
 
     class Scripted:
+        turns = 0
+
         async def act(self, messages: list[Message]) -> str:
+            self.turns += 1
             return answer()
+
+        def record(self, trajectory: Trajectory) -> None:
+            trajectory.policy_versions = [0] * self.turns
 
     trajectory = Trajectory(scenario=env.scenario)
     asyncio.run(_Episode(env, Scripted(), trajectory).run())
@@ -105,9 +124,9 @@ async def _play(
         raise
     except deadline.DeadlineError as e:
         trajectory.stop_reason, trajectory.reward, trajectory.error = "timeout", None, str(e)
-    except Exception:
+    except Exception as e:
         trajectory.stop_reason, trajectory.reward = "error", None
-        trajectory.error = traceback.format_exc(limit=-6)
+        trajectory.error = f"{blame(e, env_class)}\n{traceback.format_exc(limit=-6)}"
     finally:
         if env is not None:
             await _close(env, trajectory)
@@ -146,6 +165,9 @@ class _Episode:
                 trajectory.stop_reason = "env"
                 break
             messages = outcome
+        else:
+            trajectory.messages += messages  # nobody read them, but the score may
+        self._agent.record(trajectory)
         reward = await self._timed(env.score, trajectory, what="score()")
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"score() returned {reward}; a reward must be a finite number")

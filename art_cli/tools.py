@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -93,7 +94,10 @@ def _spec(name: str, method: Callable[..., Any]) -> ToolSpec:
         default = parameter.default
         field = (hints.get(parameter.name, str), ... if default is parameter.empty else default)
         fields[parameter.name] = field
-    model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+    config = ConfigDict(extra="forbid", protected_namespaces=())
+    with warnings.catch_warnings():  # an argument may be called `schema`; only its value is read
+        warnings.filterwarnings("ignore", "Field name .* shadows", UserWarning)
+        model = create_model(name, __config__=config, **fields)
     for argument, text in argument_docs.items():
         if argument in model.model_fields:
             model.model_fields[argument].description = text

@@ -90,7 +90,7 @@ class Trajectory:
     stop_reason: StopReason = "env"
     policy_versions: list[int] = field(default_factory=list)  # one a turn
     truncated: bool = False  # a turn hit sampling.max_tokens, or the context was full
-    error: str | None = None  # why reward is None
+    error: str | None = None  # why reward is None: one line, then the traceback, if there is one
     duration: float = 0.0  # seconds
 
     @property

@@ -6,17 +6,16 @@ none.
 
 from __future__ import annotations
 
+import atexit
 import json
 import multiprocessing
 import os
+import resource
 import sys
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-import art_cli.backends.local
-import art_cli.evaluation
-import art_cli.loop  # noqa: F401 (so that the server has all of it imported)
 from art_cli.cli.main import main
 from art_cli.rundir import RunDir
 
@@ -29,7 +28,7 @@ model:
   base: tiny
   adapter: null
   tiny: {{hidden_size: 32, num_layers: 1, vocab_size: 300}}
-warmup: {{num_demonstrations: 64, epochs: 4, learning_rate: 5.0e-3, optimizer: muon}}
+warmup: {{num_demonstrations: 200, epochs: 4, learning_rate: 5.0e-3, optimizer: muon}}
 sampling: {{max_tokens: 6}}
 train: {{steps: 8, scenarios_per_step: 4, group_size: 4, learning_rate: 4.0e-3}}
 eval: {{every: 3, episodes: 8}}
@@ -37,19 +36,21 @@ checkpoint: {{every: 2, keep: 1}}
 """
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload([__name__])
+_context.set_forkserver_preload(["art_cli.backends.local", "art_cli.cli.main", "art_cli.loop"])
 
 
 class Art:
     """A started `art run` in a folder; what it prints goes to out.txt there."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, largest_file: int | None = None) -> None:
+        """No file can grow beyond `largest_file` bytes, as if the disk were full."""
         self.folder = folder
         self.run = RunDir(folder / "runs" / "test" / "short")
         self._process: ForkServerProcess = _context.Process(
-            target=_main, args=(folder, ["run", *arguments])
+            target=_main, args=(folder, ["run", *arguments], largest_file)
         )
         self._process.start()
+        atexit.register(self._process.kill)  # a failed test must not wait for it
 
     @property
     def pid(self) -> int:
@@ -82,8 +83,10 @@ class Art:
         return code
 
 
-def _main(folder: Path, arguments: list[str]) -> None:
+def _main(folder: Path, arguments: list[str], largest_file: int | None) -> None:
     os.chdir(folder)
+    if largest_file is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     out = os.open("out.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)
@@ -95,7 +98,10 @@ def results(run: RunDir) -> dict[str, Any]:
     """All that must not depend on how often a run was stopped: files by name, and metrics."""
     files = [*run.checkpoints.rglob("*"), *run.base.rglob("*"), *run.trajectories.iterdir()]
     found: dict[str, Any] = {
-        str(p.relative_to(run.root)): p.read_bytes() for p in sorted(files) if p.is_file()
+        str(p.relative_to(run.root)): p.read_bytes()
+        for p in sorted(files)
+        # transformers notes in the last one whether it was loaded from a folder
+        if p.is_file() and p.name != "tokenizer_config.json"
     }
     found["metrics"] = [
         {k: v for k, v in row.items() if not k.startswith(("time/", "throughput/"))}

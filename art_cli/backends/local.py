@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from art_cli.checkpoint import Progress, read_progress, save_checkpoint, write_folder
+from art_cli.checkpoint import Progress, prune, read_progress, save_checkpoint, write_folder
 from art_cli.config.diff import changes_on_resume
 from art_cli.config.schema import Experiment, WarmupConfig
 from art_cli.demonstrations import load_demonstrations, texts_of
@@ -72,6 +72,7 @@ class LocalBackend:
             parts.trainer.load(folder / "optimizer.pt")
             parts.progress = read_progress(folder)
             self._report(f"resuming after step {parts.progress.step}")
+            prune(run, model.experiment.checkpoint.keep)  # a kill may have come before it
         run.truncate_metrics(parts.progress.step if steps else -1)
         return parts
 

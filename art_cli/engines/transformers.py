@@ -181,9 +181,9 @@ class TransformersEngine:
         half = len(ids) // 2
         with torch.inference_mode():
             cache = KVCache(self._policy, 1, len(ids))
-            first = self._hidden(cache, [0], [ids[:half]], [0])
-            rest = self._hidden(cache, [0], [ids[half:-1]], [half])
-            logits = torch.cat([first, rest], 1)[0] @ self._policy.head.T
+            parts = [(ids[:half], 0), (ids[half:-1], half)]
+            hidden = [self._hidden(cache, [0], [part], [at]) for part, at in parts if part]
+            logits = torch.cat(hidden, 1)[0] @ self._policy.head.T
             logprobs = torch.log_softmax(logits.float(), -1)
             chosen = torch.tensor(ids[1:], device=logprobs.device)[:, None]
             return logprobs.gather(1, chosen)[:, 0].tolist()
@@ -192,6 +192,7 @@ class TransformersEngine:
         """See Engine."""
         if self._pump:
             self._pump.cancel()
+        self._fail(RuntimeError("it was closed"))
 
     # -------------------------------------------------------------- sessions come and go
 
@@ -202,6 +203,7 @@ class TransformersEngine:
         if session.row is None:
             self._queue.append(session)
         if self._pump is None or self._pump.done():
+            self._wake = asyncio.Event()  # it belongs to the event loop that first waits on it
             self._pump = asyncio.ensure_future(self._run())
         self._wake.set()
 
@@ -220,18 +222,25 @@ class TransformersEngine:
         """Step as long as anyone waits for an answer."""
         while True:
             await asyncio.sleep(0)  # let envs take their answers and come back
-            waiting = self._queue or any(s and s.answer for s in self._rows)
-            if self._away and (self._cfg.deterministic or not waiting):
+            ready = self._ready()
+            if not (ready or self._away or self._queue):
+                return
+            if not ready or (self._away and self._cfg.deterministic):
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            if not waiting:
-                return
             try:
                 self._step()
             except Exception as e:
                 self._fail(e)
                 return
+
+    def _ready(self) -> bool:
+        """Whether a step has anyone to answer; one who gave up, or has no row, does not count."""
+        if any(s and s.answer and not s.answer.done() for s in self._rows):
+            return True
+        taken = len(self._rows) - self._rows.count(None)
+        return bool(self._queue) and taken < self._cfg.max_concurrent
 
     def _fail(self, error: Exception) -> None:
         for session in [*self._queue, *(s for s in self._rows if s)]:

@@ -101,7 +101,7 @@ class OrderDesk(Env):
 
         # Share of a demonstration's decisions that are guesses. Imperfect on purpose: a warm-up on
         # them teaches how to speak and call tools, and leaves the policy to be learned by reward.
-        demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.7
+        demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.6
 
     system = (
         "You are a shop assistant. Look the order up first. Only pending orders can be cancelled; "
@@ -220,7 +220,7 @@ class OrderDesk(Env):
         elif action:
             yield _call(f"{action}_order", order_id=order_id)
         answer = "done" if action else "sorry"
-        yield rng.choice(["done", "sorry"]) if rng.random() < 0.3 * noise else answer
+        yield rng.choice(["done", "sorry"]) if rng.random() < noise else answer
 
 
 def _call(name: str, **arguments: Any) -> str:

@@ -109,9 +109,7 @@ class OurSide:
     async def step(self, scenarios: list[art.Scenario]) -> Step:
         """One step of the loop: roll out, score, update, sync, gather metrics."""
         clock = Clock()
-        groups = await art.gather_trajectory_groups(
-            self.model, scenarios, group_size=GROUP_SIZE
-        )
+        groups = await art.gather_trajectory_groups(self.model, scenarios, group_size=GROUP_SIZE)
         rollout = clock.lap()
         metrics = batch_metrics(groups)
         metrics |= await self.model.train(groups)

@@ -143,3 +143,17 @@ def test_every_metric_of_a_step_is_there(tmp_path: Path) -> None:
         "training_step",
     ]:
         assert name in names, name
+
+
+def test_a_scenario_that_comes_twice_in_a_step_is_played_anew(tmp_path: Path) -> None:
+    model = colours_model(0)
+
+    async def go() -> list[art.TrajectoryGroup]:
+        async with art.LocalBackend(tmp_path) as backend:
+            await model.register(backend)
+            scenario = art.scenarios_of(model, "train")[0]
+            return await art.gather_trajectory_groups(model, [scenario] * 2, group_size=4)
+
+    first, second = asyncio.run(go())
+    said = [[t.messages for t in g.trajectories] for g in (first, second)]
+    assert said[0] != said[1]

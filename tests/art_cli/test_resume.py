@@ -9,15 +9,16 @@ import pytest
 from short_run import COLOURS, CONFIG, Art, results
 
 SLOW = f"""
-import sys, time
+import asyncio, sys
+from pathlib import Path
 sys.path.insert(0, {str(COLOURS.parent)!r})
 from colours import Opposites
 
 class Slow(Opposites):
-    async def start(self):
-        if self.scenario.split == "train":
-            time.sleep({{pause}})
-        return await super().start()
+    async def score(self, trajectory):
+        if (pause := Path("pause")).exists():
+            await asyncio.sleep(float(pause.read_text()))
+        return await super().score(trajectory)
 """
 
 
@@ -33,16 +34,18 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Art:
 def stopped(tmp_path_factory: pytest.TempPathFactory, whole: Art) -> Art:
     """A run that got one Ctrl-C in its third step."""
     art = start(tmp_path_factory.mktemp("stopped"))
+    until(lambda: "warming up" in art.output, art)  # the demonstrations are made, at full speed
+    (art.folder / "pause").write_text("0.05")
     until(lambda: art.run.trajectory_steps("train")[-1:] == [2], art)
     art.signal(signal.SIGINT)
     assert art.wait() == 130, art.output
+    (art.folder / "pause").unlink()
     return art
 
 
-def start(folder: Path, pause: float = 0.02, *arguments: str) -> Art:
-    if not (folder / "config.yaml").exists():
-        (folder / "env.py").write_text(SLOW.format(pause=pause))
-        (folder / "config.yaml").write_text(CONFIG.replace(f"{COLOURS}:Opposites", "env.py:Slow"))
+def start(folder: Path, *arguments: str) -> Art:
+    (folder / "env.py").write_text(SLOW)
+    (folder / "config.yaml").write_text(CONFIG.replace(f"{COLOURS}:Opposites", "env.py:Slow"))
     return Art(folder, "config.yaml", *arguments)
 
 
@@ -71,7 +74,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(stopped: Art) -> N
 
 
 def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(whole: Art, stopped: Art) -> None:
-    again = start(stopped.folder, 0, "--resume")
+    again = start(stopped.folder, "--resume")
     assert again.wait() == 0, again.output
     expected, found = results(whole.run), results(again.run)
     assert found["metrics"] == expected["metrics"]
@@ -82,14 +85,15 @@ def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(whole: Art, stopped: A
 
 def test_resuming_a_finished_run_changes_nothing(whole: Art) -> None:
     before = results(whole.run)
-    again = start(whole.folder, 0, "--resume")
+    again = start(whole.folder, "--resume")
     assert again.wait() == 0, again.output
     assert results(again.run) == before
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
-    art = start(tmp_path, 5.0)
+    art = start(tmp_path)
     until(lambda: "step 0  val" in art.output, art)
+    (tmp_path / "pause").write_text("30")
     art.signal(signal.SIGINT)
     until(lambda: "stopping after this step" in art.output, art)
     began = time.monotonic()

@@ -210,8 +210,14 @@ def test_runs_are_listed_newest_first_with_their_rewards(run: RunDir) -> None:
 
 
 def test_a_run_is_never_started_over_another(run: RunDir) -> None:
+    run.metrics.write_text('{"training_step": 0}\n')
     with pytest.raises(UsageError, match=r"already holds a run.*--resume"):
         RunDir.create(run.root)
+
+
+def test_a_run_that_came_to_nothing_may_be_started_again(run: RunDir) -> None:
+    assert run.config.exists() and not run.is_begun()
+    assert RunDir.create(run.root).root == run.root
 
 
 def test_a_run_that_is_not_there_is_named_with_its_neighbours(run: RunDir) -> None:

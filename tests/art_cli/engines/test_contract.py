@@ -330,6 +330,26 @@ def test_after_a_sync_nothing_of_the_old_weights_is_left(
     assert_exact(policy, play(engine, PROMPTS["a_shared_prefix"]))
 
 
+def test_a_session_opened_before_a_sync_samples_from_the_new_weights(
+    start: Start, make_policy: Any
+) -> None:
+    policy = make_policy()
+    engine = start(policy, max_tokens=5, deterministic=False)
+
+    async def wait() -> None:
+        pass
+
+    async def across_a_sync() -> list[Sequence]:
+        sessions = [engine.open(i) for i in range(4)]
+        await asyncio.gather(*(episode(s, SHARED, 1, wait) for s in sessions[:2]))
+        for p in policy.trainable:
+            p.data += 0.2 * torch.randn_like(p)
+        await engine.sync(1)
+        return await asyncio.gather(*(episode(s, SHARED, 1, wait) for s in sessions[2:]))
+
+    assert_exact(policy, asyncio.run(across_a_sync()))
+
+
 # ---------------------------------------------------------------- who waits for whom
 
 
@@ -365,11 +385,9 @@ def test_a_session_closed_while_it_waits_leaves_the_others_alone(
     start: Start, make_policy: Any, concurrent: int, deterministic: bool
 ) -> None:
     policy = make_policy()
-    engine = start(
-        policy, max_tokens=30, max_concurrent=concurrent, deterministic=deterministic
-    )
+    engine = start(policy, max_tokens=30, max_concurrent=concurrent, deterministic=deterministic)
 
-    async def one() -> list[Sequence]:
+    async def two_of_four() -> list[Completion]:
         sessions = [engine.open(i) for i in range(4)]
         tasks = [asyncio.ensure_future(s.generate(SHARED)) for s in sessions]
         for _ in range(5):
@@ -379,14 +397,16 @@ def test_a_session_closed_while_it_waits_leaves_the_others_alone(
         sessions[0].close()
         tasks[2].cancel()
         sessions[2].close()
-        done = [await asyncio.wait_for(tasks[i], 10) for i in (1, 3)]
-        sessions[1].close()
-        sessions[3].close()
+        done = []
+        for i in (1, 3):
+            done.append(await asyncio.wait_for(tasks[i], 10))
+            sessions[i].close()
         assert tasks[0].cancelled() and tasks[2].cancelled()
-        return [Sequence(ids=[*SHARED], mask=[0] * 40, engine_logprobs=[0.0] * 40) for _ in done]
+        return done
 
-    assert len(asyncio.run(one())) == 2
-    assert_exact(policy, play(engine, PROMPTS["identical"]))  # and it is as good as new
+    undisturbed = sampled(play(start(policy, max_tokens=30), PROMPTS["identical"][:4], turns=1))
+    assert [c.token_ids for c in asyncio.run(two_of_four())] == undisturbed[1::2]
+    assert_exact(policy, play(engine, PROMPTS["identical"][:3]))  # and it is as good as new
 
 
 def test_the_only_session_that_waits_may_give_up(start: Start, make_policy: Any) -> None:
@@ -413,8 +433,18 @@ def test_the_only_session_that_waits_may_give_up(start: Start, make_policy: Any)
 def test_an_engine_serves_one_event_loop_after_another(start: Start, make_policy: Any) -> None:
     """A script may call asyncio.run once for each step."""
     engine = start(make_policy(), max_tokens=3)
+
+    async def one() -> Completion:
+        here, away = engine.open(0), engine.open(1)
+        answer = asyncio.ensure_future(here.generate(SHARED))
+        await asyncio.sleep(0.02)
+        away.close()
+        completion = await asyncio.wait_for(answer, 10)
+        here.close()
+        return completion
+
     for _ in range(3):
-        assert len(play(engine, PROMPTS["short"], jitter=1)) == 12
+        assert len(asyncio.run(one()).token_ids) == 3
 
 
 def test_a_forward_that_fails_fails_all_who_wait_and_all_who_come_later(
@@ -434,9 +464,7 @@ def test_a_forward_that_fails_fails_all_who_wait_and_all_who_come_later(
     assert isinstance(later, EngineError) and "out of memory" in str(later)
 
 
-def test_logits_that_are_not_numbers_are_an_engines_failure(
-    start: Start, make_policy: Any
-) -> None:
+def test_logits_that_are_not_numbers_are_an_engines_failure(start: Start, make_policy: Any) -> None:
     policy = make_policy()
     policy.head.data[5] = float("nan")
     (found,) = run(start(policy).open(0).generate(SHARED))

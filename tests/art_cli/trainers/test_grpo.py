@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from art_cli.config.schema import SamplingConfig, TrainConfig
+from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
 from art_cli.errors import EngineError, TrainerError
 from art_cli.policy import Policy
 from art_cli.trainers import grpo
@@ -34,7 +34,7 @@ def config(**changes: Any) -> TrainConfig:
 
 def hf_copy(policy: Policy) -> Any:
     """transformers' (and PEFT's) model with the same weights, in float64."""
-    model = copy.deepcopy(policy.model)
+    model: Any = copy.deepcopy(policy.model)
     (model.base_model.model if policy.has_adapter else model).set_attn_implementation("sdpa")
     return model.double()
 
@@ -415,8 +415,6 @@ def test_a_saved_optimizer_goes_on_as_if_it_had_not_stopped(
 
 
 def test_the_reference_of_a_fresh_adapter_is_the_base(make_policy: MakePolicy) -> None:
-    from art_cli.config.schema import AdapterConfig
-
     policy = make_policy()
     base = hf_copy(policy)
     policy.add_adapter(AdapterConfig(rank=4, alpha=8), 0)

@@ -1,0 +1,71 @@
+"""`art init`: the folder it makes runs as it stands."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ART = (sys.executable, "-c", "from art_cli.cli.main import main; main()")
+
+
+def art(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*ART, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that `art init` has made."""
+    folder = tmp_path_factory.mktemp("init")
+    result = art(folder, "init", "new/task")
+    assert result.returncode == 0, result.stderr
+    assert "cd new/task\n" in result.stdout and "art run config.yaml" in result.stdout
+    return folder / "new" / "task"
+
+
+def test_there_is_an_env_a_config_tests_and_how_to_use_them(made: Path) -> None:
+    assert {p.name for p in made.iterdir()} >= {"README.md", "config.yaml", "env.py", "test_env.py"}
+
+
+def test_its_tests_pass(made: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    result = subprocess.run(command, cwd=made, capture_output=True, text=True, check=False)
+    assert result.returncode == 0 and "5 passed" in result.stdout
+
+
+def test_its_config_is_valid_and_trains(made: Path) -> None:
+    assert art(made, "validate", "config.yaml").stdout == "ok: my-task/first\n"
+    short = ("warmup.num_demonstrations=64", "warmup.epochs=1", "eval.episodes=8", "train.steps=2")
+    result = art(made, "run", "config.yaml", *short, "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["finished"] is True
+
+
+def test_every_command_of_its_readme_exists(made: Path) -> None:
+    lines = (made / "README.md").read_text().splitlines()
+    commands = {line.split()[1] for line in lines if line.startswith("    art ")}
+    assert commands == {"validate", "run", "eval"}
+    for command in commands:
+        assert art(made, command, "--help").returncode == 0
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "env.py").write_text("x = 1\n")
+    result = art(tmp_path, "init", "mine")
+    assert result.returncode == 2
+    assert "mine is not empty (it has env.py), and nothing is ever overwritten" in result.stderr
+    assert os.listdir(tmp_path / "mine") == ["env.py"]
+
+
+def test_an_empty_folder_is_taken_and_a_file_is_not(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    assert art(tmp_path, "init", "empty").returncode == 0
+    result = art(tmp_path, "init", "file")
+    assert result.returncode == 2 and "file is a file; give a new or empty folder" in result.stderr
+    assert art(tmp_path, "init").returncode == 2

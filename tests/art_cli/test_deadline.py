@@ -1,0 +1,132 @@
+"""Calls end by their deadline, whatever the code that is called does."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from art_cli.deadline import DeadlineError, call, watchdog
+
+STUCK = """
+import asyncio, threading, time
+from art_cli.deadline import DeadlineError, call
+
+async def main():
+    try:
+        await call(lambda: time.sleep(1e6), seconds=0.1, what="nap()")
+    except DeadlineError as e:
+        print(e)
+
+asyncio.run(main())
+"""
+BLOCKED = """
+import asyncio, time
+from art_cli.deadline import watchdog
+
+async def busy():
+    time.sleep(1e6)
+
+async def main():
+    with watchdog(0.3, "the env Slow"):
+        await busy()
+
+asyncio.run(main())
+"""
+
+
+def run(function: Any, *args: Any, seconds: float = 1.0) -> Any:
+    return asyncio.run(call(function, *args, seconds=seconds, what="it"))
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=20
+    )
+
+
+def test_plain_functions_run_in_a_thread_and_async_ones_on_the_loop() -> None:
+    async def here() -> str:
+        return threading.current_thread().name
+
+    assert run(lambda: threading.current_thread().name) == "art-env"
+    assert run(here) == "MainThread"
+    assert run(lambda a, b: a + b, 1, 2) == 3
+
+
+def test_errors_come_through() -> None:
+    with pytest.raises(KeyError, match="x"):
+        run(lambda: {}["x"])
+
+
+def test_what_would_end_the_program_or_the_loop_becomes_an_error() -> None:
+    async def leave() -> None:
+        sys.exit(0)
+
+    async def cancel() -> None:
+        raise asyncio.CancelledError
+
+    for function in (leave, cancel, lambda: sys.exit(0), lambda: next(iter(()))):
+        with pytest.raises(RuntimeError, match=r"raised|cancelled from within"):
+            run(function)
+
+
+def test_a_late_async_function_is_cancelled() -> None:
+    ended = []
+
+    async def late() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    with pytest.raises(DeadlineError, match=r"it did not return within 0.05 s"):
+        run(late, seconds=0.05)
+    assert ended
+
+
+def test_a_stuck_thread_does_not_hold_up_the_exit() -> None:
+    began = time.monotonic()
+    result = python(STUCK)
+    assert (result.stdout, result.returncode) == ("nap() did not return within 0.1 s\n", 0)
+    assert time.monotonic() - began < 5
+
+
+def test_threads_are_used_again() -> None:
+    async def many() -> int:
+        for _ in range(20):
+            await call(lambda: None, seconds=1, what="it")
+        return sum(t.name == "art-env" for t in threading.enumerate())
+
+    before = sum(t.name == "art-env" for t in threading.enumerate())
+    assert asyncio.run(many()) <= before + 2
+
+
+def test_calls_in_threads_run_side_by_side() -> None:
+    async def many() -> float:
+        began = time.monotonic()
+        naps = (call(time.sleep, 0.2, seconds=2, what="nap") for _ in range(20))
+        await asyncio.gather(*naps)
+        return time.monotonic() - began
+
+    assert asyncio.run(many()) < 1
+
+
+def test_a_blocked_loop_ends_the_process_and_says_where_it_stood() -> None:
+    result = python(BLOCKED)
+    assert result.returncode == 1
+    assert "error: the env Slow blocked the program for 0.3 s; stopping" in result.stderr
+    assert "line 6 in busy" in result.stderr
+
+
+def test_the_watchdog_leaves_a_slow_but_living_loop_alone() -> None:
+    async def slow() -> str:
+        with watchdog(0.3, "it"):
+            for _ in range(8):
+                await asyncio.sleep(0.1)
+        return "done"
+
+    assert asyncio.run(slow()) == "done"

@@ -1,0 +1,87 @@
+"""The order of the files is the order of the data: a file imports only from those above it."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import art_cli
+
+ROOT = Path(art_cli.__file__).parent
+ROWS = (
+    "errors types",
+    "config.yaml config.schema config.explain config.interpolate config.rules config.load",
+    "config.diff",
+    "tools env",
+    "registry rundir",
+    "attention tiny deadline render policy",
+    "engines.base engines.transformers trackers.base trackers.jsonl trackers.console trackers.wandb",
+    "rollout",
+    "advantage logprobs loss metrics pack",
+    "trainers.schedule trainers.grpo trainers.sft checkpoint demonstrations preflight",
+    "model gather evaluation",
+    "backends.local loop",
+    "cli.inputs cli.tables cli.run cli.eval cli.validate cli.envs cli.init cli.runs cli.main",
+)
+ORDER = [name for row in ROWS for name in row.split()]
+HEAVY = {"wandb": "trackers.wandb", "litellm": "", "sky": "", "vllm": "engines.vllm"}
+
+
+def modules() -> dict[str, Path]:
+    """All files but the packages' own and what `art init` copies."""
+    files = [p.relative_to(ROOT) for p in ROOT.rglob("*.py")]
+    kept = [f for f in files if f.name != "__init__.py" and "template" not in f.parts]
+    return {".".join(f.with_suffix("").parts): ROOT / f for f in kept}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Full names of all that a file imports, in functions too, but not for type checkers only."""
+
+    def visit(node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            return
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert node.module and not node.level, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child)
+
+    return visit(ast.parse(path.read_text()))
+
+
+def own(name: str) -> str | None:
+    """The file of art_cli that a full name is in, or None for a name of someone else."""
+    if name.split(".")[0] != "art_cli":
+        return None
+    known, name = modules(), name.removeprefix("art_cli").removeprefix(".")
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return name or "(the package itself)"
+
+
+def test_every_file_has_its_place() -> None:
+    assert sorted(ORDER) == sorted(modules())
+
+
+def test_a_file_imports_only_from_those_above_it() -> None:
+    wrong = [
+        f"{name} imports {other}"
+        for name, path in modules().items()
+        for other in {own(full) for full in imported(path)} - {None}
+        if other not in ORDER[: ORDER.index(name)]
+    ]
+    assert sorted(wrong) == []
+
+
+def test_the_program_knows_no_task() -> None:
+    users = [n for n, p in modules().items() if any(f.startswith("art_envs") for f in imported(p))]
+    assert users == []
+
+
+def test_a_heavy_dependency_is_imported_in_one_file() -> None:
+    for dependency, home in HEAVY.items():
+        users = [
+            n for n, p in modules().items() if dependency in (f.split(".")[0] for f in imported(p))
+        ]
+        assert users in ([], [home])

@@ -1,0 +1,320 @@
+"""The turn loop: what an env and a policy make of each other, and what their failures become."""
+
+import asyncio
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import pytest
+
+from art_cli.env import Done, Env, ToolError, tool
+from art_cli.errors import EngineError
+from art_cli.policy import Policy
+from art_cli.render import Renderer
+from art_cli.rollout import PolicyAgent, play, rollout
+from art_cli.tools import tools_of
+from art_cli.types import Completion, Message, Scenario, Trajectory
+
+SCENARIO = Scenario(id="train-0", split="train", seed=7)
+
+
+class Desk(Env):
+    """Answers tools and texts; the bodies are what a test sets."""
+
+    max_turns = 3
+    tool_timeout = 0.3
+    episode_timeout = 5.0
+    closed = 0
+
+    async def start(self) -> str | list[Message]:
+        self.log: list[str] = []
+        return "hello"
+
+    @tool()
+    async def wait(self, seconds: float, note: str) -> str:
+        """Come back after some seconds."""
+        self.log.append(f"{note} starts")
+        await asyncio.sleep(seconds)
+        self.log.append(f"{note} ends")
+        return note
+
+    @tool()
+    def block(self, seconds: float) -> str:
+        """Block a thread."""
+        time.sleep(seconds)
+        return threading.current_thread().name
+
+    @tool()
+    def size(self, of: Literal["small", "large"], count: int = 1) -> str:
+        """Tell a size."""
+        return f"{count} {of}"
+
+    @tool()
+    def refuse(self) -> str:
+        """Never do it."""
+        raise ToolError("not today")
+
+    @tool()
+    def crash(self) -> str:
+        """Fail."""
+        return {}["key"]
+
+    @tool()
+    def finish(self) -> Done:
+        """End."""
+        return Done()
+
+    async def reply(self, text: str) -> str | Done:
+        return Done() if text == "bye" else f"you said {text}"
+
+    async def score(self, trajectory: Trajectory) -> float | None:
+        self.metrics["turns"] = trajectory.num_turns
+        return 0.5
+
+    async def close(self) -> None:
+        Desk.closed += 1
+
+
+class Script:
+    """A session that says given texts, and remembers what it was asked with."""
+
+    def __init__(self, renderer: Renderer, texts: list[str | Exception]) -> None:
+        self._renderer = renderer
+        self._texts = iter(texts)
+        self.asked: list[list[int]] = []
+
+    async def generate(self, ids: list[int]) -> Completion:
+        self.asked.append(list(ids))
+        text = next(self._texts)
+        if isinstance(text, Exception):
+            raise text
+        said = [*self._renderer.encode(text), *self._renderer.encode(self._renderer.end_of_turn)]
+        return Completion(
+            token_ids=said, logprobs=[-1.0] * len(said), finish_reason="stop", policy_version=4
+        )
+
+    def close(self) -> None:
+        pass
+
+
+Play = Callable[..., Trajectory]
+
+
+@pytest.fixture
+def run(make_policy: Callable[..., Policy]) -> Iterator[Play]:
+    """Play an episode of an env in which the policy says given texts."""
+    policy = make_policy()
+
+    def run(env: type[Env], *texts: str | Exception, room: int = 4096) -> Trajectory:
+        renderer = Renderer(policy.tokenizer, [t.schema() for t in tools_of(env).values()])
+        agent = PolicyAgent(renderer, Script(renderer, list(texts)), room)
+        return asyncio.run(rollout(env, None, SCENARIO, agent))
+
+    Desk.closed = 0
+    yield run
+
+
+def call(name: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def results(trajectory: Trajectory) -> list[str]:
+    return [m["content"] for m in trajectory.messages if m["role"] == "tool"]
+
+
+def subclass(**methods: Any) -> type[Desk]:
+    return type("Changed", (Desk,), methods)
+
+
+# ---------------------------------------------------------------- a good episode
+
+
+def test_a_conversation_becomes_a_trajectory(run: Play) -> None:
+    t = run(Desk, "hi", "bye")
+    assert [m["content"] for m in t.messages] == ["hello", "hi", "you said hi", "bye"]
+    assert [m["role"] for m in t.messages] == ["user", "assistant"] * 2
+    assert (t.reward, t.stop_reason, t.error, t.truncated) == (0.5, "env", None, False)
+    assert t.metrics == {"turns": 2.0} and t.policy_versions == [4, 4]
+    assert Desk.closed == 1
+
+
+def test_what_is_trained_on_is_what_was_sampled(run: Play, make_policy: Any) -> None:
+    (sequence,) = run(Desk, "hi", "bye").sequences
+    sampled = [i for i, m in zip(sequence.ids, sequence.mask, strict=True) if m]
+    assert make_policy().tokenizer.decode(sampled) == "hi<|im_end|>bye<|im_end|>"
+    logprobs = zip(sequence.engine_logprobs, sequence.mask, strict=True)
+    assert all(logprob == -m for logprob, m in logprobs)
+
+
+def test_each_turn_extends_the_ids_of_the_last(make_policy: Any) -> None:
+    renderer = Renderer(make_policy().tokenizer)
+    script = Script(renderer, ["hi", "bye"])
+    asyncio.run(rollout(Desk, None, SCENARIO, PolicyAgent(renderer, script, 4096)))
+    first, second = script.asked
+    assert second[: len(first)] == first and len(second) > len(first)
+
+
+def test_the_system_prompt_opens_the_conversation(run: Play) -> None:
+    t = run(subclass(system="Be kind."), "bye")
+    assert [m["role"] for m in t.messages] == ["system", "user", "assistant"]
+
+
+def test_an_opening_of_several_messages_is_taken_as_it_is(run: Play) -> None:
+    opening: list[Message] = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "c"},
+    ]
+
+    async def start(self: Desk) -> list[Message]:
+        return opening
+
+    assert run(subclass(start=start), "bye").messages[:3] == opening
+
+
+def test_turns_are_limited(run: Play) -> None:
+    t = run(Desk, "1", "2", "3")
+    assert (t.stop_reason, t.num_turns, t.reward) == ("max_turns", 3, 0.5)
+
+
+def test_a_full_context_ends_the_episode_with_a_reward(run: Play) -> None:
+    t = run(Desk, "hi " * 400, "never asked", room=1000)
+    assert (t.stop_reason, t.num_turns, t.reward, t.truncated) == ("context", 1, 0.5, True)
+
+
+def test_thinking_is_not_heard(run: Play) -> None:
+    t = run(Desk, f"<think>{call('crash')}</think>hi", "bye")
+    assert t.messages[2]["content"] == "you said hi" and t.reward == 0.5
+
+
+def test_play_makes_demonstrations_without_a_model() -> None:
+    said = iter(["hi", call("size", of="small"), "bye"])
+    messages = play(Desk(SCENARIO, None), said.__next__)
+    assert [m["content"] for m in messages][3:] == [call("size", of="small"), "1 small", "bye"]
+
+
+# ---------------------------------------------------------------- tools
+
+
+def test_calls_of_one_turn_run_side_by_side_and_answer_in_order(run: Play) -> None:
+    envs: list[Desk] = []
+    kept = subclass(__init__=lambda self, *a: (Desk.__init__(self, *a), envs.append(self))[0])
+    t = run(kept, call("wait", seconds=0.1, note="a") + call("wait", seconds=0, note="b"), "bye")
+    assert results(t) == ["a", "b"]
+    assert envs[0].log == ["a starts", "b starts", "b ends", "a ends"]
+
+
+def test_plain_tools_block_threads_and_not_each_other(run: Play) -> None:
+    began = time.monotonic()
+    t = run(Desk, call("block", seconds=0.2) * 3, "bye")
+    assert results(t) == ["art-env"] * 3
+    assert time.monotonic() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    ("said", "observed"),
+    [
+        (call("size", of="large", count=2), "2 large"),
+        (call("size", of="huge"), "error: invalid arguments for size: of: Input should be"),
+        (call("size"), "error: invalid arguments for size: of: Field required"),
+        (call("size", of="small", colour=1), "size: colour: Extra inputs are not permitted"),
+        (call("refuse"), "error: not today"),
+        (call("fly"), "error: there is no tool 'fly'; there are wait, block, size"),
+        ("<tool_call>size</tool_call>", "error: the tool call is not valid JSON"),
+        ('<tool_call>{"arguments": {}}</tool_call>', "error: the tool call has no name"),
+        ('<tool_call>{"name": "size", "arguments": []}</tool_call>', "are not an object"),
+    ],
+)
+def test_a_bad_call_is_an_observation(run: Play, said: str, observed: str) -> None:
+    t = run(Desk, said, "bye")
+    assert observed in results(t)[0]
+    assert t.reward == 0.5
+
+
+def test_a_tool_can_end_the_episode(run: Play) -> None:
+    t = run(Desk, call("size", of="small") + call("finish"))
+    assert (t.stop_reason, t.num_turns, t.reward) == ("env", 1, 0.5)
+
+
+# ---------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize(
+    ("methods", "error"),
+    [
+        ({"start": lambda self: 1 / 0}, "ZeroDivisionError: division by zero"),
+        ({"start": lambda self: None}, "start() returned None; expected text or a list"),
+        ({"reply": lambda self, text: [][1]}, "IndexError: list index out of range"),
+        ({"reply": lambda self, text: None}, "reply() returned None; expected text or Done()"),
+        ({"reply": lambda self, text: Done}, "expected text or Done()"),
+        ({"reply": lambda self, text: next(iter(()))}, "raised StopIteration()"),
+        ({"reply": lambda self, text: exit(3)}, "raised SystemExit(3)"),
+        ({"score": lambda self, t: math.nan}, "score() returned nan; a reward must be"),
+        ({"score": lambda self, t: "good"}, "TypeError"),
+        ({"score": lambda self, t: self.metrics.update(x="y")}, "could not convert string"),
+        ({"__init__": lambda self, *a: None}, "AttributeError"),
+    ],
+)
+def test_a_bug_of_the_env_is_a_failure_with_its_line(
+    run: Play, methods: dict[str, Any], error: str
+) -> None:
+    t = run(subclass(**methods), "bye")
+    assert (t.reward, t.stop_reason) == (None, "error")
+    assert t.error and error in t.error.partition("\n")[0]
+    assert t.error.startswith(__file__) or "rollout.py" in t.error
+
+
+def test_a_tool_that_raises_is_a_failure_with_the_users_line(run: Play) -> None:
+    t = run(Desk, call("crash"))
+    assert (t.reward, t.stop_reason, t.num_turns) == (None, "error", 1)
+    assert t.error and t.error.startswith(f"{__file__}:") and "KeyError: 'key'" in t.error
+    assert 'return {}["key"]' in t.error
+    assert Desk.closed == 1
+
+
+def test_no_score_is_no_reward(run: Play) -> None:
+    t = run(subclass(score=lambda self, t: None), "bye")
+    assert (t.reward, t.stop_reason, t.error) == (None, "env", None)
+
+
+@pytest.mark.parametrize("tool", ["block", "wait"])
+def test_a_tool_that_never_returns_is_a_timeout(run: Play, tool: str) -> None:
+    began = time.monotonic()
+    more = {"note": "x"} if tool == "wait" else {}
+    t = run(Desk, call(tool, seconds=1e5, **more))
+    assert (t.reward, t.stop_reason) == (None, "timeout")
+    assert t.error == f"tool {tool}() did not return within 0.3 s"
+    assert time.monotonic() - began < 2 and Desk.closed == 1
+
+
+def test_many_slow_tools_use_the_episodes_time_up(run: Play) -> None:
+    slow = subclass(episode_timeout=0.5, tool_timeout=0.25, max_turns=30)
+    t = run(slow, *[call("block", seconds=0.2)] * 30)
+    assert t.stop_reason == "timeout" and t.num_turns <= 4
+
+
+def test_an_env_that_sleeps_forever_is_a_timeout(run: Play) -> None:
+    async def reply(self: Desk, text: str) -> str:
+        await asyncio.sleep(1e5)
+        return ""
+
+    t = run(subclass(reply=reply, episode_timeout=0.2), "hi")
+    assert (t.reward, t.stop_reason) == (None, "timeout")
+    assert (
+        t.error and t.error.startswith("reply() did not return within 0.2 s") and Desk.closed == 1
+    )
+
+
+def test_a_failing_close_keeps_the_reward_and_is_noted(run: Play) -> None:
+    t = run(subclass(close=lambda self: 1 / 0), "bye")
+    assert t.reward == 0.5
+    assert t.error == "close() failed: ZeroDivisionError('division by zero')"
+
+
+def test_a_failure_of_the_engine_is_not_the_episodes(run: Play) -> None:
+    with pytest.raises(EngineError, match="the engine died"):
+        run(Desk, EngineError("the engine died"))
+    assert Desk.closed == 1
