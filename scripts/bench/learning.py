@@ -2,9 +2,9 @@
 
     python scripts/bench/learning.py configs/quickstart.yaml --seeds 5
 
-Prints a Markdown table: mean held-out reward of 512 test scenarios (or what --episodes says) of the
-policy before the first update and of the last checkpoint, with the 95% confidence interval, and the
-curve of the validation reward over the run. Wall time and memory are of the whole `art run` process.
+Prints a Markdown table: mean held-out reward of 512 test scenarios (or what --episodes says) of
+the policy before the first update and of the last checkpoint, with the 95% confidence interval, and
+the curve of the validation reward over the run. Wall time and memory are of the whole `art run`.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ def run(
     timed = [sys.executable, "-c", PEAK]
     out = subprocess.run(
         [*timed, *art, "run", str(config), *overrides, *named, "--runs-dir", str(folder), "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
     )
     if out.returncode:
@@ -69,12 +68,9 @@ def run(
     seconds = time.monotonic() - began
     run_dir = folder / "bench" / f"seed-{seed}"
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    how = ["--checkpoint", "last", "--split", "test", "--episodes", str(episodes), "--json"]
     evaluated = subprocess.run(
-        [*art, "eval", str(run_dir), "--checkpoint", "last", "--split", "test", "--json"]
-        + ["--episodes", str(episodes)],
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
+        [*art, "eval", str(run_dir), *how], stdout=subprocess.PIPE, check=True, text=True
     )
     results = json.loads(evaluated.stdout)
     return {

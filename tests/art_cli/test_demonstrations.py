@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from art_envs.order_desk import OrderDesk
 
 from art_cli.demonstrations import load_demonstrations, texts_of
 from art_cli.env import Env
 from art_cli.errors import UsageError
 from art_cli.types import Message
+from art_envs.order_desk import OrderDesk
 
 USER = {"role": "user", "content": "a"}
 ANSWER = {"role": "assistant", "content": "b"}

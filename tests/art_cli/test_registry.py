@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from art_envs.order_desk import OrderDesk
 
 from art_cli.errors import UsageError
 from art_cli.registry import describe, env_class, env_names
+from art_envs.order_desk import OrderDesk
 
 ENV = "from art_cli import Env\nclass Mine(Env):\n    '''My task.'''\n"
 

@@ -7,12 +7,12 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from art_envs.game_2048 import MOVES, Board, Game2048, legal_moves, render, slide
 from pydantic import TypeAdapter, ValidationError
 
 from art_cli.env import Done
 from art_cli.rollout import play
 from art_cli.types import Scenario, Trajectory
+from art_envs.game_2048 import MOVES, Board, Game2048, legal_moves, render, slide
 
 CFG = Game2048.Config()
 TINY = Game2048.Config(size=3, goal=32, rules="lenient", max_moves=24)

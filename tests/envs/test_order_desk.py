@@ -7,10 +7,10 @@ import random
 from collections.abc import Iterable
 
 import pytest
-from art_envs.order_desk import ITEMS, OrderDesk, right_action
 
 from art_cli.rollout import play
 from art_cli.types import Scenario, Trajectory
+from art_envs.order_desk import ITEMS, OrderDesk, right_action
 
 CFG = OrderDesk.Config()
 GOLD = OrderDesk.Config(demo_noise=0.0)

@@ -7,6 +7,10 @@ from itertools import islice
 from typing import Literal
 
 import pytest
+
+from art_cli.env import Done
+from art_cli.rollout import play
+from art_cli.types import Scenario, Trajectory
 from art_envs.tic_tac_toe import (
     TicTacToe,
     best_cells,
@@ -16,10 +20,6 @@ from art_envs.tic_tac_toe import (
     render,
     value,
 )
-
-from art_cli.env import Done
-from art_cli.rollout import play
-from art_cli.types import Scenario, Trajectory
 
 CFG = TicTacToe.Config()
 Opponent = Literal["random", "mixed", "perfect"]
