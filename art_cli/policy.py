@@ -20,10 +20,11 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from art_cli import attention, tiny
+from art_cli.attention import NAME as ATTENTION
 from art_cli.attention import Causal, Layout
 from art_cli.config.schema import AdapterConfig, ModelConfig
 from art_cli.errors import PreflightError, UsageError
+from art_cli.tiny import make as make_tiny
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()
@@ -41,7 +42,7 @@ class Policy:
         self.model: PreTrainedModel | PeftModel = model
         self._reference: list[Tensor] | None = None
         _check_attention(model)
-        model.set_attn_implementation(attention.NAME)
+        model.set_attn_implementation(ATTENTION)
         self.base.eval()  # no dropout: what is sampled and what is trained is one distribution
         _check_head(self)
 
@@ -144,7 +145,7 @@ def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
     device = _device(cfg)
     dtype = torch.bfloat16 if _dtype(cfg, device) == "bfloat16" else torch.float32
     if cfg.base == "tiny":
-        model, tokenizer = tiny.make(cfg.tiny, texts, seed)
+        model, tokenizer = make_tiny(cfg.tiny, texts, seed)
     else:
         model, tokenizer = _from_pretrained(cfg.base)
     return Policy(model.to(device=device, dtype=dtype), tokenizer)  # type: ignore[arg-type]
@@ -216,4 +217,4 @@ def _transformers_attention(model: PreTrainedModel) -> Iterator[None]:
             warnings.simplefilter("ignore")  # PEFT looks for the base on the hub to warn of it
             yield
     finally:
-        model.set_attn_implementation(attention.NAME)
+        model.set_attn_implementation(ATTENTION)

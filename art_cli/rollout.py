@@ -9,13 +9,13 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from art_cli import deadline
+from art_cli.deadline import DeadlineError, call
 from art_cli.engines.base import Session
 from art_cli.env import Done, Env
 from art_cli.errors import ArtError, blame
 from art_cli.render import Conversation, Renderer, parse_tool_calls, spoken
 from art_cli.tools import ToolError, tools_of
-from art_cli.types import Completion, Message, Scenario, Sequence, Trajectory
+from art_cli.types import Completion, Message, Scenario, Sequence, ToolCall, Trajectory
 
 SHORTEST_WAIT = 0.1  # seconds that a call gets at the very end of its episode's time
 
@@ -122,7 +122,7 @@ async def _play(
         await _Episode(env, agent, trajectory).run()
     except ArtError:  # the engine, not this episode
         raise
-    except deadline.DeadlineError as e:
+    except DeadlineError as e:
         trajectory.stop_reason, trajectory.reward, trajectory.error = "timeout", None, str(e)
     except Exception as e:
         trajectory.stop_reason, trajectory.reward = "error", None
@@ -134,7 +134,7 @@ async def _play(
 
 async def _close(env: Env, trajectory: Trajectory) -> None:
     try:
-        await deadline.call(env.close, seconds=env.tool_timeout, what="close()")
+        await call(env.close, seconds=env.tool_timeout, what="close()")
     except Exception as e:  # the reward stands; the trajectory says what went wrong
         trajectory.error = trajectory.error or f"close() failed: {e!r}"
 
@@ -187,18 +187,18 @@ class _Episode:
                 raise TypeError(f"reply() returned {answer!r}; expected text or Done()")
             return answer if isinstance(answer, Done) else [{"role": "user", "content": answer}]
         began = time.monotonic()
-        results = await asyncio.gather(*(self._call_tool(call) for call in calls))
+        results = await asyncio.gather(*(self._call_tool(c) for c in calls))
         self._left -= time.monotonic() - began
         if any(isinstance(r, Done) for r in results):
             return Done()
         return [r for r in results if not isinstance(r, Done)]
 
-    async def _call_tool(self, call: Any) -> Message | Done:
-        if isinstance(call, str):
-            return {"role": "tool", "content": call}
-        name = call["name"]
+    async def _call_tool(self, tool_call: ToolCall | str) -> Message | Done:
+        if isinstance(tool_call, str):
+            return {"role": "tool", "content": tool_call}
+        name = tool_call["name"]
         try:
-            result = await self._run_tool(name, call["arguments"])
+            result = await self._run_tool(name, tool_call["arguments"])
         except ToolError as e:
             result = f"error: {e}"
         if isinstance(result, Done):
@@ -216,14 +216,14 @@ class _Episode:
             async def run() -> Any:
                 return await method(**parsed)
 
-            return await deadline.call(run, seconds=limit, what=f"tool {name}()")
-        return await deadline.call(lambda: method(**parsed), seconds=limit, what=f"tool {name}()")
+            return await call(run, seconds=limit, what=f"tool {name}()")
+        return await call(lambda: method(**parsed), seconds=limit, what=f"tool {name}()")
 
     async def _timed(self, method: Callable[..., Any], *args: Any, what: str) -> Any:
         began = time.monotonic()
         seconds = max(self._left, SHORTEST_WAIT)
         try:
-            return await deadline.call(method, *args, seconds=seconds, what=what)
+            return await call(method, *args, seconds=seconds, what=what)
         finally:
             self._left -= time.monotonic() - began
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import art_cli as art
 import torch
-from art_cli.engines.transformers import TransformersEngine
-from art_cli.loop import Stream
-from art_cli.metrics import batch_metrics
-from art_envs.order_desk import OrderDesk
 from setting import (
     CLIP_HIGH,
     CLIP_LOW,
@@ -20,6 +15,12 @@ from setting import (
     Clock,
     Step,
 )
+
+import art_cli as art
+from art_cli.engines.transformers import TransformersEngine
+from art_cli.loop import Stream
+from art_cli.metrics import batch_metrics
+from art_envs.order_desk import OrderDesk
 
 WARMUP = art.WarmupConfig(num_demonstrations=2000, epochs=5, learning_rate=3.0e-3, optimizer="muon")
 

@@ -1,4 +1,4 @@
-"""TRL's side of `vs_trl.py`: GRPOTrainer with the same model, tokenizer, prompts, tools and loss."""
+"""TRL's side of `vs_trl.py`: GRPOTrainer with our model, tokenizer, prompts, tools and loss."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from art_cli.tools import ToolError, tools_of
-from art_cli.types import Message, Scenario, Trajectory
-from art_envs.order_desk import OrderDesk
 from datasets import Dataset
 from setting import (
     BETAS,
@@ -32,6 +29,10 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_template
+
+from art_cli.tools import ToolError, tools_of
+from art_cli.types import Message, Scenario, Trajectory
+from art_envs.order_desk import OrderDesk
 
 T = TypeVar("T")
 

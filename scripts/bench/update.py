@@ -32,6 +32,7 @@ os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="
 
 if TYPE_CHECKING:
     import torch
+
     from art_cli.policy import Policy
     from art_cli.types import TrajectoryGroup
 
@@ -194,6 +195,7 @@ Gradient = Callable[[], dict[str, "torch.Tensor"]]
 def tree(side: str) -> tuple[Run, Gradient, int]:
     """-> (one optimizer step, its gradient by parameter, tokens run through the model)"""
     import torch
+
     from art_cli.config.schema import SamplingConfig, TrainConfig
     from art_cli.trainers.grpo import GRPOTrainer
 
@@ -233,11 +235,12 @@ def tree(side: str) -> tuple[Run, Gradient, int]:
 def siblings() -> tuple[Policy, TrajectoryGroup]:
     """A policy of 48M parameters, and a group whose trajectories it could have sampled."""
     import torch
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
     from art_cli.model import policy_logprobs
     from art_cli.policy import Policy
     from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(
         vocab_size=32000,
@@ -279,6 +282,7 @@ def padded_loss(policy: Policy, group: TrajectoryGroup) -> torch.Tensor:
     logits of the sampled tokens alone.
     """
     import torch
+
     from art_cli.advantage import advantages
 
     sequences = [t.sequences[0] for t in group.trajectories]
@@ -301,6 +305,7 @@ def padded_loss(policy: Policy, group: TrajectoryGroup) -> torch.Tensor:
 def logprobs(side: str, *, trained: bool) -> tuple[Run, Gradient, int]:
     """-> (loss and gradient of the head's input, and of the head if `trained`, ...)"""
     import torch
+
     from art_cli.logprobs import head_loss
     from art_cli.loss import LOSSES, Tokens
 

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from art_cli.types import Message
     from our_side import OurSide
     from setting import Step
+
+    from art_cli.types import Message
 
 ROOT = Path(__file__).resolve().parents[2]
 TRL = "trl==1.16.*"
@@ -133,11 +134,12 @@ def machine() -> dict[str, Any]:
 
 def timing(mode: str, args: argparse.Namespace, root: Path) -> dict[str, Any]:
     """Steps of both, alternating; the policy all but stays what it is."""
-    import art_cli as art
     import trl_side
-    from art_envs.order_desk import OrderDesk
     from our_side import OurSide, warm_start
     from setting import Vowels
+
+    import art_cli as art
+    from art_envs.order_desk import OrderDesk
 
     multi = mode == "multi"
     theirs: list[Step] = []
@@ -223,11 +225,12 @@ def learn_one(
     runner: asyncio.Runner, seed: int, args: argparse.Namespace, root: Path
 ) -> list[Curve]:
     """One seed of both: the weights, the scenarios and the sampling follow from it."""
-    import art_cli as art
     import torch
     import trl_side
-    from art_envs.order_desk import OrderDesk
     from our_side import OurSide, warm_start
+
+    import art_cli as art
+    from art_envs.order_desk import OrderDesk
 
     base = runner.run(warm_start(root, seed))
     backend = art.LocalBackend(root)
