@@ -51,17 +51,24 @@ async def _evaluate(
     from art_cli.backends.local import LocalBackend
     from art_cli.checkpoint import find_checkpoint
     from art_cli.cli.tables import evaluation_row
+    from art_cli.errors import UsageError
     from art_cli.evaluation import evaluate
     from art_cli.model import TrainableModel
     from art_cli.rundir import RunDir, atomic_write
 
-    run = RunDir(Path(target[0]))
+    run = RunDir(Path(target[0]).resolve())
     is_run = run.config.is_file()
     loaded = inputs.load([str(run.config)] if is_run else target)
     cfg = loaded.experiment
     root = run.root.parent.parent if is_run else runs_dir
     model = TrainableModel.of(cfg, loaded.env_settings, loaded.to_yaml())
-    run = RunDir(root / cfg.project / cfg.name)
+    named = RunDir(root / cfg.project / cfg.name)
+    if is_run and named.root != run.root:
+        raise UsageError(
+            f"{run.root} was moved: its config says {cfg.project}/{cfg.name}. Move it back to "
+            f"RUNS/{cfg.project}/{cfg.name}"
+        )
+    run = named
     if not run.config.is_file():
         return [("untrained", await _untrained(model, split, episodes))]
     step = find_checkpoint(run, checkpoint)

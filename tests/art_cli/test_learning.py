@@ -44,9 +44,9 @@ def test_every_loss_learns(tmp_path: Path, loss: str) -> None:
 
 def test_an_adapter_learns_and_leaves_the_base_alone(tmp_path: Path) -> None:
     adapter = art.AdapterConfig(rank=8, alpha=16)
-    model = colours_model(0, adapter=adapter, lr=2e-2)
+    model = colours_model(0, adapter=adapter, lr=1e-2)
     before, after = rise(model, tmp_path, 60)
-    assert after > before + 0.3
+    assert after > before + 0.2
     assert not any(
         p.requires_grad for n, p in model.parts.policy.model.named_parameters() if "lora" not in n
     )

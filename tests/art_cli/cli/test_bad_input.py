@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -313,6 +314,18 @@ def test_a_checkpoint_that_does_not_exist_is_told_with_those_that_do(art: Comman
     result = art("eval", "runs/test/short", "--checkpoint", "7")
     assert result.code == EXIT_USAGE
     assert "has no checkpoint '7'; expected best, last or one of: 1" in result.err
+
+
+def test_a_run_is_found_from_any_folder_and_not_mistaken_for_another(
+    art: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert art("run", "config.yaml", *QUICK).code == 0
+    command = ("--checkpoint", "last", "--episodes", "2", "--json")
+    shutil.copytree("runs/test/short", "runs/test/copy")
+    monkeypatch.chdir("runs/test")
+    assert json.loads(art("eval", "../test/short", *command).out).keys() == {"untrained", "last"}
+    result = art("eval", "copy", *command)
+    assert result.code == EXIT_USAGE and "was moved: its config says test/short" in result.err
 
 
 def test_eval_of_nothing_says_so(art: Command) -> None:
