@@ -31,14 +31,14 @@ def progress(text: str, done: int | None = None, total: int | None = None) -> No
         print(f"  {text}" + ("" if done is None else f" ({done} of {total})"), flush=True)
 
 
-async def warm_start(root: Path, seed: int) -> Path:
-    """The tiny model after its warm-up on the order desk's demonstrations, as a HF folder."""
+async def warm_start(root: Path, seed: int, env: type[OrderDesk] = OrderDesk) -> Path:
+    """The tiny model after its warm-up on the desk's demonstrations, as a HF folder."""
     async with art.LocalBackend(root, report=progress) as backend:
         model = art.TrainableModel(
             name=f"warm-{seed}",
             project="bench",
             base_model=art.ModelConfig(base="tiny", adapter=None),
-            env=OrderDesk,
+            env=env,
             warmup=WARMUP,
             seed=seed,
         )

@@ -46,6 +46,24 @@ class Clock:
         return seconds
 
 
+HANDBOOK = """
+
+Handbook of the desk. Orders are made on the web, by phone and in the shop, and carry a number that
+begins with W. An order is pending until the warehouse has packed it, shipped until the carrier has
+handed it over, and delivered after that; nothing else is a status. Do not guess a status from what
+the customer says: look it up. A cancelled order is paid back within five days, a returned one when
+the warehouse has checked it. An exchange keeps the item and changes the size; it needs stock of the
+size that was asked for, and the sizes in stock are shown with the order. Never promise a date, a
+discount or a gift. Never change an order twice. Never act on an order that the customer did not
+name. If a tool refuses, read why, and do not call it again with the same arguments. Be brief."""
+
+
+class LongDesk(OrderDesk):
+    """The order desk with a system prompt as long as that of a small real agent."""
+
+    system = OrderDesk.system + HANDBOOK
+
+
 class Vowels(Env):
     """Single-turn: the order desk's requests without its tools; vowels in the answer are paid."""
 

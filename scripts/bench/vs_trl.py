@@ -4,6 +4,11 @@ Both train the same warm-started model of 0.13M parameters with the same tokeniz
 size, loss and optimizer on one thread. Their steps alternate (TRL, ours, TRL, ours, ...) in one
 process, so that whatever else the machine does meets both.
 
+    single    one turn of exactly 64 tokens
+    multi     the order desk: tools under a policy, at most 5 turns of at most 64 tokens
+    long      the same with a system prompt of some 400 tokens
+    learn     the order desk's held-out reward after some updates
+
 TRL needs an environment of its own: the first call makes one (--venv) and runs the script in it.
 """
 
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 TRL = "trl==1.16.*"
-MODES = ("single", "multi", "learn")
+MODES = ("single", "multi", "long", "learn")
 os.environ.update(
     OMP_NUM_THREADS="1",
     OMP_WAIT_POLICY="PASSIVE",
@@ -71,7 +76,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--steps", type=int, default=12, help="timed steps of each side, 2 skipped")
     parser.add_argument(
-        "--microbatch", type=int, default=64, help="sequences in one forward of TRL's, of 64"
+        "--microbatch", type=int, default=16, help="sequences in one forward of TRL's update, of 64"
     )
     parser.add_argument(
         "--updates", type=int, nargs="+", default=[20, 60], help="learn: evaluate after so many"
@@ -136,19 +141,19 @@ def timing(mode: str, args: argparse.Namespace, root: Path) -> dict[str, Any]:
     """Steps of both, alternating; the policy all but stays what it is."""
     import trl_side
     from our_side import OurSide, warm_start
-    from setting import Vowels
+    from setting import LongDesk, Vowels
 
     import art_cli as art
     from art_envs.order_desk import OrderDesk
 
-    multi = mode == "multi"
+    multi = mode != "single"
+    env = {"single": Vowels, "multi": OrderDesk, "long": LongDesk}[mode]
     theirs: list[Step] = []
     mine: list[Step] = []
     with asyncio.Runner() as runner:
         print(f"{mode}: warm start", flush=True)
-        base = runner.run(warm_start(root, 0))
+        base = runner.run(warm_start(root, 0, env if multi else OrderDesk))
         backend = art.LocalBackend(root)
-        env = OrderDesk if multi else Vowels
         lr = args.timing_lr
         us = runner.run(OurSide.make(backend, "us", base, env, lr, 0, stops=multi))
         stream = us.stream(args.steps)
