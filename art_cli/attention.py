@@ -38,6 +38,16 @@ def sdpa(
 ) -> Tensor:
     """Attention with grouped keys; `mask` is True where a query may look."""
     grouped = q.shape[1] != k.shape[1]
+    if grouped and q.shape[2] == 1 and mask is not None and mask.shape[1:3] == (1, 1):
+        # One query a row: the heads of a group become queries of their one key head, so that
+        # keys and values are read once a group.
+        rows, heads, _, width = q.shape
+        group = heads // k.shape[1]
+        q = q.reshape(rows, k.shape[1], group, width)
+        o = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask.expand(-1, -1, group, -1), scale=scale
+        )
+        return o.reshape(rows, heads, 1, width)
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
     )

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from art_cli.attention import sdpa
 
-MIN_SAVING = 64  # tokens that sharing must save; a split costs an attention call in every layer
+MIN_SAVING = 32  # tokens that sharing must save; a split costs an attention call in every layer
 
 
 @dataclass(slots=True, kw_only=True)
@@ -238,7 +238,7 @@ def _similar(nodes: list[_Node]) -> list[list[_Node]]:
     for node in nodes:
         padded = len(node.ids) * (len(parts[-1]) + 1) if parts else 0
         real += len(node.ids)
-        if not parts or padded > 2 * real + 512:
+        if not parts or padded > 1.25 * real + 128:
             parts.append([])
             real = len(node.ids)
         parts[-1].append(node)

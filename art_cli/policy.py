@@ -23,6 +23,7 @@ from transformers.utils import logging as transformers_logging
 from art_cli.attention import NAME as ATTENTION
 from art_cli.attention import Causal, Layout
 from art_cli.config.schema import AdapterConfig, ModelConfig
+from art_cli.decoder import fits, hidden_states
 from art_cli.errors import PreflightError, UsageError
 from art_cli.tiny import make as make_tiny
 
@@ -41,10 +42,13 @@ class Policy:
         self.base = model
         self.model: PreTrainedModel | PeftModel = model
         self._reference: list[Tensor] | None = None
+        self._decoder: Any = model.get_decoder()
+        self._own_forward = False
         _check_attention(model)
         model.set_attn_implementation(ATTENTION)
         self.base.eval()  # no dropout: what is sampled and what is trained is one distribution
         _check_head(self)
+        self._own_forward = fits(self._decoder) and _same_hidden(self)
 
     @property
     def device(self) -> torch.device:
@@ -72,12 +76,23 @@ class Policy:
         eos = self.base.generation_config.eos_token_id if self.base.generation_config else None
         return [eos] if isinstance(eos, int) else list(eos or [])
 
-    def hidden(self, ids: Tensor, positions: Tensor, layout: Layout | None = None) -> Tensor:
-        """Last hidden states [B, T, D] of ids [B, T] at positions [B, T]."""
-        decoder: Any = self.base.get_decoder()
+    def hidden(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        layout: Layout | None = None,
+        wanted: Tensor | None = None,
+    ) -> Tensor:
+        """Last hidden states [B, T, D] of ids [B, T] at positions [B, T].
+
+        With `wanted` [S], those of a batch of one at these places: [S, D].
+        """
         layout = layout or Causal()
-        out = decoder(input_ids=ids, position_ids=positions, use_cache=False, layout=layout)
-        return out.last_hidden_state
+        if self._own_forward:
+            return hidden_states(self._decoder, ids, positions, layout, wanted)
+        out = self._decoder(input_ids=ids, position_ids=positions, use_cache=False, layout=layout)
+        hidden = out.last_hidden_state
+        return hidden if wanted is None else hidden[0, wanted]
 
     def add_adapter(self, cfg: AdapterConfig, seed: int) -> None:
         """Put a fresh adapter on the base: float32, and without effect until it is trained."""
@@ -206,6 +221,17 @@ def _check_head(policy: Policy) -> None:
             f"{type(policy.base).__name__} computes its logits in a way that this program does "
             "not know (soft-capping, scaling or a bias); use another model family"
         )
+
+
+@torch.no_grad()
+def _same_hidden(policy: Policy) -> bool:
+    """Whether our forward of the family computes what transformers' does."""
+    ids = torch.arange(8, device=policy.device)[None] % policy.head.shape[0]
+    positions = torch.arange(8, device=policy.device)[None]
+    theirs = policy.hidden(ids, positions).float()
+    mine = hidden_states(policy._decoder, ids, positions, Causal(), None).float()
+    bound = 1e-4 if policy.head.dtype == torch.float32 else 2e-2
+    return torch.allclose(mine, theirs, rtol=bound, atol=bound * float(theirs.abs().max()))
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from art_cli.types import Completion
 
 PREFILL_TOKENS = 16384  # at most in one forward, padding included
 SHORTEST_PREFIX = 8  # tokens; a shorter one is not worth a forward of its own
+IDLE_ROWS = 0.5  # of all: run along in a decoding step, rather than copied around
 JOIN_AT = 0.34  # of the rows waiting for prefill: let them join, else decode the others further
 
 
@@ -39,6 +40,7 @@ class KVCache:
         width = getattr(config, "head_dim", None) or config.hidden_size // heads
         self._shape = (rows, kv_heads, length, width)
         like = {"dtype": policy.head.dtype, "device": policy.device}
+        self._dtype = policy.head.dtype
         layers = range(config.num_hidden_layers)
         self.keys = [torch.zeros(self._shape, **like) for _ in layers]
         self.values = [torch.zeros(self._shape, **like) for _ in layers]
@@ -54,7 +56,9 @@ class KVCache:
         if self._end > self.keys[0].shape[2]:
             self._grow(self._end)
         slots = torch.arange(self._end, device=positions.device)
-        self._mask = slots <= positions[:, None, :, None]
+        hidden = slots > positions[:, None, :, None]
+        # Added to the scores; a boolean mask would be made into this again in every layer.
+        self._mask = torch.zeros_like(hidden, dtype=self._dtype).masked_fill_(hidden, -torch.inf)
         return self
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
@@ -92,6 +96,14 @@ class KVCache:
             self._grow(length)
         for mine, theirs in zip(self.keys + self.values, source.keys + source.values, strict=True):
             mine[rows, :, :length] = theirs[0, :, :length]
+
+    def copy(self, pairs: list[tuple[int, int]], start: int, end: int) -> None:
+        """Give the second row of each pair what the first holds from `start` to `end`."""
+        if not pairs:
+            return
+        source, target = torch.tensor(pairs, device=self.keys[0].device).unbind(1)
+        for x in self.keys + self.values:
+            x[target, :, start:end] = x[source, :, start:end]
 
     def _grow(self, needed: int) -> None:
         more = max(needed, self.keys[0].shape[2] * 3 // 2) - self.keys[0].shape[2]
@@ -316,31 +328,63 @@ class TransformersEngine:
             session.cached, session.pending = list(ids), session.pending[len(ids) :]
 
     def _prefill(self, sessions: list[_Session]) -> None:
-        """Read the new tokens of these rows and sample the first one of their turns."""
+        """Read the new tokens of these rows and sample the first one of their turns.
+
+        Siblings that have read and said the same so far are read once, and copied.
+        """
         assert self._cache is not None
-        sessions.sort(key=lambda s: (len(s.pending), s.row))
-        while sessions:
+        alike: dict[tuple[int, ...], list[_Session]] = {}
+        for s in sessions:
+            alike.setdefault((len(s.cached), *s.cached, *s.pending), []).append(s)
+        groups = sorted(alike.values(), key=lambda g: (len(g[0].pending), g[0].row))
+        while groups:
             count = 1
-            for s in sessions[1:]:
-                if len(s.pending) * (count + 1) > PREFILL_TOKENS:
+            for g in groups[1:]:
+                if len(g[0].pending) * (count + 1) > PREFILL_TOKENS:
                     break
                 count += 1
-            part, sessions = sessions[:count], sessions[count:]
-            rows, tokens = [s.row or 0 for s in part], [s.pending for s in part]
-            logits = self._forward(self._cache, rows, tokens, [len(s.cached) for s in part])
-            for s in part:
+            # In the order of rows: where all take part, nothing has to be gathered.
+            part, groups = sorted(groups[:count], key=lambda g: g[0].row or 0), groups[count:]
+            first = [g[0] for g in part]
+            rows, tokens = [s.row or 0 for s in first], [s.pending for s in first]
+            logits = self._forward(self._cache, rows, tokens, [len(s.cached) for s in first])
+            everyone = [s for g in part for s in g]
+            self._cache.copy(
+                [(g[0].row or 0, s.row or 0) for g in part for s in g[1:]],
+                min(len(s.cached) for s in first),
+                max(len(s.cached) + len(s.pending) for s in first),
+            )
+            for s in everyone:
                 s.cached, s.pending = s.cached + s.pending, []
-            self._sample(part, logits)
+            which = [i for i, g in enumerate(part) for _ in g]
+            self._sample(everyone, logits[which])
 
     def _decode(self, sessions: list[_Session]) -> None:
         """One more token for these rows."""
         assert self._cache is not None
-        tokens = [[s.sampled[-1]] for s in sessions]
-        rows = [s.row or 0 for s in sessions]
-        logits = self._forward(self._cache, rows, tokens, [len(s.cached) for s in sessions])
+        idle = len(self._rows) - len(sessions)
+        if 0 < idle <= IDLE_ROWS * len(self._rows):
+            logits = self._decode_all(sessions)
+        else:
+            tokens = [[s.sampled[-1]] for s in sessions]
+            rows = [s.row or 0 for s in sessions]
+            logits = self._forward(self._cache, rows, tokens, [len(s.cached) for s in sessions])
         for s in sessions:
             s.cached.append(s.sampled[-1])
         self._sample(sessions, logits)
+
+    def _decode_all(self, sessions: list[_Session]) -> Tensor:
+        """The same with idle rows run along: cheaper than to copy the others' keys out and back.
+
+        An idle row gets a token behind its last; what comes next will overwrite it.
+        """
+        assert self._cache is not None
+        tokens = [[0] for _ in self._rows]
+        starts = [len(s.cached) if s else 0 for s in self._rows]
+        rows = [s.row or 0 for s in sessions]
+        for session, row in zip(sessions, rows, strict=True):
+            tokens[row] = [session.sampled[-1]]
+        return self._forward(self._cache, list(range(len(tokens))), tokens, starts)[rows]
 
     def _forward(
         self, cache: KVCache, rows: list[int], tokens: list[list[int]], starts: list[int]

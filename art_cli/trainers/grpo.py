@@ -104,8 +104,7 @@ class GRPOTrainer:
         stats.packed += batch.ids.shape[1]
 
     def _hidden(self, batch: Microbatch) -> Tensor:
-        hidden = self._policy.hidden(batch.ids, batch.positions, batch.layout)
-        return hidden[0, batch.hidden_at]
+        return self._policy.hidden(batch.ids, batch.positions, batch.layout, batch.hidden_at)
 
     def _update(self, step: int) -> float:
         norm = float(

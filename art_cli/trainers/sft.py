@@ -89,7 +89,7 @@ def _step(
     total = 0.0
     for part in microbatches(batch, microbatch_tokens):
         part = part.to(policy.device)
-        hidden = policy.hidden(part.ids, part.positions, part.layout)[0, part.hidden_at]
+        hidden = policy.hidden(part.ids, part.positions, part.layout, part.hidden_at)
         repeats = torch.bincount(part.row, minlength=len(part.targets)) / num
         loss, _ = head_loss(hidden, policy.head, part.targets, 1.0, _nll(repeats))
         loss.backward()

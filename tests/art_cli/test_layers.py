@@ -13,7 +13,7 @@ ROWS = (
     "config.diff",
     "tools env",
     "registry rundir",
-    "attention tiny deadline render policy",
+    "attention decoder tiny deadline render policy",
     "engines.base engines.transformers",
     "trackers.base trackers.jsonl trackers.console trackers.wandb",
     "rollout",
