@@ -67,7 +67,7 @@ def main() -> None:
         return
     results: dict[str, Any] = {
         "machine": {"arch": platform.machine(), "cores": os.cpu_count(), "threads": 1},
-        "command": ["update.py", *sys.argv[1:]],
+        "settings": {"what": args.what, "rounds": args.rounds},
     }
     tables = []
     for what in args.what:

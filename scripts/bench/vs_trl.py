@@ -53,7 +53,8 @@ def main() -> None:
     args = parse()
     enter(args.venv)
     check_versions()
-    results: dict[str, Any] = {"machine": machine(), "command": ["vs_trl.py", *sys.argv[1:]]}
+    settings = {k: v for k, v in vars(args).items() if k not in ("venv", "out")}
+    results: dict[str, Any] = {"machine": machine(), "settings": settings}
     with tempfile.TemporaryDirectory() as folder:
         for mode in args.modes:
             run = learn if mode == "learn" else timing
