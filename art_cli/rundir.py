@@ -2,7 +2,7 @@
 
     runs/<project>/<name>/
       config.yaml  metrics.jsonl  status.json  run.lock
-      trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/   report.html
+      trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/   evaluations/
 
 Whole files appear by one atomic rename; metrics.jsonl grows line by line, and a torn last line is
 ignored by every reader and removed by `truncate_metrics`.
@@ -86,7 +86,6 @@ class RunDir:
         self.trajectories = root / "trajectories"
         self.checkpoints = root / "checkpoints"
         self.base = root / "base"  # a model that the run made itself
-        self.report = root / "report.html"
 
     @classmethod
     def create(cls, root: Path) -> RunDir:
