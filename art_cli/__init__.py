@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from art_cli.config.schema import (
         AdapterConfig,
         EngineConfig,
+        JudgeConfig,
         ModelConfig,
+        RewardConfig,
         SamplingConfig,
         TrainConfig,
         WarmupConfig,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from art_cli.gather import gather_trajectory_groups, scenarios_of
     from art_cli.model import TrainableModel
     from art_cli.rollout import play
+    from art_cli.ruler import TrajectoryScore, ruler, ruler_score_group
     from art_cli.types import Message, Scenario, Trajectory, TrajectoryGroup
 
 _HOME = {
@@ -31,7 +34,9 @@ _HOME = {
     "art_cli.config.schema": (
         "AdapterConfig",
         "EngineConfig",
+        "JudgeConfig",
         "ModelConfig",
+        "RewardConfig",
         "SamplingConfig",
         "TrainConfig",
         "WarmupConfig",
@@ -41,6 +46,7 @@ _HOME = {
     "art_cli.gather": ("gather_trajectory_groups", "scenarios_of"),
     "art_cli.model": ("TrainableModel",),
     "art_cli.rollout": ("play",),
+    "art_cli.ruler": ("TrajectoryScore", "ruler", "ruler_score_group"),
     "art_cli.types": ("Message", "Scenario", "Trajectory", "TrajectoryGroup"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
@@ -59,6 +65,9 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "LocalBackend",
     "gather_trajectory_groups",
     "scenarios_of",
+    "ruler",
+    "ruler_score_group",
+    "TrajectoryScore",
     "evaluate",
     "Evaluation",
     "ModelConfig",
@@ -66,6 +75,8 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "WarmupConfig",
     "EngineConfig",
     "SamplingConfig",
+    "JudgeConfig",
+    "RewardConfig",
     "TrainConfig",
 ]
 

@@ -89,8 +89,12 @@ class Env:
         return Done()
 
     async def score(self, trajectory: Trajectory) -> float | None:
-        """The reward of the finished episode."""
+        """The reward of the finished episode. None: only a judge can say."""
         raise NotImplementedError(f"{type(self).__name__} must override score()")
+
+    async def judge_context(self) -> str:
+        """What a judge should know beside the transcript: the goal, what really changed."""
+        return ""
 
     async def close(self) -> None:
         """Release what `start` opened. Runs after every episode, failed ones too."""

@@ -9,6 +9,7 @@ from pathlib import Path
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_PREFLIGHT = 3
+EXIT_BUDGET = 4
 EXIT_INTERRUPTED = 130
 
 
@@ -48,6 +49,20 @@ class EngineError(ArtError):
 
 class TrainerError(ArtError):
     """The update cannot go on: numbers are not finite, or a checkpoint could not be written."""
+
+
+class LLMError(ArtError):
+    """A model that was asked over the network gave no answer, after all retries and fallbacks."""
+
+
+class JudgeError(ArtError):
+    """The judge gave no usable scores. A group without scores is never trained on as a zero."""
+
+
+class BudgetError(ArtError):
+    """The money that the user allowed is spent; the run is saved and can be resumed."""
+
+    exit_code = EXIT_BUDGET
 
 
 class Interrupted(ArtError):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from itertools import islice
+from typing import Any
 
 from art_cli.deadline import watchdog
 from art_cli.engines.base import Session
@@ -24,14 +25,18 @@ async def gather_trajectory_groups(
     *,
     group_size: int = 8,
     purpose: str = "train",
+    after_each: Callable[[TrajectoryGroup], Awaitable[object]] | None = None,
     report: Report = silent,
 ) -> list[TrajectoryGroup]:
     """Roll out `group_size` trajectories of each scenario with the model's present weights.
 
+    `after_each` is called with each group as soon as it is complete, while others still play. Where
+    it raises, all groups are seen through first: what a judge was paid for is then kept.
+
     What is sampled follows from the experiment's seed, `purpose`, the step, the place in the stream
     of scenarios, the scenario, and the trajectory's number in this call. Evaluation uses the same
     at every step: differences are the policy's.
-    Raises EngineError; EnvError where no trajectory came through.
+    Raises EngineError; EnvError where no trajectory came through; what `after_each` raises.
     """
     moment = "" if purpose == "eval" else f"{model.step}+{model.parts.progress.cursor}"
     engine, seed = model.parts.engine, model.experiment.seed
@@ -40,19 +45,38 @@ async def gather_trajectory_groups(
     sessions = [engine.open(seed_of(seed, purpose, moment, s.id, n)) for n, s in enumerate(jobs)]
     limit = model.env_class.episode_timeout + BLOCK_GRACE
 
-    def tell(done: int) -> None:
-        report("rollout", done, len(jobs))
+    played, finished = 0, 0
+
+    async def one(scenario: Scenario, session: Session) -> Trajectory:
+        nonlocal played
+        max_len = model.experiment.engine.max_model_len
+        agent = PolicyAgent(model.parts.renderer, session, max_len)
+        try:
+            return await rollout(model.env_class, model.settings, scenario, agent)
+        finally:
+            session.close()
+            played += 1
+            report("rollout", played, len(jobs))
+
+    async def group(n: int, scenario: Scenario) -> TrajectoryGroup:
+        nonlocal finished
+        mine = sessions[n * group_size : (n + 1) * group_size]
+        trajectories = await asyncio.gather(*(one(scenario, session) for session in mine))
+        found = TrajectoryGroup(trajectories)
+        if after_each and any(not t.failed for t in trajectories):
+            await after_each(found)
+            finished += 1
+            if played == len(jobs):
+                report("scoring", finished, len(scenarios))
+        return found
 
     with watchdog(limit, f"the env {model.env_class.__name__} or the engine"):
-        trajectories = await _all(model, jobs, sessions, tell)
-    if jobs and all(t.reward is None for t in trajectories):
+        groups = await _all([group(n, s) for n, s in enumerate(scenarios)])
+    trajectories = [t for g in groups for t in g.trajectories]
+    by_env = [t for t in trajectories if t.stop_reason in ("error", "timeout") or not after_each]
+    if trajectories and len(by_env) == len(trajectories) and all(t.reward is None for t in by_env):
         raise EnvError(_why_none(trajectories))
-    return [
-        TrajectoryGroup(
-            scenario=s, trajectories=trajectories[i * group_size : (i + 1) * group_size]
-        )
-        for i, s in enumerate(scenarios)
-    ]
+    return groups
 
 
 def scenarios_of(model: TrainableModel, split: Split) -> list[Scenario]:
@@ -69,32 +93,18 @@ def scenarios_of(model: TrainableModel, split: Split) -> list[Scenario]:
     return found
 
 
-async def _all(
-    model: TrainableModel,
-    scenarios: list[Scenario],
-    sessions: list[Session],
-    tell: Callable[[int], None],
-) -> list[Trajectory]:
-    done = 0
-
-    async def one(scenario: Scenario, session: Session) -> Trajectory:
-        nonlocal done
-        max_len = model.experiment.engine.max_model_len
-        agent = PolicyAgent(model.parts.renderer, session, max_len)
-        try:
-            return await rollout(model.env_class, model.settings, scenario, agent)
-        finally:
-            session.close()
-            done += 1
-            tell(done)
-
-    pairs = zip(scenarios, sessions, strict=True)
-    tasks = [asyncio.ensure_future(one(*pair)) for pair in pairs]
+async def _all(groups: list[Coroutine[Any, Any, TrajectoryGroup]]) -> list[TrajectoryGroup]:
+    """All results, or the first error once all have ended."""
+    tasks = [asyncio.ensure_future(group) for group in groups]
     try:
-        return list(await asyncio.gather(*tasks))
+        results = await asyncio.gather(*tasks, return_exceptions=True)
     finally:
         for task in tasks:
             task.cancel()
+    errors = [r for r in results if isinstance(r, BaseException)]
+    if errors:
+        raise errors[0]
+    return [r for r in results if not isinstance(r, BaseException)]
 
 
 def _why_none(trajectories: list[Trajectory]) -> str:

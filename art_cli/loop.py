@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from art_cli.advantage import has_gradient
 from art_cli.checkpoint import best_checkpoint, prune, read_progress
 from art_cli.env import seed_of
+from art_cli.errors import BudgetError, JudgeError
 from art_cli.evaluation import Evaluation, evaluate
 from art_cli.gather import gather_trajectory_groups, scenarios_of
 from art_cli.metrics import batch_metrics
@@ -55,7 +56,8 @@ async def run_loop(
 ) -> Outcome:
     """Rollout, score, update, until the last step.
 
-    Raises EngineError, EnvError, TrainerError; what was saved before stays good.
+    Raises EngineError, EnvError, TrainerError; what was saved before stays good. Raises JudgeError
+    and BudgetError, with all finished steps saved.
     """
     cfg = model.experiment
     outcome = Outcome(finished=False, step=model.step)
@@ -64,20 +66,18 @@ async def run_loop(
     if cfg.eval and model.step == 0:
         outcome.baseline = outcome.final = await _evaluate(model, tracker, report)
     while model.step < cfg.train.steps and not stop.requested:
-        began = time.monotonic()
-        groups = await _rollouts(model, stream, report)
-        rolled = time.monotonic()
-        metrics = batch_metrics(groups)
-        metrics |= await model.train(groups)
-        metrics["training_step"] = model.step
-        metrics["time/rollout_s"] = rolled - began
-        metrics["time/step_s"] = time.monotonic() - began
-        metrics["throughput/rollout_tok_s"] = metrics["data/tokens_sampled"] / (rolled - began)
-        model.parts.run.write_trajectories(model.step, "train", groups)
-        tracker.log(metrics)
-        last = model.step == cfg.train.steps
-        if cfg.eval and (model.step % cfg.eval.every == 0 or last):
-            outcome.final = await _evaluate(model, tracker, report)
+        before = model.parts.progress
+        try:
+            await _step(model, stream, tracker, report)
+            last = model.step == cfg.train.steps
+            if cfg.eval and (model.step % cfg.eval.every == 0 or last):
+                outcome.final = await _evaluate(model, tracker, report)
+        except (BudgetError, JudgeError):  # what was learned before has been paid for
+            if model.step == before.step:  # the step was begun, but not taken
+                model.parts.progress = before
+            if model.step:
+                model.save()
+            raise
         _checkpoint(model, force=last or stop.requested)
         model.parts.run.write_status("running", model.step, cfg.train.steps)
     outcome.step = model.step
@@ -86,9 +86,44 @@ async def run_loop(
     return outcome
 
 
-async def _rollouts(model: TrainableModel, stream: Stream, report: Report) -> list[TrajectoryGroup]:
-    """The groups of one step; with `refill`, further ones for those without a gradient."""
-    cfg = model.experiment.train
+async def _step(model: TrainableModel, stream: Stream, tracker: Tracker, report: Report) -> None:
+    """One rollout batch and what is learned from it."""
+    began = time.monotonic()
+    clock = _RolloutClock(report)
+    groups, judged = await _rollouts(model, stream, clock)
+    rolled, scored = clock.rolled, time.monotonic()
+    metrics = batch_metrics(groups) | judged
+    metrics |= await model.train(groups)
+    metrics["training_step"] = model.step
+    metrics["time/rollout_s"] = rolled - began
+    metrics["time/score_s"] = scored - rolled
+    metrics["time/step_s"] = time.monotonic() - began
+    metrics["throughput/rollout_tok_s"] = metrics["data/tokens_sampled"] / (rolled - began)
+    model.parts.run.write_trajectories(model.step, "train", groups)
+    tracker.log(metrics)
+
+
+class _RolloutClock:
+    """A Report that notes when the last rollout ended; what comes after it is scoring."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self.rolled = 0.0
+
+    def __call__(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        if text == "rollout":
+            self.rolled = time.monotonic()
+        self._report(text, done, total)
+
+
+async def _rollouts(
+    model: TrainableModel, stream: Stream, report: Report
+) -> tuple[list[TrajectoryGroup], dict[str, float]]:
+    """The scored groups of one step, and what scoring took.
+
+    With `refill`, further groups for those without a gradient.
+    """
+    cfg, scorer = model.experiment.train, model.parts.scorer
     groups: list[TrajectoryGroup] = []
     missing = cfg.scenarios_per_step
     for _ in range(1 + (MAX_REFILLS if cfg.refill else 0)):
@@ -96,12 +131,12 @@ async def _rollouts(model: TrainableModel, stream: Stream, report: Report) -> li
         scenarios = stream.take(cursor, missing)
         model.note(cursor=cursor + missing)
         groups += await gather_trajectory_groups(
-            model, scenarios, group_size=cfg.group_size, report=report
+            model, scenarios, group_size=cfg.group_size, after_each=scorer, report=report
         )
         missing = cfg.scenarios_per_step - sum(has_gradient(g.rewards) for g in groups)
         if missing <= 0:
             break
-    return groups
+    return groups, scorer.take_metrics() if scorer else {}
 
 
 async def _evaluate(model: TrainableModel, tracker: Tracker, report: Report) -> Evaluation:

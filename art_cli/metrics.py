@@ -35,13 +35,14 @@ def env_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
 def batch_metrics(groups: list[TrajectoryGroup]) -> dict[str, float]:
     """`train/*` and `data/*` of one rollout batch."""
     trajectories = [t for g in groups for t in g.trajectories]
+    by_group = [g.rewards for g in groups]
     rewards = [t.reward for t in trajectories if t.reward is not None]
     out = reward_metrics("train", trajectories)
     if rewards:
         out["train/reward_std"] = statistics.pstdev(rewards)
     return out | {
         "data/groups": len(groups),
-        "data/groups_zero_variance": sum(not has_gradient(g.rewards) for g in groups),
+        "data/groups_zero_variance": sum(not has_gradient(r) for r in by_group if r),
         "data/trajectories": len(trajectories),
         "data/trajectories_failed": sum(t.reward is None for t in trajectories),
         "data/truncated": sum(t.truncated for t in trajectories),

@@ -19,7 +19,9 @@ from art_cli.config.schema import (
     EngineConfig,
     EnvConfig,
     Experiment,
+    JudgeConfig,
     ModelConfig,
+    RewardConfig,
     SamplingConfig,
     TrainConfig,
     WarmupConfig,
@@ -32,6 +34,7 @@ from art_cli.policy import Policy
 from art_cli.registry import env_class
 from art_cli.render import Renderer
 from art_cli.rundir import RunDir
+from art_cli.score import Scorer
 from art_cli.trainers.grpo import MAX_LOGPROB_GAP, GRPOTrainer
 from art_cli.types import TrajectoryGroup
 
@@ -67,6 +70,7 @@ class Parts:
     engine: Engine
     trainer: GRPOTrainer
     progress: Progress
+    scorer: Scorer | None = None  # where a judge has a say in the rewards
 
 
 class Backend(Protocol):
@@ -100,6 +104,8 @@ class TrainableModel:
         warmup: WarmupConfig | None = None,
         engine: EngineConfig | None = None,
         sampling: SamplingConfig | None = None,
+        judge: JudgeConfig | None = None,
+        reward: RewardConfig | None = None,
         train: TrainConfig | None = None,
         seed: int = 0,
     ) -> None:
@@ -118,6 +124,8 @@ class TrainableModel:
             warmup=warmup,
             engine=engine or EngineConfig(),
             sampling=sampling or SamplingConfig(),
+            judge=judge,
+            reward=reward,
             train=train or TrainConfig(steps=0),
         )
         self.config_yaml = yaml.safe_dump(asdict(self.experiment), sort_keys=False)

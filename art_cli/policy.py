@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ from art_cli.config.schema import AdapterConfig, ModelConfig
 from art_cli.decoder import fits, hidden_states
 from art_cli.errors import PreflightError, UsageError
 from art_cli.tiny import make as make_tiny
+
+FINGERPRINT_SIZE = 4096  # weights
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()
@@ -149,6 +152,29 @@ class Policy:
         finally:
             for p, data in zip(self.trainable, present, strict=True):
                 p.data = data
+
+
+class Reference:
+    """A policy with its adapter off, as far as an engine needs it."""
+
+    def __init__(self, policy: Policy) -> None:
+        assert isinstance(policy.model, PeftModel)
+        self._policy = policy
+        self._adapted: PeftModel = policy.model
+        self.base = policy.base
+        self.head = policy.head
+        self.device = policy.device
+
+    def hidden(self, *args: Any) -> Tensor:
+        """See Policy."""
+        with self._adapted.disable_adapter():
+            return self._policy.hidden(*args)
+
+    def fingerprint(self) -> str:
+        """Tells these weights from those of another base."""
+        weights = self.head.detach().flatten()
+        some = weights[:: max(1, len(weights) // FINGERPRINT_SIZE)].float().cpu().numpy()
+        return hashlib.sha256(some.tobytes()).hexdigest()
 
 
 def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:

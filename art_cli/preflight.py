@@ -10,16 +10,20 @@ from art_cli.env import Env
 from art_cli.errors import UsageError, blame
 from art_cli.rollout import opening
 from art_cli.tools import tools_of
+from art_cli.types import Message
 
 BLOCK_GRACE = 10.0  # seconds beyond start's deadline before a standstill ends the program
 
 
-async def check_env(env_class: type[Env], settings: Any) -> None:
-    """Make and open one episode. Raises UsageError with the user's own file and line."""
+async def check_env(env_class: type[Env], settings: Any) -> list[Message]:
+    """Make and open one episode -> what it begins with.
+
+    Raises UsageError with the user's own file and line.
+    """
     name = env_class.__name__
     try:
         with watchdog(env_class.episode_timeout + BLOCK_GRACE, f"the env {name}"):
-            await _open_one(env_class, settings)
+            return await _open_one(env_class, settings)
     except UsageError:
         raise
     except DeadlineError as e:
@@ -29,7 +33,7 @@ async def check_env(env_class: type[Env], settings: Any) -> None:
         raise UsageError(f"the env {name} does not work: {place}") from e
 
 
-async def _open_one(env_class: type[Env], settings: Any) -> None:
+async def _open_one(env_class: type[Env], settings: Any) -> list[Message]:
     name = env_class.__name__
     tools_of(env_class)
     scenario = next(iter(env_class.scenarios(settings, "train")), None)
@@ -38,9 +42,10 @@ async def _open_one(env_class: type[Env], settings: Any) -> None:
     env = env_class(scenario, settings)
     try:
         seconds, what = env.episode_timeout, f"{name}.start()"
-        opening(env, await call(env.start, seconds=seconds, what=what))
+        messages = opening(env, await call(env.start, seconds=seconds, what=what))
     except Exception:
         with suppress(Exception):  # what went wrong first is what the user must know
             await call(env.close, seconds=env.tool_timeout, what=f"{name}.close()")
         raise
     await call(env.close, seconds=env.tool_timeout, what=f"{name}.close()")
+    return messages

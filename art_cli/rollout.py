@@ -14,7 +14,7 @@ from art_cli.engines.base import Session
 from art_cli.env import Done, Env
 from art_cli.errors import ArtError, blame
 from art_cli.render import Conversation, Renderer, parse_tool_calls, spoken
-from art_cli.tools import ToolError, tools_of
+from art_cli.tools import ToolError, schemas_of, tools_of
 from art_cli.types import Completion, Message, Scenario, Sequence, ToolCall, Trajectory
 
 SHORTEST_WAIT = 0.1  # seconds that a call gets at the very end of its episode's time
@@ -151,6 +151,7 @@ class _Episode:
 
     async def run(self) -> None:
         trajectory, env = self._trajectory, self._env
+        trajectory.tools = schemas_of(type(env))
         messages = opening(env, await self._timed(env.start, what="start()"))
         trajectory.stop_reason = "max_turns"
         for _ in range(env.max_turns):
@@ -168,6 +169,8 @@ class _Episode:
         else:
             trajectory.messages += messages  # nobody read them, but the score may
         self._agent.record(trajectory)
+        context = await self._timed(env.judge_context, what="judge_context()")
+        trajectory.judge_context = str(context)
         reward = await self._timed(env.score, trajectory, what="score()")
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"score() returned {reward}; a reward must be a finite number")

@@ -1,8 +1,9 @@
 """Every path that a run writes, and nothing else knows them. A kill at any instant loses nothing.
 
     runs/<project>/<name>/
-      config.yaml  metrics.jsonl  status.json  run.lock
-      trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/   evaluations/
+      config.yaml  metrics.jsonl  status.json  costs.jsonl  run.lock
+      trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/
+      evaluations/   judgements/
 
 Whole files appear by one atomic rename; metrics.jsonl grows line by line, and a torn last line is
 ignored by every reader and removed by `truncate_metrics`.
@@ -15,6 +16,7 @@ import gzip
 import json
 import math
 import os
+import re
 import secrets
 import socket
 import time
@@ -86,6 +88,7 @@ class RunDir:
         self.trajectories = root / "trajectories"
         self.checkpoints = root / "checkpoints"
         self.base = root / "base"  # a model that the run made itself
+        self.costs = root / "costs.jsonl"  # money spent; no resume takes a line of it back
 
     @classmethod
     def create(cls, root: Path) -> RunDir:
@@ -122,6 +125,10 @@ class RunDir:
     def evaluation(self, split: Split, step: int) -> Path:
         """Where `art eval` keeps its result."""
         return self.root / "evaluations" / f"{split}-{step:06d}.json"
+
+    def judgements(self, judge: str) -> Path:
+        """Where `art judge rescore` keeps what a judge said."""
+        return self.root / "judgements" / (re.sub(r"[^A-Za-z0-9._-]+", "-", judge) + ".jsonl")
 
     def id(self) -> str:
         """What trackers call the run: made once, and the same after a resume."""
@@ -367,6 +374,8 @@ def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict
         "stop_reason": t.stop_reason,
         "truncated": t.truncated,
         "error": t.error,
+        "judge_context": t.judge_context,
+        "logs": t.logs,
         "num_turns": t.num_turns,
         "num_sampled": t.num_sampled,
         "policy_versions": t.policy_versions,

@@ -86,6 +86,12 @@ def tools_of(env_class: type) -> dict[str, ToolSpec]:
     return found
 
 
+@cache
+def schemas_of(env_class: type) -> list[dict[str, Any]]:
+    """The tools of an env class as JSON schemas."""
+    return [spec.schema() for spec in tools_of(env_class).values()]
+
+
 def _spec(name: str, method: Callable[..., Any]) -> ToolSpec:
     description, argument_docs = _split_docstring(inspect.getdoc(method) or "")
     hints = get_type_hints(method, include_extras=True)

@@ -4,7 +4,7 @@ scenario = Scenario(id="train-0", split="train", seed=1)
 one turn: Completion(token_ids=[5, 6, 2], logprobs=[-.1, -.7, -.2], finish_reason="stop", ...)
 a trajectory of it: Sequence(ids=[9, 9, 5, 6, 2], mask=[0, 0, 1, 1, 1],
                              engine_logprobs=[0, 0, -.1, -.7, -.2])
-its siblings: TrajectoryGroup(scenario, [trajectory, ...])
+its siblings: TrajectoryGroup([trajectory, ...])
 """
 
 from __future__ import annotations
@@ -86,12 +86,20 @@ class Trajectory:
     messages: list[Message] = field(default_factory=list)
     sequences: list[Sequence] = field(default_factory=list)  # more than one after a fork
     reward: float | None = None  # None: infrastructure failed; never trained on
-    metrics: dict[str, float] = field(default_factory=dict)  # the env's own; only logged
+    metrics: dict[str, float] = field(default_factory=dict)  # only logged: the env's, a judge's
+    logs: list[str] = field(default_factory=list)  # what a judge said of it
+    tools: list[dict[str, Any]] = field(default_factory=list)  # JSON schemas, as of ToolSpec
+    judge_context: str = ""  # what the env knows and the transcript may not say
     stop_reason: StopReason = "env"
     policy_versions: list[int] = field(default_factory=list)  # one a turn
     truncated: bool = False  # a turn hit sampling.max_tokens, or the context was full
     error: str | None = None  # why reward is None: one line, then the traceback, if there is one
     duration: float = 0.0  # seconds
+
+    @property
+    def failed(self) -> bool:
+        """Whether infrastructure failed. A trajectory that only a judge can score has not."""
+        return self.reward is None and self.error is not None
 
     @property
     def num_turns(self) -> int:
@@ -104,11 +112,10 @@ class Trajectory:
         return sum(s.num_sampled for s in self.sequences)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class TrajectoryGroup:
     """The siblings of one scenario; advantages compare them with each other."""
 
-    scenario: Scenario
     trajectories: list[Trajectory]
 
     @property

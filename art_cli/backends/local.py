@@ -12,20 +12,26 @@ import torch
 
 from art_cli.checkpoint import Progress, prune, read_progress, save_checkpoint, write_folder
 from art_cli.config.diff import changes_on_resume
-from art_cli.config.schema import Experiment, WarmupConfig
+from art_cli.config.schema import Experiment, SamplingConfig, WarmupConfig
 from art_cli.demonstrations import load_demonstrations, texts_of
 from art_cli.engines.transformers import TransformersEngine
 from art_cli.env import Env
 from art_cli.errors import Interrupted, UsageError
+from art_cli.judges.make import ask_once, make_judge
+from art_cli.judges.ruler import Ruler
+from art_cli.llms.reference import ReferenceLLM
 from art_cli.model import Parts, Report, Stop, TrainableModel, silent
-from art_cli.policy import Policy, load_policy
+from art_cli.policy import Policy, Reference, load_policy
+from art_cli.preflight import check_env
 from art_cli.render import Renderer
 from art_cli.rundir import RunDir, atomic_write
-from art_cli.tools import tools_of
+from art_cli.score import Scorer
+from art_cli.tools import schemas_of
 from art_cli.trainers.grpo import GRPOTrainer
 from art_cli.trainers.sft import fine_tune
 from art_cli.types import Message
 
+JUDGE_TEMPERATURE = 0.3  # of the reference: a judge should say the same twice
 SMALL = 10_000_000  # parameters; below, a second thread costs more than it brings
 
 
@@ -64,7 +70,11 @@ class LocalBackend:
         PreflightError (another process holds the run, no such device).
         """
         run = self._claim(model.experiment, model.config_yaml)
+        judge = await self._judge(model, run)
         parts = await self._parts(model, run)
+        if cfg := model.experiment.judge:
+            judge = judge or await self.reference_judge(model, parts)
+            parts.scorer = Scorer(judge, model.experiment.reward, cfg.on_failure)
         steps = [s for s in run.checkpoint_steps() if s > 0]
         if steps:
             folder = run.checkpoint(steps[-1])
@@ -75,6 +85,37 @@ class LocalBackend:
             prune(run, model.experiment.checkpoint.keep)  # a kill may have come before it
         run.truncate_metrics(parts.progress.step if steps else -1)
         return parts
+
+    async def _judge(self, model: TrainableModel, run: RunDir) -> Ruler | None:
+        """Start and ask it now, before a model is loaded. Raises PreflightError."""
+        cfg = model.experiment.judge
+        if cfg is None or cfg.model == "reference":
+            return None
+        self._report("asking the judge")
+        judge = await make_judge(cfg, model.experiment.seed, costs=run.costs)
+        self._open.push_async_callback(judge.close)
+        opening = await check_env(model.env_class, model.settings)
+        await ask_once(judge, opening, schemas_of(model.env_class))
+        judge.usage.take()  # what is counted belongs to steps
+        return judge
+
+    async def reference_judge(self, model: TrainableModel, parts: Parts) -> Ruler:
+        """`judge.model: reference`: the base without its adapter, on an engine of its own."""
+        cfg = model.experiment
+        assert cfg.judge
+        policy, max_len = Reference(parts.policy), cfg.engine.max_model_len
+        renderer = Renderer(parts.policy.tokenizer, None, parts.policy.eos_token_ids)
+        sampling = SamplingConfig(temperature=JUDGE_TEMPERATURE, max_tokens=max_len // 4)
+        engine = TransformersEngine(policy, cfg.engine, sampling, renderer.stop_ids)
+        self._open.push_async_callback(engine.close)
+        llm = ReferenceLLM(
+            engine,
+            renderer,
+            max_len=max_len,
+            max_answer=max_len // 4,
+            identity=policy.fingerprint(),
+        )
+        return await make_judge(cfg.judge, cfg.seed, reference=llm)
 
     async def open_run(self, model: TrainableModel) -> Parts:
         """The run of a model as it was at step 0, for evaluation: nothing is written or locked.
@@ -144,8 +185,7 @@ class _Preparation:
             demonstrations = await self._demonstrations()
         policy = load_policy(model_cfg, texts_of(demonstrations, self._env_class), cfg.seed)
         _limit_threads(policy)
-        tools = [t.schema() for t in tools_of(self._env_class).values()]
-        renderer = Renderer(policy.tokenizer, tools, policy.eos_token_ids)
+        renderer = Renderer(policy.tokenizer, schemas_of(self._env_class), policy.eos_token_ids)
         if warmup and warm_all and not made:
             self._warm_up(policy, renderer, demonstrations, warmup)
         if not made and (warm_all or cfg.model.base == "tiny"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from art_cli.cli import inputs
+from art_cli.cli.inputs import progress
 
 if TYPE_CHECKING:
     from art_cli.evaluation import Evaluation
@@ -72,11 +72,11 @@ async def _evaluate(
     if not run.config.is_file():
         return [("untrained", await _untrained(model, split, episodes))]
     step = find_checkpoint(run, checkpoint)
-    async with LocalBackend(root, report=_report) as backend:
+    async with LocalBackend(root, report=progress) as backend:
         await model.open(backend)
-        before = await evaluate(model, split=split, episodes=episodes, report=_report)
+        before = await evaluate(model, split=split, episodes=episodes, report=progress)
         await model.go_to(step)
-        after = await evaluate(model, split=split, episodes=episodes, report=_report)
+        after = await evaluate(model, split=split, episodes=episodes, report=progress)
     results = [("untrained", before), (checkpoint, after)]
     rows = {name: evaluation_row(e) for name, e in results}
     atomic_write(run.evaluation(split, step), json.dumps(rows, indent=2) + "\n")
@@ -89,14 +89,6 @@ async def _untrained(model: Any, split: Literal["val", "test"], episodes: int) -
     from art_cli.evaluation import evaluate
 
     with tempfile.TemporaryDirectory() as folder:
-        async with LocalBackend(folder, report=_report) as backend:
+        async with LocalBackend(folder, report=progress) as backend:
             await model.register(backend)
-            return await evaluate(model, split=split, episodes=episodes, report=_report)
-
-
-def _report(text: str, done: int | None = None, total: int | None = None) -> None:
-    if sys.stderr.isatty():
-        count = f" {done}/{total}" if total else ""
-        print(f"\r\033[K{text}{count}", end="", file=sys.stderr, flush=True)
-        if done == total:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            return await evaluate(model, split=split, episodes=episodes, report=progress)

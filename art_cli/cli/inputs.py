@@ -1,9 +1,10 @@
-"""What the commands are given: config files with overrides, a run directory, a .env file."""
+"""What the commands share: config files with overrides, a .env file, a line of progress."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,15 @@ def load(arguments: list[str]) -> LoadedExperiment:
     overrides = [a for a in arguments if OVERRIDE.match(a) and not Path(a).exists()]
     paths = [Path(a) for a in arguments if a not in overrides]
     return load_experiment(paths, overrides, plugin_config=lambda use: env_class(use).Config)
+
+
+def progress(text: str, done: int | None = None, total: int | None = None) -> None:
+    """A Report of one line on a terminal, which the next one replaces."""
+    if sys.stderr.isatty():
+        count = f" {done}/{total}" if total else ""
+        print(f"\r\033[K{text}{count}", end="", file=sys.stderr, flush=True)
+        if done == total:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def read_dotenv(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from art_cli.cli import inputs
-from art_cli.errors import EXIT_INTERRUPTED, ArtError, Interrupted
+from art_cli.errors import EXIT_INTERRUPTED, ArtError, BudgetError, Interrupted
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -46,10 +47,15 @@ def run(
         return print(loaded.to_yaml(with_origins=True), end="")
     # A small model is faster with threads that sleep while they wait; set before torch starts.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    outcome = asyncio.run(_run(loaded, runs_dir, resume, as_json))
+    again = f"art run {shlex.join(config)} --resume"
+    try:
+        outcome = asyncio.run(_run(loaded, runs_dir, resume, as_json))
+    except BudgetError as e:
+        raise BudgetError(
+            f"{e}.\nAll finished steps are saved. Go on: {again} judge.max_usd=MORE"
+        ) from None
     if not outcome.finished:
-        again = " ".join(config)
-        raise Interrupted(f"stopped after step {outcome.step}; go on: art run {again} --resume")
+        raise Interrupted(f"stopped after step {outcome.step}; go on: {again}")
     return None
 
 

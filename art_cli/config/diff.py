@@ -6,8 +6,18 @@ from typing import Any
 
 import yaml
 
-# A longer run, another tracker or more checkpoints do not change what a step computes.
-MAY_CHANGE = ("train.steps", "track", "checkpoint")
+# A longer run, another tracker, more checkpoints or more money do not change what a step computes.
+MAY_CHANGE = (
+    "train.steps",
+    "track",
+    "checkpoint",
+    "judge.max_usd",
+    "judge.concurrency",
+    "judge.timeout",
+    "judge.retries",
+    "judge.api_base",
+    "judge.api_key_env",
+)
 
 
 def changes_on_resume(before: str, after: str) -> list[str]:

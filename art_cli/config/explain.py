@@ -54,6 +54,7 @@ _EXAMPLES = {
     "env.use": "use: tic_tac_toe",
     "model": "model: {base: Qwen/Qwen2.5-0.5B-Instruct}",
     "model.base": "base: Qwen/Qwen2.5-0.5B-Instruct",
+    "judge.model": "model: openai/o3",
     "train": "train: {steps: 100}",
     "train.steps": "steps: 100",
 }

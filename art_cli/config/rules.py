@@ -69,6 +69,74 @@ RULES = (
         "adapter; add `weights: all`",
     ),
     Rule(
+        "judge.rubric_file",
+        ("judge.rubric",),
+        lambda file, rubric: file is not None and rubric is not None,
+        "stands beside judge.rubric; keep one of them",
+    ),
+    Rule(
+        "judge.params",
+        (),
+        lambda params: "api_key" in params,
+        "holds a key, and this config is written to the run directory; name the variable that "
+        "holds it: judge.api_key_env",
+    ),
+    Rule(
+        "judge.command",
+        ("judge.api_base",),
+        lambda command, base: command is not None and base is not None,
+        "starts a server of its own, so judge.api_base has no effect; remove one of them",
+    ),
+    *(
+        Rule(
+            f"judge.{key}",
+            ("judge.model",),
+            lambda value, model: bool(value) and model == "reference",
+            "has no effect with judge.model=reference, which asks nobody; remove it",
+        )
+        for key in (
+            "fallbacks",
+            "command",
+            "api_base",
+            "api_key_env",
+            "params",
+            "prices",
+            "max_usd",
+            "max_input_tokens",
+        )
+    ),
+    Rule(
+        "judge.model",
+        ("model.adapter",),
+        lambda model, adapter: model == "reference" and adapter is None,
+        "is reference, the base with its adapter off, but model.adapter is null; name another "
+        "model, or train an adapter",
+    ),
+    Rule(
+        "reward.ruler",
+        ("judge",),
+        lambda weight, judge: weight > 0 and judge is None,
+        "needs a judge; add for example: judge: {{model: openai/o3}}",
+    ),
+    Rule(
+        "reward.ruler",
+        ("judge",),
+        lambda weight, judge: weight == 0 and judge is not None,
+        "is 0, so the judge has no effect; remove the section judge, or give it a weight",
+    ),
+    Rule(
+        "reward.env",
+        ("reward.ruler",),
+        lambda env, ruler: env == 0 and ruler == 0,
+        "and reward.ruler are both 0: there is nothing to learn from",
+    ),
+    Rule(
+        "reward.gate",
+        ("reward.ruler",),
+        lambda gate, ruler: gate is not None and ruler == 0,
+        "has no effect with reward.ruler=0; remove it",
+    ),
+    Rule(
         "track.wandb.entity",
         ("track.wandb.mode",),
         lambda entity, mode: entity is not None and mode == "disabled",

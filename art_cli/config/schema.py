@@ -96,6 +96,67 @@ class SamplingConfig:
     max_tokens: Count = 512  # of one turn
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricesConfig:
+    """US dollars per million tokens, for a model whose price litellm does not know."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    input: NonNegative
+    output: NonNegative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LLMConfig:
+    """A model that is asked, not trained, as litellm names it: openai/o3, ollama_chat/qwen3, ...
+
+    `openai/NAME` with `api_base` is any server that speaks OpenAI's protocol; `api_base`, `command`
+    and `api_key_env` are of `model`, not of the fallbacks.
+    """
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    model: str
+    fallbacks: list[str] = field(default_factory=list)  # asked in turn where the one before fails
+    command: list[str] | None = None  # a server to start and stop with the run; {port}, {python}
+    api_base: str | None = None
+    api_key_env: str | None = None  # the variable that holds the key, if not the provider's own
+    params: dict[str, Any] = field(default_factory=dict)  # further ones of litellm.completion
+    prices: PricesConfig | None = None
+    max_input_tokens: Annotated[int, Field(ge=512)] | None = None  # null: what litellm knows
+    concurrency: Count = 16  # calls at once
+    timeout: Positive = 120.0  # seconds, of one attempt
+    retries: CountOrZero = 5  # after 429, 5xx and timeouts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeConfig(LLMConfig):
+    """RULER: an LLM that scores the trajectories of a group against each other.
+
+    `model: reference` is the policy's own base, its adapter off, on the run's own engine.
+    """
+
+    use: Literal["ruler"] = "ruler"
+    rubric: str | None = None  # what is good, in words; null: reaching the goal, efficiently
+    rubric_file: str | None = None
+    votes: Count = 1  # ask so often, in other orders, and average
+    max_per_call: Annotated[int, Field(ge=4)] = 16  # trajectories; more are asked in parts
+    on_failure: Literal["drop", "env", "stop"] = "drop"  # leave the group out; or the env's reward
+    max_usd: Positive | None = None  # of the whole run; then it is saved and stops
+    cache: bool = True  # answers are kept on disk: what was asked before is not paid again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardConfig:
+    """What is learned from: a weighted sum of the env's own score and the judge's.
+
+    `gate: env` lets the judge's part count only where the env's own score is positive.
+    """
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    env: NonNegative = 0.0
+    ruler: NonNegative = 0.0
+    gate: Literal["env"] | None = None
+
+
 LossName = Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo"]
 
 
@@ -171,6 +232,8 @@ class Experiment:
     warmup: WarmupConfig | None = None
     engine: EngineConfig = field(default_factory=EngineConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    judge: JudgeConfig | None = None
+    reward: RewardConfig | None = None  # null: the judge's score where there is one, else the env's
     train: TrainConfig
     eval: EvalConfig | None = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)

@@ -21,7 +21,7 @@ from torch import Tensor
 from art_cli.attention import sdpa
 from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.errors import EngineError
-from art_cli.policy import Policy
+from art_cli.policy import Policy, Reference
 from art_cli.types import Completion
 
 PREFILL_TOKENS = 16384  # at most in one forward, padding included
@@ -33,7 +33,7 @@ JOIN_AT = 0.34  # of the rows waiting for prefill: let them join, else decode th
 class KVCache:
     """Keys and values, one left-aligned row an episode, each with its own length."""
 
-    def __init__(self, policy: Policy, rows: int, length: int) -> None:
+    def __init__(self, policy: Policy | Reference, rows: int, length: int) -> None:
         config = policy.base.config.get_text_config()
         heads = config.num_attention_heads
         kv_heads = getattr(config, "num_key_value_heads", None) or heads
@@ -154,7 +154,11 @@ class TransformersEngine:
     """See the head of this file; implements Engine."""
 
     def __init__(
-        self, policy: Policy, cfg: EngineConfig, sampling: SamplingConfig, stop_ids: frozenset[int]
+        self,
+        policy: Policy | Reference,
+        cfg: EngineConfig,
+        sampling: SamplingConfig,
+        stop_ids: frozenset[int],
     ) -> None:
         self.policy_version = 0
         self._policy = policy

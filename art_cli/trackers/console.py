@@ -231,6 +231,7 @@ class Progress:
             rows.append(("val", Text.assemble((text, "bold"), "  ", (show, "green"))))
         texts = {
             "data": self._data_text(),
+            "judge": self._judge_text(),
             "policy": self._policy_text(),
             "time": self._time_text(),
             "speed": self._speed_text(),
@@ -244,6 +245,7 @@ class Progress:
             f"step {self.step}/{self.total}",
             f"reward {_plus_minus(self._rewards[-1] if self._rewards else None, std)}",
             self._data_text(", "),
+            self._judge_text(", "),
             self._time_text(", "),
             self._speed_text(", "),
             self._left_text(),
@@ -302,6 +304,19 @@ class Progress:
         failed = get("data/trajectories_failed")
         if failed is not None:
             parts.append(f"{failed:.0f} failed")
+        return glue.join(parts)
+
+    def _judge_text(self, glue: str = " · ") -> str:
+        get = self._latest.get
+        calls, failures, usd = get("judge/calls"), get("judge/failures"), get("costs/judge_usd")
+        if calls is None or failures is None:
+            return ""
+        parts = [f"{calls:.0f} calls", f"{failures:.0f} groups failed"]
+        ties = get("judge/tie_rate")
+        if ties is not None:
+            parts.append(f"{ties:.0%} ties")
+        if usd:
+            parts.append(f"${usd:.2f} spent")
         return glue.join(parts)
 
     def _policy_text(self) -> str:

@@ -4,12 +4,14 @@ One episode, as a perfect assistant plays it:
 
     user        Please exchange my order W42 for size large.
     assistant   <tool_call>{"name": "get_order", "arguments": {"order_id": "W42"}}</tool_call>
-    tool        {"order_id": "W42", "status": "delivered", ..., "in_stock": ["small"]}
-    assistant   <tool_call>{"name": "return_order", "arguments": {"order_id": "W42"}}</tool_call>
+    tool        {"order_id": "W42", ..., "in_stock": ["small"], "status": "delivered"}
+    assistant   exchange delivered <tool_call>{"name": "return_order", "arguments": ...}</tool_call>
     tool        {"ok": true}
     assistant   done
 
 The tools do what they are told: keeping to the policy is the assistant's job, and what is learned.
+Saying the facts before the decision earns nothing, but puts them where even a very small model sees
+them.
 """
 
 from __future__ import annotations
@@ -41,10 +43,10 @@ class Order(TypedDict):
     """What `get_order` shows."""
 
     order_id: str
-    status: Status
     item: str
     size: Size
     in_stock: list[Size]  # sizes that the item could be exchanged for
+    status: Status
 
 
 class Request(TypedDict):
@@ -76,10 +78,10 @@ def draw_case(rng: random.Random) -> tuple[Order, Request]:
     status = allowing if rng.random() < 0.67 else rng.choice(others)
     order: Order = {
         "order_id": f"W{rng.randrange(10, 100)}",
-        "status": status,
         "item": rng.choice(ITEMS),
         "size": size,
         "in_stock": [s for s in SIZES if rng.random() < 0.5],
+        "status": status,
     }
     other_sizes: list[Size] = [s for s in SIZES if s != size]
     wanted = rng.choice(other_sizes) if action == "exchange" else None
@@ -100,13 +102,15 @@ class OrderDesk(Env):
         """Settings of `env.args`."""
 
         # Share of a demonstration's decisions that are guesses. Imperfect on purpose: a warm-up on
-        # them teaches how to speak and call tools, and leaves the policy to be learned by reward.
+        # them teaches how to speak and call tools and what to look at, and leaves the policy to be
+        # learned by reward.
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.6
 
     system = (
         "You are a shop assistant. Look the order up first. Only pending orders can be cancelled; "
         "only delivered orders can be returned or exchanged; without stock an exchange becomes a "
-        "return. Refuse anything else. At the end answer with one word: done or sorry."
+        "return. Refuse anything else. Say what is asked and the status before you decide. "
+        "End with one word: done or sorry."
     )
     max_turns = 5  # three are enough; two more to recover from a mistake
 
@@ -176,7 +180,7 @@ class OrderDesk(Env):
 
     async def reply(self, text: str) -> Done:
         """A text without a tool call is the answer to the customer: it ends the episode."""
-        self.answer = text.strip().rstrip(".!").lower()
+        self.answer = text.strip().rstrip(".!").lower().rpartition(" ")[2]
         return Done()
 
     async def score(self, trajectory: Trajectory) -> float:
@@ -215,12 +219,14 @@ class OrderDesk(Env):
         if rng.random() < noise:
             guesses = [a for a in ACTIONS if a != "exchange" or size]
             action = rng.choice([None, *guesses])
+        facts = f"{self.request['action']} {self.order['status']}"
         if action == "exchange":
-            yield _call("exchange_order", order_id=order_id, size=size)
+            yield f"{facts} {_call('exchange_order', order_id=order_id, size=size)}"
         elif action:
-            yield _call(f"{action}_order", order_id=order_id)
+            yield f"{facts} {_call(f'{action}_order', order_id=order_id)}"
         answer = "done" if action else "sorry"
-        yield rng.choice(["done", "sorry"]) if rng.random() < noise else answer
+        answer = rng.choice(["done", "sorry"]) if rng.random() < noise else answer
+        yield answer if action else f"{facts} {answer}"
 
 
 def _call(name: str, **arguments: Any) -> str:

@@ -272,7 +272,7 @@ def siblings() -> tuple[Policy, TrajectoryGroup]:
             Trajectory(scenario=scenario, sequences=[sequence], reward=rng.random())
         )
     torch.manual_seed(0)
-    return policy, TrajectoryGroup(scenario=scenario, trajectories=trajectories)
+    return policy, TrajectoryGroup(trajectories)
 
 
 def padded_loss(policy: Policy, group: TrajectoryGroup) -> torch.Tensor:

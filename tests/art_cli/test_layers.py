@@ -15,16 +15,19 @@ ROWS = (
     "registry rundir",
     "attention decoder tiny deadline render policy",
     "engines.base engines.transformers",
+    "llms.base llms.server llms.remote llms.reference",
+    "judges.base judges.answer judges.prompt judges.cache judges.ruler judges.make judges.audit",
     "trackers.base trackers.jsonl trackers.console trackers.wandb",
     "rollout",
-    "advantage logprobs loss metrics pack",
+    "advantage logprobs loss metrics pack score ruler",
     "trainers.schedule trainers.grpo trainers.sft checkpoint demonstrations preflight",
     "model gather evaluation",
     "backends.local loop",
-    "cli.inputs cli.tables cli.run cli.eval cli.validate cli.envs cli.init cli.runs cli.main",
+    "cli.inputs cli.tables cli.run cli.eval cli.judge cli.validate cli.envs cli.init cli.runs",
+    "cli.main",
 )
 ORDER = [name for row in ROWS for name in row.split()]
-HEAVY = {"wandb": "trackers.wandb", "litellm": "", "sky": "", "vllm": "engines.vllm"}
+HEAVY = {"wandb": "trackers.wandb", "litellm": "llms.remote", "sky": "", "vllm": "engines.vllm"}
 
 
 def modules() -> dict[str, Path]:

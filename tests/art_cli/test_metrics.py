@@ -22,7 +22,7 @@ def played(reward: float | None, sampled: int = 2, forks: int = 0, **kwargs: obj
 
 
 def group(*trajectories: Trajectory) -> TrajectoryGroup:
-    return TrajectoryGroup(scenario=SCENARIO, trajectories=list(trajectories))
+    return TrajectoryGroup(list(trajectories))
 
 
 def test_failed_trajectories_are_counted_but_are_not_a_reward_of_zero() -> None:

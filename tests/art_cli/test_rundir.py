@@ -78,7 +78,7 @@ def group(reward: float | None = 1.0, **scenario_data: object) -> TrajectoryGrou
         metrics={"won": 1.0},
         policy_versions=[4],
     )
-    return TrajectoryGroup(scenario=scenario, trajectories=[trajectory, trajectory])
+    return TrajectoryGroup([trajectory, trajectory])
 
 
 def test_a_second_process_is_told_who_holds_the_run(run: RunDir, start: Start) -> None:

@@ -80,7 +80,7 @@ def make_groups(policy: Policy, noise: float = 0.3) -> list[TrajectoryGroup]:
             for j, reward in enumerate(rewards)
         ]
         trajectories[3].sequences[0] = copy.deepcopy(trajectories[2].sequences[0])
-        groups.append(TrajectoryGroup(scenario=scenario, trajectories=trajectories))
+        groups.append(TrajectoryGroup(trajectories))
     return groups
 
 

@@ -136,10 +136,7 @@ def gather(
                 sessions[i].close()
 
         played = await asyncio.gather(*(one(i) for i in range(4 * num)))
-        return [
-            TrajectoryGroup(scenario=s, trajectories=played[4 * i : 4 * i + 4])
-            for i, s in enumerate(scenarios)
-        ]
+        return [TrajectoryGroup(played[4 * i : 4 * i + 4]) for i, s in enumerate(scenarios)]
 
     return asyncio.run(run())
 

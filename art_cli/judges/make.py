@@ -1,0 +1,107 @@
+"""The section `judge` of a config becomes a judge."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from art_cli.config.schema import JudgeConfig
+from art_cli.errors import JudgeError, PreflightError
+from art_cli.judges.base import Transcript
+from art_cli.judges.cache import AnswerCache, default_folder
+from art_cli.judges.ruler import Ruler
+from art_cli.llms.base import LLM, Budget
+from art_cli.llms.remote import RemoteLLM
+from art_cli.llms.server import Server
+
+KEYS = {  # of the providers that most people use; litellm knows the others'
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+    "openrouter": "OPENROUTER_API_KEY",
+    "groq": "GROQ_API_KEY",
+    "mistral": "MISTRAL_API_KEY",
+    "deepseek": "DEEPSEEK_API_KEY",
+    "xai": "XAI_API_KEY",
+}
+QUESTION = {"role": "user", "content": "What is 2 + 2?"}
+
+
+async def make_judge(
+    cfg: JudgeConfig, seed: int, *, costs: Path | None = None, reference: LLM | None = None
+) -> Ruler:
+    """A judge that is ready to be asked; close it. `costs` is where money spent is noted.
+
+    Raises PreflightError: no key, no such model, no price to count, a server that does not start.
+    """
+    check_setup(cfg)
+    return Ruler(
+        reference or await _remote(cfg, costs),
+        rubric=read_rubric(cfg),
+        votes=cfg.votes,
+        max_per_call=cfg.max_per_call,
+        cache=AnswerCache(default_folder() if cfg.cache else None),
+        seed=seed,
+    )
+
+
+def check_setup(cfg: JudgeConfig) -> None:
+    """What can be seen without litellm, in no time: the rubric's file, and a key.
+
+    Raises PreflightError.
+    """
+    read_rubric(cfg)
+    provider = cfg.model.partition("/")[0]
+    given = cfg.api_base or cfg.command or cfg.params.get("api_key")
+    key = cfg.api_key_env or (None if given else KEYS.get(provider))
+    if key and not os.environ.get(key):
+        raise PreflightError(
+            f"judge.model={cfg.model} needs {key}, which is not set; put it into the environment "
+            "or into .env, or name another variable: judge.api_key_env"
+        )
+
+
+def read_rubric(cfg: JudgeConfig) -> str | None:
+    """The rubric, from where it is. Raises PreflightError."""
+    if cfg.rubric_file is None:
+        return cfg.rubric
+    try:
+        return Path(cfg.rubric_file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        why = e.strerror if isinstance(e, OSError) else e
+        raise PreflightError(
+            f"judge.rubric_file: cannot read {Path(cfg.rubric_file).absolute()}: {why} (paths are "
+            "relative to the folder that art is started in)"
+        ) from e
+
+
+async def ask_once(judge: Ruler, opening: list[Any], tools: list[Any]) -> None:
+    """One question, to see that the judge answers and that a group of this task fits into it.
+
+    Raises PreflightError.
+    """
+    judge.check_room(opening, tools)
+    asking = Ruler(judge.llm)  # without the cache, which would answer for a dead judge
+    answers = [[QUESTION, {"role": "assistant", "content": text}] for text in ("4", "5")]
+    try:
+        await asking.judge([Transcript(messages=m) for m in answers])
+    except JudgeError as e:
+        raise PreflightError(f"the judge cannot be used: {e}") from e
+
+
+async def _remote(cfg: JudgeConfig, costs: Path | None) -> LLM:
+    server = await Server.start(cfg.command) if cfg.command else None
+    try:
+        llm = RemoteLLM(cfg, Budget(cfg.max_usd, costs), server)
+        if cfg.max_usd is not None and not llm.has_price():
+            raise PreflightError(
+                f"judge.max_usd cannot be kept: litellm knows no price for {cfg.model} or one of "
+                "its fallbacks; add judge.prices: {input: ..., output: ...} (US dollars per "
+                "million tokens), or remove max_usd"
+            )
+    except BaseException:
+        if server:
+            await server.close()
+        raise
+    return llm

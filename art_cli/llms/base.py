@@ -1,0 +1,131 @@
+"""Models that are asked rather than trained: judges now, users that a task simulates later."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from art_cli.errors import BudgetError
+from art_cli.rundir import json_line
+
+ChatMessage = dict[str, Any]  # as OpenAI's protocol has it
+
+ROUNDING = 1e-9  # US dollars
+BYTES_PER_TOKEN = 3  # English has 4, JSON and code about 3, Chinese 3: rather too many tokens
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens a text is for any model; rather too many than too few."""
+    return len(text.encode(errors="replace")) // BYTES_PER_TOKEN + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What a model answered."""
+
+    text: str
+    cut: bool = False  # it hit its token limit
+
+
+@dataclass(slots=True, kw_only=True)
+class Usage:
+    """What asking has cost so far."""
+
+    calls: int = 0  # that were answered
+    cached: int = 0  # answers that were known from before
+    retries: int = 0
+    seconds: float = 0.0  # waited for answers, over all calls
+
+    def take(self) -> Usage:
+        """What was counted since this was last called."""
+        taken = replace(self)
+        for each in fields(self):
+            setattr(self, each.name, each.default)
+        return taken
+
+
+class LLM(Protocol):
+    """One model, ready to be asked."""
+
+    name: str
+    max_input_tokens: int
+    usage: Usage
+
+    @property
+    def spent(self) -> float:
+        """US dollars, over the whole run."""
+        ...
+
+    @property
+    def identity(self) -> Any:
+        """All that an answer depends on beside the messages, as JSON: a part of a cache's key."""
+        ...
+
+    async def ask(self, messages: list[ChatMessage], schema: dict[str, Any] | None = None) -> Reply:
+        """An answer; with `schema`, JSON that follows it where the model can be made to.
+
+        Raises LLMError, BudgetError.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End what was started for it."""
+        ...
+
+
+class Budget:
+    """Money that one run may spend, over all its starts: each call's price is a line of a file."""
+
+    def __init__(self, max_usd: float | None, file: Path | None = None) -> None:
+        """Without a file only what is spent from now on counts."""
+        self._max_usd = max_usd
+        self._file = file
+        self._reserved = 0.0
+        self._dearest = 0.0
+        self.spent = 0.0
+        known = file.read_text() if file and file.exists() else ""
+        self._torn = bool(known) and not known.endswith("\n")  # by a kill
+        for line in known.splitlines():
+            try:
+                usd = float(json.loads(line)["usd"])
+            except (ValueError, KeyError, TypeError):
+                continue
+            self.spent += usd
+            self._dearest = max(self._dearest, usd)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is an end to it."""
+        return self._max_usd is not None
+
+    def reserve(self, expected: float) -> float:
+        """Before a call -> what is set aside for it: as much as the dearest so far has cost.
+
+        Raises BudgetError where it could cost more than what is left.
+        """
+        expected = max(expected, self._dearest)
+        if self._max_usd is not None:
+            left = self._max_usd - self.spent - self._reserved
+            if left <= 0 or expected > left + ROUNDING:
+                raise BudgetError(
+                    f"judge.max_usd={self._max_usd:g} is used up: ${self.spent:.4f} spent, and one "
+                    f"more call costs up to ${expected:.4f}"
+                )
+        self._reserved += expected
+        return expected
+
+    def settle(self, reserved: float, usd: float, model: str) -> None:
+        """After a call, which cost this much; 0 where it failed."""
+        self._reserved -= reserved
+        self.spent += usd
+        self._dearest = max(self._dearest, usd)
+        if self._file and usd:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with open(self._file, "a", encoding="utf-8") as file:
+                file.write("\n" * self._torn + json_line({"model": model, "usd": usd}))
+                self._torn = False
+                file.flush()
+                os.fsync(file.fileno())

@@ -1,0 +1,63 @@
+"""`model: reference`: the policy's own base, its adapter off, on an engine of this run.
+
+For those who have one GPU and no key. What it answers is free and needs no network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import Any
+
+from art_cli.engines.base import Engine
+from art_cli.env import seed_of
+from art_cli.errors import EngineError, LLMError
+from art_cli.llms.base import ChatMessage, Reply, Usage
+from art_cli.render import Conversation, Renderer, spoken
+
+
+class ReferenceLLM:
+    """Implements LLM over an engine that serves the reference."""
+
+    def __init__(
+        self, engine: Engine, renderer: Renderer, *, max_len: int, max_answer: int, identity: Any
+    ) -> None:
+        """`max_len` and `max_answer` in tokens; `identity` tells this base from any other."""
+        self.name = "reference"
+        self.usage = Usage()
+        self.spent = 0.0
+        self.max_input_tokens = max_len - max_answer
+        self._engine = engine
+        self._renderer = renderer
+        self._identity = identity
+
+    @property
+    def identity(self) -> Any:
+        """See LLM."""
+        return {"reference": self._identity}
+
+    async def ask(self, messages: list[ChatMessage], schema: dict[str, Any] | None = None) -> Reply:
+        """See LLM. The same messages are answered with the same text."""
+        text = "".join(f"{m['role']}{m['content']}" for m in messages)
+        seed = seed_of(hashlib.sha256(text.encode()).hexdigest())
+        session, began = self._engine.open(seed), time.monotonic()
+        conversation = Conversation(self._renderer)
+        try:
+            conversation.add_messages(messages)  # type: ignore[arg-type]
+            if len(conversation.ids) > self.max_input_tokens:
+                raise LLMError(
+                    f"reference: the prompt is {len(conversation.ids)} tokens, and there is room "
+                    f"for {self.max_input_tokens}; raise engine.max_model_len"
+                )
+            completion = await session.generate(conversation.ids)
+        except EngineError as e:
+            raise LLMError(f"reference: {e}") from e
+        finally:
+            session.close()
+            self.usage.seconds += time.monotonic() - began
+        self.usage.calls += 1
+        answer = spoken(conversation.add_completion(completion))
+        return Reply(text=answer, cut=completion.finish_reason == "length")
+
+    async def close(self) -> None:
+        """See LLM. The engine is the run's, and ends with it."""

@@ -1,0 +1,290 @@
+"""Models behind an API, through litellm: any provider, or a server that speaks OpenAI's protocol.
+
+litellm hides retries that multiply its timeouts, so it is told to make none; they are made here,
+where they are counted and have a deadline. Only this file imports it, and only when it is needed:
+that takes seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import time
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from types import ModuleType
+from typing import Any
+
+from art_cli.config.schema import LLMConfig
+from art_cli.errors import BudgetError, LLMError, PreflightError
+from art_cli.llms.base import Budget, ChatMessage, Reply, Usage, estimate_tokens
+from art_cli.llms.server import Server
+
+FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds before another attempt, doubling
+LONGEST_RETRY_AFTER = 300.0  # a server that asks for more is not waited for
+USUAL_ANSWER = 300  # tokens
+GRACE = 5.0  # seconds beyond the timeout that litellm itself is given to keep it
+UNKNOWN_CONTEXT = 32768  # tokens, where litellm does not know the model
+RETRYABLE = {408, 409, 425, 429}
+SHORTEST_KEY = 6  # characters; a shorter value is a word like any other
+NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # of a variable that holds a key
+KEY = re.compile(r"\b(?:sk|pk|gsk|xai|hf|AIza)[-_A-Za-z0-9*]{8,}")
+
+
+_open: set[RemoteLLM] = set()
+
+
+class RemoteLLM:
+    """Implements LLM."""
+
+    def __init__(
+        self, cfg: LLMConfig, budget: Budget | None = None, server: Server | None = None
+    ) -> None:
+        """`server` is what `cfg.command` has started, and ends with this.
+
+        Raises PreflightError where no call could be made: no key, no such provider.
+        """
+        self._litellm = _import_litellm()
+        self._cfg = cfg
+        self._budget = budget or Budget(None)
+        self._server = server
+        self._base = server.api_base if server else cfg.api_base
+        self._turns = asyncio.Semaphore(cfg.concurrency)
+        self._key = self._find_key()
+        self.name = cfg.model
+        self.usage = Usage()
+        for model in (cfg.model, *cfg.fallbacks):
+            self._check(model)
+        self.max_input_tokens = cfg.max_input_tokens or self._known_context()
+        _open.add(self)
+
+    @property
+    def spent(self) -> float:
+        """See LLM."""
+        return self._budget.spent
+
+    @property
+    def identity(self) -> Any:
+        """See LLM."""
+        cfg = self._cfg  # not the server's port: that is another one each time
+        params = {k: v for k, v in cfg.params.items() if k != "api_key"}
+        return [cfg.model, cfg.fallbacks, cfg.api_base, cfg.command, params]
+
+    def has_price(self) -> bool:
+        """Whether what is asked can be counted in dollars."""
+        own = [self._cfg.model] if self._base or self._cfg.prices else []
+        return all(
+            model in own or self._info(model).get("input_cost_per_token") is not None
+            for model in (self._cfg.model, *self._cfg.fallbacks)
+        )
+
+    async def close(self) -> None:
+        """See LLM. Connections are litellm's, one client for all: the last one closes them."""
+        _open.discard(self)
+        if not _open:
+            await self._litellm.close_litellm_async_clients()
+            self._litellm.in_memory_llm_clients_cache.flush_cache()
+        if self._server:
+            await self._server.close()
+
+    async def ask(self, messages: list[ChatMessage], schema: dict[str, Any] | None = None) -> Reply:
+        """See LLM."""
+        failures = []
+        async with self._turns:
+            for model in (self._cfg.model, *self._cfg.fallbacks):
+                try:
+                    return await self._persist(model, messages, schema)
+                except LLMError as e:
+                    failures.append(str(e))
+        raise LLMError("; then ".join(failures))
+
+    async def _persist(
+        self, model: str, messages: list[ChatMessage], schema: dict[str, Any] | None
+    ) -> Reply:
+        """Ask one model until it answers or there is no use in asking again."""
+        attempt = 0
+        while True:
+            try:
+                return await self._try(model, messages, schema)
+            except BudgetError:
+                raise
+            except Exception as e:
+                wait = _wait_before_retry(e, attempt)
+                if wait is None or attempt == self._cfg.retries:
+                    times = f" (asked {attempt + 1} times)" if attempt else ""
+                    raise LLMError(f"{model}: {self._describe(e)}{times}") from e
+            attempt += 1
+            self.usage.retries += 1
+            await asyncio.sleep(wait)
+
+    async def _try(
+        self, model: str, messages: list[ChatMessage], schema: dict[str, Any] | None
+    ) -> Reply:
+        """Ask once, and pay."""
+        reserved = self._budget.reserve(self._expected(model, messages))
+        usd, began = 0.0, time.monotonic()
+        try:
+            response = await asyncio.wait_for(
+                self._complete(model, messages, schema), self._cfg.timeout + GRACE
+            )
+            usd = self._price(model, response)
+        finally:
+            self._budget.settle(reserved, usd, model)
+            self.usage.seconds += time.monotonic() - began
+        self.usage.calls += 1
+        choice = response.choices[0]
+        return Reply(text=choice.message.content or "", cut=choice.finish_reason == "length")
+
+    async def _complete(
+        self, model: str, messages: list[ChatMessage], schema: dict[str, Any] | None
+    ) -> Any:
+        own: dict[str, Any] = {}
+        if model == self._cfg.model:
+            own = {"api_base": self._base, "api_key": self._key}
+        if schema:
+            form = {"name": "answer", "strict": True, "schema": schema}
+            own["response_format"] = {"type": "json_schema", "json_schema": form}
+        settings = {k: v for k, v in (own | self._cfg.params).items() if v is not None}
+        return await self._litellm.acompletion(
+            model=model,
+            messages=messages,
+            timeout=self._cfg.timeout,
+            num_retries=0,
+            max_retries=0,
+            drop_params=True,
+            **settings,
+        )
+
+    def _expected(self, model: str, messages: list[ChatMessage]) -> float:
+        """US dollars that a call will cost, before anything is known of its answer."""
+        tokens = sum(estimate_tokens(str(m["content"])) for m in messages)
+        if self._cfg.prices and model == self._cfg.model:
+            prices = self._cfg.prices
+            return (tokens * prices.input + USUAL_ANSWER * prices.output) / 1e6
+        known = self._info(model) if self._budget.is_limited else {}
+        per_token = known.get("input_cost_per_token") or 0.0
+        return tokens * per_token + USUAL_ANSWER * (known.get("output_cost_per_token") or 0.0)
+
+    def _price(self, model: str, response: Any) -> float:
+        usage = getattr(response, "usage", None)
+        if self._cfg.prices and model == self._cfg.model:
+            if usage is None:
+                return 0.0
+            prices = self._cfg.prices
+            spent = usage.prompt_tokens * prices.input + usage.completion_tokens * prices.output
+            return spent / 1e6
+        return float(response._hidden_params.get("response_cost") or 0.0)
+
+    def _check(self, model: str) -> None:
+        """Can it be called at all? Asks nobody."""
+        try:
+            self._litellm.get_llm_provider(model)
+        except Exception:
+            raise PreflightError(
+                f"{model!r} is not a model that litellm knows how to call; write provider/model, "
+                "as openai/gpt-4.1, anthropic/claude-sonnet-4-5 or ollama_chat/qwen3; a server of "
+                "your own is openai/NAME with api_base"
+            ) from None
+        if model == self._cfg.model and (self._key or self._base):
+            return
+        missing = self._litellm.validate_environment(model)["missing_keys"]
+        if missing:
+            raise PreflightError(
+                f"{model} needs {' and '.join(missing)} in the environment or in .env; or name "
+                "the variable that holds the key: api_key_env"
+            )
+
+    def _find_key(self) -> str | None:
+        """Of `model`. None: litellm looks for the provider's own variable."""
+        cfg = self._cfg
+        if cfg.params.get("api_key"):
+            return str(cfg.params["api_key"])
+        if cfg.api_key_env:
+            key = os.environ.get(cfg.api_key_env)
+            if not key:
+                raise PreflightError(
+                    f"{cfg.api_key_env} is not set; put the key for {cfg.model} into the "
+                    "environment or into .env"
+                )
+            return key
+        # OpenAI's client insists on a key, a server of one's own does not.
+        return "none" if self._base and cfg.model.startswith("openai/") else None
+
+    def _known_context(self) -> int:
+        known = [self._info(m).get("max_input_tokens") for m in (self.name, *self._cfg.fallbacks)]
+        return min(k or UNKNOWN_CONTEXT for k in known)
+
+    def _info(self, model: str) -> dict[str, Any]:
+        try:
+            return dict(self._litellm.get_model_info(model))
+        except Exception:  # litellm's word for: not in its map
+            return {}
+
+    def _describe(self, error: BaseException) -> str:
+        """In one line, and without anything that could be a key."""
+        if isinstance(error, TimeoutError) or _status(error) == 408:
+            return f"no answer within {self._cfg.timeout:g} s"
+        text = " ".join(str(error).split()).removeprefix("litellm.")
+        keys = [v for k, v in os.environ.items() if k == self._cfg.api_key_env or NAME.search(k)]
+        for key in sorted(keys, key=len, reverse=True):
+            if len(key) >= SHORTEST_KEY:
+                text = text.replace(key, "***")
+        return KEY.sub("***", text)[:500] or type(error).__name__
+
+
+def _import_litellm() -> ModuleType:
+    """Without its habit of fetching a price map, and without its advice on stdout."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.setdefault("LITELLM_LOG", "CRITICAL")
+    try:
+        import litellm
+    except ImportError as e:
+        raise PreflightError(f"litellm is not usable here: {e}") from e
+    litellm.suppress_debug_info = True
+    setattr(litellm, "telemetry", False)  # noqa: B010 (pyright does not know it)
+    return litellm
+
+
+def _wait_before_retry(error: BaseException, attempt: int) -> float | None:
+    """Seconds; None: do not ask again."""
+    status = _status(error)
+    if status is not None and status not in RETRYABLE and status < 500:
+        return None
+    if _is_out_of_credit(error):
+        return None
+    asked = _retry_after(error)
+    if asked is not None:
+        return asked if asked <= LONGEST_RETRY_AFTER else None
+    return min(LONGEST_WAIT, FIRST_WAIT * 2**attempt) * random.uniform(0.5, 1.5)
+
+
+def _status(error: BaseException) -> int | None:
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def _is_out_of_credit(error: BaseException) -> bool:
+    return "insufficient_quota" in str(error)
+
+
+def _retry_after(error: BaseException) -> float | None:
+    """What the server asked for, as seconds or as a date."""
+    for source in (
+        getattr(getattr(error, "response", None), "headers", None),
+        getattr(error, "litellm_response_headers", None),
+        getattr(error, "headers", None),
+    ):
+        value = source.get("retry-after") if source else None
+        if value is None:
+            continue
+        try:
+            return max(0.0, float(value))
+        except ValueError:
+            pass
+        try:
+            return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+        except (ValueError, TypeError):
+            continue
+    return None

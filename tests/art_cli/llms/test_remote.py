@@ -1,0 +1,348 @@
+"""Asking over the network: what is tried again, what it costs, and what is not told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback_judge import Answer, Ask, LoopbackJudge, Step, dying, hanging, refused, says
+
+from art_cli.config.schema import JudgeConfig, PricesConfig
+from art_cli.errors import BudgetError, LLMError, PreflightError
+from art_cli.llms.base import Budget, Reply, Usage
+from art_cli.llms.remote import RemoteLLM
+
+KEY = "my-own-secret-0123456789"
+QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}]
+FOUR = says("4")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without seconds between attempts, and without the keys of whoever runs the tests."""
+    monkeypatch.setattr("art_cli.llms.remote.FIRST_WAIT", 0.01)
+    for name in list(os.environ):
+        if name.endswith(("_API_KEY", "_API_BASE", "_BASE_URL")):
+            monkeypatch.delenv(name)
+
+
+def asked(
+    server: LoopbackJudge,
+    num: int = 1,
+    budget: Budget | None = None,
+    schema: dict[str, Any] | None = None,
+    **settings: Any,
+) -> tuple[list[Reply], Usage]:
+    """The answers to `num` questions at once."""
+    cfg = JudgeConfig(**{"model": server.model, "api_base": server.api_base} | settings)
+
+    async def go() -> tuple[list[Reply], Usage]:
+        llm = RemoteLLM(cfg, budget)
+        try:
+            asking = [asyncio.ensure_future(llm.ask(QUESTION, schema)) for _ in range(num)]
+            replies = await asyncio.gather(*asking, return_exceptions=True)
+        finally:
+            await llm.close()
+        for reply in replies:
+            if isinstance(reply, BaseException):
+                raise reply
+        return replies, llm.usage  # type: ignore[return-value]
+
+    return asyncio.run(go())
+
+
+def fails(server: LoopbackJudge, **settings: Any) -> LLMError:
+    with pytest.raises(LLMError) as raised:
+        asked(server, **settings)
+    return raised.value
+
+
+# ---------------------------------------------------------------- what is sent
+
+
+def test_the_messages_arrive_as_they_are_with_the_extra_parameters() -> None:
+    with LoopbackJudge(then=FOUR) as server:
+        replies, usage = asked(server, params={"temperature": 0.3, "seed": 7})
+        assert replies == [Reply(text="4")]
+        (ask,) = server.asked
+    assert ask.messages == QUESTION
+    assert (ask.body["model"], ask.body["temperature"], ask.body["seed"]) == ("loopback", 0.3, 7)
+    assert (usage.calls, usage.retries) == (1, 0) and usage.seconds > 0
+
+
+def test_a_server_of_ones_own_needs_no_key_and_gets_that_of_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with LoopbackJudge(then=FOUR) as server:
+        asked(server)
+        assert KEY not in str(server.asked[0].headers)
+
+
+def test_the_key_comes_from_the_variable_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    with LoopbackJudge(then=FOUR) as server:
+        asked(server, api_key_env="MY_KEY")
+        assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_an_answer_that_hit_its_limit_is_marked() -> None:
+    with LoopbackJudge(says("4 and", finish="length")) as server:
+        assert asked(server)[0] == [Reply(text="4 and", cut=True)]
+
+
+# ---------------------------------------------------------------- what is asked again
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
+def test_what_may_pass_is_asked_again(status: int) -> None:
+    with LoopbackJudge(refused(status), refused(status), then=FOUR) as server:
+        replies, usage = asked(server)
+        assert replies == [Reply(text="4")] and len(server.asked) == 3
+    assert (usage.calls, usage.retries) == (1, 2)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_what_will_not_pass_is_not_asked_again(status: int) -> None:
+    with LoopbackJudge(then=refused(status, "no such thing")) as server:
+        error = fails(server)
+        assert len(server.asked) == 1
+    assert "openai/loopback: " in str(error) and "no such thing" in str(error)
+
+
+def test_an_account_without_money_is_not_asked_again() -> None:
+    with LoopbackJudge(then=refused(429, "insufficient_quota: check your plan")) as server:
+        fails(server)
+        assert len(server.asked) == 1
+
+
+def test_retries_have_an_end() -> None:
+    with LoopbackJudge(then=refused(500)) as server:
+        error = fails(server, retries=3)
+        assert len(server.asked) == 4
+    assert "(asked 4 times)" in str(error)
+
+
+def at_once() -> str:
+    return "0.4"
+
+
+def as_a_date() -> str:
+    return formatdate(time.time() + 2, usegmt=True)
+
+
+@pytest.mark.parametrize("when", [at_once, as_a_date])
+def test_a_server_that_says_how_long_to_wait_is_obeyed(when: Callable[[], str]) -> None:
+    with LoopbackJudge(refused(429, Retry_After=when()), then=FOUR) as server:
+        began = time.monotonic()
+        asked(server)
+        assert 0.35 < time.monotonic() - began < 4
+        assert len(server.asked) == 2
+
+
+def test_a_server_that_wants_an_hour_is_not_waited_for() -> None:
+    with LoopbackJudge(then=refused(429, Retry_After="3600")) as server:
+        fails(server)
+        assert len(server.asked) == 1
+
+
+def test_the_waits_grow_and_differ() -> None:
+    from art_cli.llms.remote import FIRST_WAIT, LONGEST_WAIT, _wait_before_retry
+
+    waits = [[_wait_before_retry(OSError(), n) or 0 for _ in range(50)] for n in (0, 3, 30)]
+    assert all(len(set(w)) > 40 for w in waits)
+    assert min(waits[1]) > max(waits[0]) and max(waits[2]) <= 1.5 * LONGEST_WAIT
+    assert max(waits[0]) <= 1.5 * FIRST_WAIT
+
+
+def test_a_server_that_hangs_has_a_deadline_and_another_chance() -> None:
+    with LoopbackJudge(hanging(), then=FOUR) as server:
+        began = time.monotonic()
+        assert asked(server, timeout=0.3)[0] == [Reply(text="4")]
+        assert 0.25 < time.monotonic() - began < 3
+
+
+def test_a_server_that_always_hangs_is_named_with_its_deadline() -> None:
+    with LoopbackJudge(then=hanging()) as server:
+        error = fails(server, timeout=0.2, retries=1)
+    assert str(error) == "openai/loopback: no answer within 0.2 s (asked 2 times)"
+
+
+def test_a_connection_that_breaks_in_the_middle_is_asked_again() -> None:
+    def breaks(ask: Ask) -> Answer:
+        return Answer(text="4" * 1000, dies=True)
+
+    with LoopbackJudge(breaks, breaks, then=FOUR) as server:
+        assert asked(server)[0] == [Reply(text="4")]
+        assert len(server.asked) == 3
+
+
+def test_a_server_that_is_not_there_is_an_error_that_names_it() -> None:
+    with LoopbackJudge() as server:
+        pass
+    assert "openai/loopback: " in str(fails(server, retries=1))
+
+
+def test_no_more_calls_are_under_way_than_allowed() -> None:
+    most, now = 0, 0
+
+    def count(ask: Ask) -> Answer:
+        nonlocal most, now
+        now += 1
+        most = max(most, now)
+        time.sleep(0.05)
+        now -= 1
+        return Answer(text="4")
+
+    with LoopbackJudge(then=count) as server:
+        asked(server, num=12, concurrency=3)
+        assert most == 3 and len(server.asked) == 12
+
+
+# ---------------------------------------------------------------- fallbacks
+
+
+def with_fallback(server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Settings under which the same server is the fallback, too, under another name."""
+    monkeypatch.setenv("OPENAI_BASE_URL", server.api_base)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    return {"fallbacks": ["openai/second"], "retries": 1}
+
+
+@pytest.mark.parametrize("step", [refused(500), refused(401), dying])
+def test_a_fallback_answers_where_the_first_fails(
+    monkeypatch: pytest.MonkeyPatch, step: Step
+) -> None:
+    def only_second(ask: Ask) -> Answer:
+        return FOUR(ask) if ask.body["model"] == "second" else step(ask)
+
+    def gone(ask: Ask) -> Answer:
+        return Answer(text="4") if ask.body["model"] == "second" else Answer(dies=True)
+
+    with LoopbackJudge(then=gone if step is dying else only_second) as server:
+        replies, _ = asked(server, **with_fallback(server, monkeypatch))
+        assert replies == [Reply(text="4")]
+        assert server.asked[-1].headers["authorization"] == f"Bearer {KEY}"
+        assert all(KEY not in str(ask.headers) for ask in server.asked[:-1])
+
+
+def test_if_all_fail_all_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with LoopbackJudge(then=refused(401, "who are you?")) as server:
+        error = fails(server, **with_fallback(server, monkeypatch))
+        assert len(server.asked) == 2
+    assert "openai/loopback: " in str(error) and "; then openai/second: " in str(error)
+
+
+# ---------------------------------------------------------------- money
+
+
+def test_calls_are_paid_at_the_prices_that_are_given(tmp_path: Path) -> None:
+    budget = Budget(None, tmp_path / "costs.jsonl")
+    with LoopbackJudge(refused(500), then=FOUR) as server:
+        asked(server, num=3, budget=budget, prices=PricesConfig(input=2.0, output=10.0))
+    assert budget.spent == pytest.approx(3 * (1000 * 2 + 100 * 10) / 1e6)
+    assert Budget(None, tmp_path / "costs.jsonl").spent == pytest.approx(budget.spent)
+
+
+def test_a_known_model_has_litellms_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "")
+    budget = Budget(None)
+    with LoopbackJudge(then=FOUR) as server:
+        with_fallback(server, monkeypatch)
+        asked(server, budget=budget, model="openai/gpt-4.1", api_base=None)
+    assert budget.spent == pytest.approx((1000 * 2 + 100 * 8) / 1e6)
+
+
+def test_when_the_money_is_spent_nobody_is_asked_not_even_a_fallback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget, prices = Budget(0.007), PricesConfig(input=2.0, output=10.0)
+    with LoopbackJudge(then=FOUR) as server:
+        more = with_fallback(server, monkeypatch)
+        asked(server, num=2, budget=budget, prices=prices, **more)
+        with pytest.raises(BudgetError):
+            asked(server, budget=budget, prices=prices, **more)
+        assert len(server.asked) == 2
+
+
+# ---------------------------------------------------------------- keys, and what cannot be called
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("status", [400, 401, 500])
+def test_a_key_is_in_no_message(monkeypatch: pytest.MonkeyPatch, named: bool, status: int) -> None:
+    def tell(ask: Ask) -> Answer:
+        told = f"bad key {ask.headers['authorization']} sk-live-abcdefghijkl AIzaSyA0123456789"
+        return Answer(text=told, status=status)
+
+    with LoopbackJudge(then=tell) as server:
+        more = with_fallback(server, monkeypatch)
+        if named:
+            monkeypatch.setenv("MY_KEY", KEY + "-named")
+            more["api_key_env"] = "MY_KEY"
+        error = str(fails(server, **more))
+    assert "bad key Bearer" in error
+    for secret in (KEY, "sk-live-abcdefghijkl", "AIzaSyA0123456789"):
+        assert secret not in error
+
+
+def test_a_message_of_a_server_without_a_key_is_told_as_it_is() -> None:
+    with LoopbackJudge(then=refused(400, "none of the models is loaded")) as server:
+        assert "none of the models is loaded" in str(fails(server))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": "openai/o3"}, "openai/o3 needs OPENAI_API_KEY in the environment or in .env"),
+        ({"model": "anthropic/claude-sonnet-4-5"}, "needs ANTHROPIC_API_KEY"),
+        ({"model": "openai/o3", "api_key_env": "MY_KEY"}, "MY_KEY is not set; put the key for"),
+        ({"model": "o33"}, "'o33' is not a model that litellm knows how to call"),
+        (
+            {"model": "openai/x", "api_base": "http://127.0.0.1:1", "fallbacks": ["openai/o3"]},
+            "openai/o3 needs OPENAI_API_KEY",
+        ),
+    ],
+)
+def test_what_cannot_be_called_is_refused_unasked(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(PreflightError) as raised:
+        RemoteLLM(JudgeConfig(**settings))
+    assert words in str(raised.value)
+
+
+def test_how_much_a_model_reads_is_the_least_of_all_that_may_be_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    known, unknown = "openai/gpt-4.1", "openai/no-such-model"
+    assert RemoteLLM(JudgeConfig(model=known)).max_input_tokens > 1_000_000
+    assert RemoteLLM(JudgeConfig(model=known, fallbacks=[unknown])).max_input_tokens == 32768
+    assert RemoteLLM(JudgeConfig(model=known, max_input_tokens=600)).max_input_tokens == 600
+
+
+def test_what_an_answer_depends_on_holds_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    same = {"model": "openai/o3", "api_key_env": "MY_KEY"}
+    one, other = (RemoteLLM(JudgeConfig(**same, params=p)) for p in ({}, {"seed": 1}))
+    assert one.identity != other.identity and KEY not in str(one.identity)
+
+
+def test_litellm_is_imported_without_asking_for_its_price_map() -> None:
+    code = (
+        "import sys, socket; import art_cli.llms.remote as r; assert 'litellm' not in sys.modules;"
+        "socket.socket.connect = lambda *a: sys.exit('connected to the network');"
+        "r._import_litellm(); assert 'litellm' in sys.modules"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("LITELLM")}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
