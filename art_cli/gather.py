@@ -110,6 +110,9 @@ async def _all(groups: list[Coroutine[Any, Any, TrajectoryGroup]]) -> list[Traje
 def _why_none(trajectories: list[Trajectory]) -> str:
     first = next((t.error for t in trajectories if t.error), None)
     if first is None:
-        return "score() gave None for every trajectory, so there is no reward to learn from"
+        return (
+            "score() gave None for every trajectory, so there is no reward; a judge can give one: "
+            "judge: {model: openai/o3}"
+        )
     line = first.partition("\n")[0]  # a traceback follows
     return f"all {len(trajectories)} episodes failed, the first with:\n  {line}"

@@ -130,6 +130,40 @@ def test_reward_rises_on_held_out_scenarios_with_the_judge_alone(tmp_path: Path)
     assert sum(r["judge/calls"] for r in rows if "judge/calls" in r) == len(server.judged)
 
 
+class NeverScored(Unscored):
+    """Of which nobody but a judge can say anything."""
+
+    async def score(self, trajectory: art.Trajectory) -> float | None:
+        return None
+
+
+def test_without_any_score_progress_is_how_often_the_untrained_policy_is_beaten(
+    tmp_path: Path,
+) -> None:
+    with LoopbackJudge(then=reads) as server:
+        evaluated = EvalConfig(every=100, episodes=64)
+        outcome, _ = run(model_of(server, 20, NeverScored, eval=evaluated), tmp_path)
+    assert outcome.baseline and outcome.final
+    assert outcome.baseline.reward == 0.5  # it is as good as itself
+    assert outcome.final.reward > 0.6
+    logs = [row["logs"] for row in run_dir(tmp_path).read_trajectories(20, "val")]
+    assert any("because of" in line for lines in logs for line in lines)
+
+
+def test_a_judge_that_fails_at_every_held_out_pair_stops_the_run_with_its_steps_saved(
+    tmp_path: Path,
+) -> None:
+    def fails_late(ask: Ask) -> Answer:
+        is_pair = len(ask.document["trajectories"]) == 2 and not ask.is_first_question
+        return refused(400)(ask) if is_pair else reads(ask)
+
+    with LoopbackJudge(then=fails_late) as server:
+        model = model_of(server, 2, NeverScored, eval=EvalConfig(every=1, episodes=4))
+        with pytest.raises(JudgeError, match="the judge failed at all 4 pairs"):
+            run(model, tmp_path)
+    assert run_dir(tmp_path).checkpoint_steps() == [1]
+
+
 def test_a_judge_that_says_what_the_env_would_say_gives_the_same_weights(tmp_path: Path) -> None:
     with LoopbackJudge(then=reads) as server:
         judged, scored_by_env = model_of(server, 4), model_of(None, 4, env=Opposites)
