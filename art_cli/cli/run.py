@@ -51,9 +51,9 @@ def run(
     try:
         outcome = asyncio.run(_run(loaded, runs_dir, resume, as_json))
     except BudgetError as e:
-        raise BudgetError(
-            f"{e}.\nAll finished steps are saved. Go on: {again} judge.max_usd=MORE"
-        ) from None
+        others = [word for word in config if not word.startswith("judge.max_usd=")]
+        more = f"art run {shlex.join(others)} judge.max_usd=MORE --resume"
+        raise BudgetError(f"{e}.\nAll finished steps are saved. Go on: {more}") from None
     if not outcome.finished:
         raise Interrupted(f"stopped after step {outcome.step}; go on: {again}")
     return None

@@ -22,7 +22,9 @@ from art_cli.loop import Stream
 from art_cli.metrics import batch_metrics
 from art_envs.order_desk import OrderDesk
 
-WARMUP = art.WarmupConfig(num_demonstrations=2000, epochs=5, learning_rate=3.0e-3, optimizer="muon")
+WARMUP = art.WarmupConfig(
+    num_demonstrations=1600, epochs=4, batch_size=8, learning_rate=2.0e-3, optimizer="muon"
+)
 
 
 def progress(text: str, done: int | None = None, total: int | None = None) -> None:

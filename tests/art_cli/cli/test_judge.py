@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from loopback_judge import Ask, LoopbackJudge, refused, scored
-from short_run import COLOURS
+from short_run import COLOURS, Art
+from short_run import CONFIG as SHORT_RUN
 from typer.testing import CliRunner
 
 from art_cli.cli.judge import app
@@ -142,3 +143,35 @@ def test_mistakes_are_told(run: RunDir) -> None:
         art("show", str(run.root), "1", "--group", "7")
     with pytest.raises(UsageError, match="there are steps 1 to 2"):
         art("show", str(run.root), "9")
+
+
+# ---------------------------------------------------------------- art run with a judge
+
+
+def run_with(folder: Path, judge: LoopbackJudge, *overrides: str) -> tuple[int, str]:
+    """Exit code and output of a short run whose rewards are the judge's."""
+    (folder / "config.yaml").write_text(SHORT_RUN)
+    section = f"judge={{model: {judge.model}, api_base: '{judge.api_base}', retries: 0}}"
+    art = Art(folder, "config.yaml", section, "train.steps=4", *overrides)
+    return art.wait(), art.output
+
+
+def test_a_run_whose_money_is_spent_says_how_to_go_on(tmp_path: Path) -> None:
+    prices = "judge.prices={input: 1000, output: 0}"  # a dollar for each call on loopback
+    with LoopbackJudge() as judge:
+        code, output = run_with(tmp_path, judge, prices, "judge.max_usd=6")
+        assert code == 4
+        assert "judge.max_usd=6 is used up: $" in output, output
+        assert "All finished steps are saved" in output and "judge.max_usd=MORE --resume" in output
+        more = [prices, "--resume", "judge.max_usd=100"]
+        assert run_with(tmp_path, judge, *more)[0] == 0
+
+
+def test_a_judge_that_refuses_the_key_stops_the_run_before_the_model_is_made(
+    tmp_path: Path,
+) -> None:
+    with LoopbackJudge(then=refused(401, "wrong key")) as judge:
+        code, output = run_with(tmp_path, judge)
+    assert code == 3
+    assert "the judge cannot be used" in output and "wrong key" in output
+    assert "Traceback" not in output and "making the model" not in output
