@@ -115,7 +115,10 @@ class LocalBackend:
             max_answer=max_len // 4,
             identity=policy.fingerprint(),
         )
-        return await make_judge(cfg.judge, cfg.seed, reference=llm)
+        judge = await make_judge(cfg.judge, cfg.seed, reference=llm)
+        opening = await check_env(model.env_class, model.settings)
+        judge.check_room(opening, schemas_of(model.env_class))
+        return judge
 
     async def open_run(self, model: TrainableModel) -> Parts:
         """The run of a model as it was at step 0, for evaluation: nothing is written or locked.

@@ -29,7 +29,7 @@ from art_cli.judges.prompt import (
 from art_cli.llms.base import LLM, ChatMessage, Usage, estimate_tokens
 
 FEWEST_PER_CALL = 4  # trajectories: two that are known already, and two new ones
-LEAST_TOKENS = 200  # of a trajectory that is worth judging
+LEAST_TOKENS = 50  # of a trajectory that is worth judging
 ANSWER_TOKENS = 120  # of one trajectory's entry
 SHOWN = 2000  # characters of a bad answer that the judge is shown again
 NARROW = 0.05  # two anchors whose scores are closer than this say nothing of the scale

@@ -228,6 +228,7 @@ class RemoteLLM:
             return f"no answer within {self._cfg.timeout:g} s"
         text = " ".join(str(error).split()).removeprefix("litellm.")
         keys = [v for k, v in os.environ.items() if k == self._cfg.api_key_env or NAME.search(k)]
+        keys.append(str(self._cfg.params.get("api_key") or ""))
         for key in sorted(keys, key=len, reverse=True):
             if len(key) >= SHORTEST_KEY:
                 text = text.replace(key, "***")
