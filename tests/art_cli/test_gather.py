@@ -119,3 +119,41 @@ def test_a_split_without_scenarios_is_told() -> None:
 def test_scenarios_that_raise_have_their_line() -> None:
     with pytest.raises(UsageError, match=rf"failed for val: {__file__}:\d+: KeyError: 'val'"):
         scenarios_of(untrained(BadScenarios, 0), "val")
+
+
+class Waits(Opposites):
+    """The second scenario cannot end before the first one's group has been scored."""
+
+    scored: ClassVar[asyncio.Event]
+
+    async def score(self, trajectory: art.Trajectory) -> float:
+        if self.scenario.id == "train-1" and trajectory.sequences:
+            await asyncio.wait_for(self.scored.wait(), 5)
+        return await super().score(trajectory)
+
+
+def test_a_group_is_scored_while_others_still_play(tmp_path: Path) -> None:
+    Waits.scored = asyncio.Event()
+    done: list[str] = []
+
+    async def score(group: art.TrajectoryGroup) -> None:
+        done.append(group.trajectories[0].scenario.id)
+        Waits.scored.set()
+
+    found = groups(tmp_path, Waits, after_each=score)
+    assert done == ["train-0", "train-1"]
+    assert all(len(g.valid) == 3 for g in found)
+
+
+def test_what_scoring_raises_is_raised_when_all_groups_have_been_seen_through(
+    tmp_path: Path,
+) -> None:
+    seen: list[str] = []
+
+    async def score(group: art.TrajectoryGroup) -> None:
+        seen.append(group.trajectories[0].scenario.id)
+        raise LookupError(seen[-1])
+
+    with pytest.raises(LookupError, match="train-0"):
+        groups(tmp_path, after_each=score)
+    assert sorted(seen) == ["train-0", "train-1"]
