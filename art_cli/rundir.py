@@ -321,6 +321,20 @@ def list_runs(root: Path) -> list[RunSummary]:
     return sorted((RunDir(p).summary() for p in found), key=lambda run: run.updated, reverse=True)
 
 
+def grouped(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The rows of a trajectory file, group by group."""
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["group"], []).append(row)
+    return [groups[n] for n in sorted(groups)]
+
+
+def env_reward_of(row: dict[str, Any]) -> float | None:
+    """The env's own score: a metric where a judge was asked, else the reward itself."""
+    judged = "ruler_score" in row["metrics"]
+    return row["metrics"].get("env_reward", None if judged else row["reward"])
+
+
 def atomic_write(path: Path, content: bytes | str) -> None:
     """Replace `path` whole or not at all.
 

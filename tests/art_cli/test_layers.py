@@ -22,7 +22,7 @@ ROWS = (
     "advantage logprobs loss metrics pack score ruler",
     "trainers.schedule trainers.grpo trainers.sft checkpoint demonstrations preflight",
     "model gather evaluation",
-    "backends.local loop",
+    "backends.local loop rejudge",
     "cli.inputs cli.tables cli.run cli.eval cli.judge cli.validate cli.envs cli.init cli.runs",
     "cli.main",
 )

@@ -44,13 +44,15 @@ def test_the_python_example_of_the_readme_learns(tmp_path: Path) -> None:
     assert (tmp_path / "runs/tutorial/tic-tac-toe/checkpoints/30/model.safetensors").exists()
 
 
-def test_the_config_of_the_readme_is_right(tmp_path: Path) -> None:
-    config = next(code for language, code in BLOCKS if language == "yaml")
-    (tmp_path / "config.yaml").write_text(config)
-    loaded = load_experiment(
-        [tmp_path / "config.yaml"], plugin_config=lambda use: env_class(use).Config
-    )
-    assert loaded.experiment.model.adapter is not None
+def test_the_config_of_the_readme_is_right_with_and_without_its_judge(tmp_path: Path) -> None:
+    judge, config = (code for language, code in BLOCKS if language == "yaml")
+    files = [tmp_path / "config.yaml", tmp_path / "judge.yaml"]
+    for file, code in zip(files, (config, judge), strict=True):
+        file.write_text(code)
+    for given in (files[:1], files):
+        loaded = load_experiment(given, plugin_config=lambda use: env_class(use).Config)
+        assert loaded.experiment.model.adapter is not None
+    assert loaded.experiment.judge is not None
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda p: p.stem)
