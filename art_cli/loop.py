@@ -96,7 +96,8 @@ async def _step(model: TrainableModel, stream: Stream, tracker: Tracker, report:
     metrics |= await model.train(groups)
     metrics["training_step"] = model.step
     metrics["time/rollout_s"] = rolled - began
-    metrics["time/score_s"] = scored - rolled
+    if model.parts.scorer:
+        metrics["time/score_s"] = scored - rolled
     metrics["time/step_s"] = time.monotonic() - began
     metrics["throughput/rollout_tok_s"] = metrics["data/tokens_sampled"] / (rolled - began)
     model.parts.run.write_trajectories(model.step, "train", groups)
