@@ -26,7 +26,7 @@ class Ask:
     """One request as it came in."""
 
     body: dict[str, Any]
-    headers: dict[str, str]
+    headers: dict[str, str]  # names in lower case
     raw: bytes
 
     @property
@@ -167,7 +167,8 @@ class LoopbackJudge:
 
             def do_POST(self) -> None:
                 raw = self.rfile.read(int(self.headers["Content-Length"]))
-                ask = Ask(body=json.loads(raw), headers=dict(self.headers), raw=raw)
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                ask = Ask(body=json.loads(raw), headers=headers, raw=raw)
                 answer = judge.answer(ask)
                 body = completion(ask.body, answer)
                 if answer.status != 200:

@@ -109,8 +109,9 @@ class PricesConfig:
 class LLMConfig:
     """A model that is asked, not trained, as litellm names it: openai/o3, ollama_chat/qwen3, ...
 
-    `openai/NAME` with `api_base` is any server that speaks OpenAI's protocol; `api_base`, `command`
-    and `api_key_env` are of `model`, not of the fallbacks.
+    `openai/NAME` with `api_base` is a server of one's own that speaks OpenAI's protocol; it costs
+    what `prices` says, or nothing. `api_base`, `command` and `api_key_env` are of `model`, not of
+    the fallbacks.
     """
 
     __pydantic_config__ = FORBID_UNKNOWN

@@ -1,8 +1,9 @@
-"""Models behind an API, through litellm: any provider, or a server that speaks OpenAI's protocol.
+"""Models behind an API: any provider through litellm, or a server of one's own.
 
 litellm hides retries that multiply its timeouts, so it is told to make none; they are made here,
 where they are counted and have a deadline. Only this file imports it, and only when it is needed:
-that takes seconds.
+that takes seconds. A server of one's own that speaks OpenAI's protocol (vLLM, Ollama, llama.cpp) is
+asked without it, which takes a third of the CPU time of a call (scripts/bench/judge.py).
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import os
 import random
 import re
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import ModuleType
 from typing import Any
+
+import httpx
 
 from art_cli.config.schema import LLMConfig
 from art_cli.errors import BudgetError, LLMError, PreflightError
@@ -33,6 +37,68 @@ NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # of a variable t
 KEY = re.compile(r"\b(?:sk|pk|gsk|xai|hf|AIza)[-_A-Za-z0-9*]{8,}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What came back, and what it took."""
+
+    reply: Reply
+    tokens: tuple[int, int]  # read, written
+    usd: float = 0.0  # as litellm knows it
+
+
+class _Refused(Exception):
+    """An answer that is an HTTP error."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        super().__init__(f"HTTP {response.status_code}: {response.text}")
+        self.status_code = response.status_code
+        self.response = response
+
+
+class _OwnServer:
+    """A server that speaks OpenAI's protocol, at an address that the user gave."""
+
+    def __init__(self, cfg: LLMConfig, base: str | None, key: str | None) -> None:
+        self._url = f"{base}/chat/completions"
+        self._params = {k: v for k, v in cfg.params.items() if k != "api_key"}
+        is_here = httpx.URL(self._url).host in ("127.0.0.1", "localhost", "::1")
+        self._client = httpx.AsyncClient(
+            timeout=cfg.timeout,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            limits=httpx.Limits(max_keepalive_connections=cfg.concurrency),
+            trust_env=not is_here,  # no proxy stands between this machine and itself
+        )
+
+    async def ask(
+        self, model: str, messages: list[ChatMessage], schema: dict[str, Any] | None
+    ) -> _Answer:
+        body = {"model": model.removeprefix("openai/"), "messages": messages}
+        settings = _format(schema) | self._params
+        body |= {k: v for k, v in settings.items() if v is not None}
+        response = await self._client.post(self._url, json=body)
+        if response.status_code != 200:
+            raise _Refused(response)
+        answer = response.json()
+        choice, usage = answer["choices"][0], answer.get("usage") or {}
+        return _Answer(
+            reply=Reply(
+                text=choice["message"].get("content") or "",
+                cut=choice.get("finish_reason") == "length",
+            ),
+            tokens=(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)),
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def _format(schema: dict[str, Any] | None) -> dict[str, Any]:
+    if not schema:
+        return {}
+    form = {"name": "answer", "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": form}}
+
+
 _open: set[RemoteLLM] = set()
 
 
@@ -46,13 +112,16 @@ class RemoteLLM:
 
         Raises PreflightError where no call could be made: no key, no such provider.
         """
-        self._litellm = _import_litellm()
         self._cfg = cfg
         self._budget = budget or Budget(None)
         self._server = server
         self._base = server.api_base if server else cfg.api_base
         self._turns = asyncio.Semaphore(cfg.concurrency)
         self._key = self._find_key()
+        self._own = _OwnServer(cfg, self._base, self._key) if self._is_own() else None
+        self._litellm: Any = None
+        if not self._own or cfg.fallbacks:
+            self._litellm = _import_litellm()
         self.name = cfg.model
         self.usage = Usage()
         for model in (cfg.model, *cfg.fallbacks):
@@ -82,8 +151,10 @@ class RemoteLLM:
 
     async def close(self) -> None:
         """See LLM. Connections are litellm's, one client for all: the last one closes them."""
+        if self._own:
+            await self._own.close()
         _open.discard(self)
-        if not _open:
+        if self._litellm and not any(other._litellm for other in _open):
             await self._litellm.close_litellm_async_clients()
             self._litellm.in_memory_llm_clients_cache.flush_cache()
         if self._server:
@@ -126,35 +197,36 @@ class RemoteLLM:
         reserved = self._budget.reserve(self._expected(model, messages))
         usd, began = 0.0, time.monotonic()
         try:
-            response = await asyncio.wait_for(
-                self._complete(model, messages, schema), self._cfg.timeout + GRACE
-            )
-            usd = self._price(model, response)
+            ask = self._own.ask if self._own and model == self._cfg.model else self._complete
+            answer = await asyncio.wait_for(ask(model, messages, schema), self._cfg.timeout + GRACE)
+            usd = self._price(model, answer)
         finally:
             self._budget.settle(reserved, usd, model)
             self.usage.seconds += time.monotonic() - began
         self.usage.calls += 1
-        choice = response.choices[0]
-        return Reply(text=choice.message.content or "", cut=choice.finish_reason == "length")
+        return answer.reply
 
     async def _complete(
         self, model: str, messages: list[ChatMessage], schema: dict[str, Any] | None
-    ) -> Any:
+    ) -> _Answer:
         own: dict[str, Any] = {}
         if model == self._cfg.model:
             own = {"api_base": self._base, "api_key": self._key}
-        if schema:
-            form = {"name": "answer", "strict": True, "schema": schema}
-            own["response_format"] = {"type": "json_schema", "json_schema": form}
-        settings = {k: v for k, v in (own | self._cfg.params).items() if v is not None}
-        return await self._litellm.acompletion(
+        settings = own | _format(schema) | self._cfg.params
+        response = await self._litellm.acompletion(
             model=model,
             messages=messages,
             timeout=self._cfg.timeout,
             num_retries=0,
             max_retries=0,
             drop_params=True,
-            **settings,
+            **{k: v for k, v in settings.items() if v is not None},
+        )
+        choice, usage = response.choices[0], getattr(response, "usage", None)
+        return _Answer(
+            reply=Reply(text=choice.message.content or "", cut=choice.finish_reason == "length"),
+            tokens=(usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0),
+            usd=float(response._hidden_params.get("response_cost") or 0.0),
         )
 
     def _expected(self, model: str, messages: list[ChatMessage]) -> float:
@@ -167,18 +239,19 @@ class RemoteLLM:
         per_token = known.get("input_cost_per_token") or 0.0
         return tokens * per_token + USUAL_ANSWER * (known.get("output_cost_per_token") or 0.0)
 
-    def _price(self, model: str, response: Any) -> float:
-        usage = getattr(response, "usage", None)
+    def _price(self, model: str, answer: _Answer) -> float:
         if self._cfg.prices and model == self._cfg.model:
-            if usage is None:
-                return 0.0
-            prices = self._cfg.prices
-            spent = usage.prompt_tokens * prices.input + usage.completion_tokens * prices.output
-            return spent / 1e6
-        return float(response._hidden_params.get("response_cost") or 0.0)
+            (read, written), prices = answer.tokens, self._cfg.prices
+            return (read * prices.input + written * prices.output) / 1e6
+        return answer.usd
+
+    def _is_own(self) -> bool:
+        return bool(self._base) and self._cfg.model.startswith("openai/")
 
     def _check(self, model: str) -> None:
         """Can it be called at all? Asks nobody."""
+        if self._own and model == self._cfg.model:
+            return
         try:
             self._litellm.get_llm_provider(model)
         except Exception:
@@ -209,14 +282,15 @@ class RemoteLLM:
                     "environment or into .env"
                 )
             return key
-        # OpenAI's client insists on a key, a server of one's own does not.
-        return "none" if self._base and cfg.model.startswith("openai/") else None
+        return None
 
     def _known_context(self) -> int:
         known = [self._info(m).get("max_input_tokens") for m in (self.name, *self._cfg.fallbacks)]
         return min(k or UNKNOWN_CONTEXT for k in known)
 
     def _info(self, model: str) -> dict[str, Any]:
+        if self._own and model == self._cfg.model:
+            return {}
         try:
             return dict(self._litellm.get_model_info(model))
         except Exception:  # litellm's word for: not in its map
@@ -224,7 +298,7 @@ class RemoteLLM:
 
     def _describe(self, error: BaseException) -> str:
         """In one line, and without anything that could be a key."""
-        if isinstance(error, TimeoutError) or _status(error) == 408:
+        if isinstance(error, TimeoutError | httpx.TimeoutException) or _status(error) == 408:
             return f"no answer within {self._cfg.timeout:g} s"
         text = " ".join(str(error).split()).removeprefix("litellm.")
         keys = [v for k, v in os.environ.items() if k == self._cfg.api_key_env or NAME.search(k)]

@@ -3,13 +3,13 @@
     python scripts/bench/judge.py
 
     wall     256 groups of 8 short trajectories against a loopback judge, a process of its own that
-             takes 200 ms for each answer, 32 calls at once, through litellm: seconds, and how many
-             times the ideal (calls x latency / concurrency) that is
+             takes 200 ms for each answer, 32 calls at once: seconds, and how many times the ideal
+             (calls x latency / concurrency) that is
     own      CPU milliseconds a group of our own work (building, hashing, parsing): 8 trajectories
-             of 20 turns, with an LLM that answers at once, in this process, without litellm
+             of 20 turns, with an LLM that answers at once, in this process
     cached   `wall` again with the answers on disk: how many calls reached the judge
 
-One question is asked before the clock starts, as every run does: litellm's imports are not counted.
+One question is asked before the clock starts, as every run does.
 """
 
 from __future__ import annotations

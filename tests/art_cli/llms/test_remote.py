@@ -34,6 +34,13 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+@pytest.fixture(autouse=True, params=["openai/loopback", "hosted_vllm/loopback"])
+def provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A server of one's own, asked directly and through litellm."""
+    monkeypatch.setattr(LoopbackJudge, "model", request.param)
+    return request.param
+
+
 def asked(
     server: LoopbackJudge,
     num: int = 1,
@@ -115,7 +122,7 @@ def test_what_will_not_pass_is_not_asked_again(status: int) -> None:
     with LoopbackJudge(then=refused(status, "no such thing")) as server:
         error = fails(server)
         assert len(server.asked) == 1
-    assert "openai/loopback: " in str(error) and "no such thing" in str(error)
+    assert f"{LoopbackJudge.model}: " in str(error) and "no such thing" in str(error)
 
 
 def test_an_account_without_money_is_not_asked_again() -> None:
@@ -173,7 +180,7 @@ def test_a_server_that_hangs_has_a_deadline_and_another_chance() -> None:
 def test_a_server_that_always_hangs_is_named_with_its_deadline() -> None:
     with LoopbackJudge(then=hanging()) as server:
         error = fails(server, timeout=0.2, retries=1)
-    assert str(error) == "openai/loopback: no answer within 0.2 s (asked 2 times)"
+    assert str(error) == f"{LoopbackJudge.model}: no answer within 0.2 s (asked 2 times)"
 
 
 def test_a_connection_that_breaks_in_the_middle_is_asked_again() -> None:
@@ -188,7 +195,7 @@ def test_a_connection_that_breaks_in_the_middle_is_asked_again() -> None:
 def test_a_server_that_is_not_there_is_an_error_that_names_it() -> None:
     with LoopbackJudge() as server:
         pass
-    assert "openai/loopback: " in str(fails(server, retries=1))
+    assert f"{LoopbackJudge.model}: " in str(fails(server, retries=1))
 
 
 def test_no_more_calls_are_under_way_than_allowed() -> None:
@@ -238,7 +245,7 @@ def test_if_all_fail_all_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with LoopbackJudge(then=refused(401, "who are you?")) as server:
         error = fails(server, **with_fallback(server, monkeypatch))
         assert len(server.asked) == 2
-    assert "openai/loopback: " in str(error) and "; then openai/second: " in str(error)
+    assert f"{LoopbackJudge.model}: " in str(error) and "; then openai/second: " in str(error)
 
 
 # ---------------------------------------------------------------- money
