@@ -13,6 +13,7 @@ import os
 import random
 import re
 import time
+import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -314,7 +315,11 @@ def _import_litellm() -> ModuleType:
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_LOG", "CRITICAL")
     try:
-        import litellm
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import litellm
+
+            litellm.ModelResponse()  # pydantic makes its models when first used, and warns then
     except ImportError as e:
         raise PreflightError(f"litellm is not usable here: {e}") from e
     litellm.suppress_debug_info = True
