@@ -3,7 +3,7 @@
 litellm hides retries that multiply its timeouts, so it is told to make none; they are made here,
 where they are counted and have a deadline. Only this file imports it, and only when it is needed:
 that takes seconds. A server of one's own that speaks OpenAI's protocol (vLLM, Ollama, llama.cpp) is
-asked without it, which takes a third of the CPU time of a call (scripts/bench/judge.py).
+asked without it, which takes less than half the CPU time of a call (scripts/bench/README.md).
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class RemoteLLM:
 
     def has_price(self) -> bool:
         """Whether what is asked can be counted in dollars."""
-        own = [self._cfg.model] if self._base or self._cfg.prices else []
+        own = [self._cfg.model] if self._cfg.prices else []
         return all(
             model in own or self._info(model).get("input_cost_per_token") is not None
             for model in (self._cfg.model, *self._cfg.fallbacks)

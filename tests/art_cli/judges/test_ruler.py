@@ -482,6 +482,9 @@ def test_money_cannot_be_counted_without_a_price(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
     with pytest.raises(PreflightError, match="litellm knows no price for openai/no-such-model"):
         made(JudgeConfig(model="openai/no-such-model", max_usd=1.0), [TASK])
+    own = JudgeConfig(model="openai/x", api_base="http://127.0.0.1:1", max_usd=1.0)
+    with pytest.raises(PreflightError, match="add judge.prices"):  # it would never be spent
+        made(own, [TASK])
 
 
 def test_the_answer_is_asked_for_with_its_schema() -> None:
