@@ -483,7 +483,7 @@ def test_money_cannot_be_counted_without_a_price(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(PreflightError, match="litellm knows no price for openai/no-such-model"):
         made(JudgeConfig(model="openai/no-such-model", max_usd=1.0), [TASK])
     own = JudgeConfig(model="openai/x", api_base="http://127.0.0.1:1", max_usd=1.0)
-    with pytest.raises(PreflightError, match="add judge.prices"):  # it would never be spent
+    with pytest.raises(PreflightError, match=r"add judge\.prices"):  # it would never be spent
         made(own, [TASK])
 
 
