@@ -26,10 +26,14 @@ import hashlib
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from art_cli.config.schema import LLMConfig
 from art_cli.tools import ToolError, tool
 from art_cli.types import Message, Scenario, Split, Trajectory
+
+if TYPE_CHECKING:
+    from art_cli.llms.base import LLM
 
 __all__ = ["Done", "Env", "ToolError", "seed_of", "tool"]
 
@@ -41,6 +45,30 @@ class Done:
 @dataclass(frozen=True)
 class NoSettings:
     """The settings of an env that has none."""
+
+
+class Services(Protocol):
+    """What a run has for its envs."""
+
+    def llm(self, cfg: LLMConfig) -> LLM:
+        """The model behind a setting of type LLMConfig, one for all episodes.
+
+        It was started and asked a question before the run began. An LLMError that it raises is an
+        infrastructure failure of the episode.
+        """
+        ...
+
+
+class NoServicesError(Exception):
+    """An episode outside of a run, as a demonstration is, asked for a model."""
+
+
+class NoServices:
+    """Implements Services where there is no run."""
+
+    def llm(self, cfg: LLMConfig) -> LLM:
+        """See Services."""
+        raise NoServicesError(f"{cfg.model} cannot be asked: this episode is not part of a run")
 
 
 def seed_of(*parts: object) -> int:
@@ -58,6 +86,7 @@ class Env:
     tool_timeout: ClassVar[float] = 10.0  # seconds, of one tool call
     episode_timeout: ClassVar[float] = 600.0  # seconds, without the engine's time
     num_scenarios: ClassVar[dict[Split, int]] = {"train": 4096, "val": 512, "test": 512}
+    services: Services  # set before `start`
 
     def __init__(self, scenario: Scenario, cfg: Any) -> None:
         self.scenario = scenario

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from itertools import islice
 from typing import Any
 
+from art_cli.agents.base import Agent, Agents
 from art_cli.deadline import watchdog
-from art_cli.engines.base import Session
 from art_cli.env import seed_of
 from art_cli.errors import EnvError, UsageError, blame
 from art_cli.model import Report, TrainableModel, silent
-from art_cli.rollout import PolicyAgent, rollout
+from art_cli.rollout import rollout
 from art_cli.types import Scenario, Split, Trajectory, TrajectoryGroup
 
 MAX_SCENARIOS = 1_000_000
@@ -25,10 +25,13 @@ async def gather_trajectory_groups(
     *,
     group_size: int = 8,
     purpose: str = "train",
+    agents: Agents | None = None,
     after_each: Callable[[TrajectoryGroup], Awaitable[object]] | None = None,
     report: Report = silent,
 ) -> list[TrajectoryGroup]:
     """Roll out `group_size` trajectories of each scenario with the model's present weights.
+
+    With `agents`, someone else plays in the model's place.
 
     `after_each` is called with each group as soon as it is complete, while others still play. Where
     it raises, all groups are seen through first: what a judge was paid for is then kept.
@@ -39,29 +42,28 @@ async def gather_trajectory_groups(
     Raises EngineError; EnvError where no trajectory came through; what `after_each` raises.
     """
     moment = "" if purpose == "eval" else f"{model.step}+{model.parts.progress.cursor}"
-    engine, seed = model.parts.engine, model.experiment.seed
+    parts, seed = model.parts, model.experiment.seed
     jobs = [s for s in scenarios for _ in range(group_size)]
-    # All sessions exist before the first episode starts: the engine then knows whom to wait for.
-    sessions = [engine.open(seed_of(seed, purpose, moment, s.id, n)) for n, s in enumerate(jobs)]
+    # All agents exist before the first episode starts: the engine then knows whom to wait for.
+    make = (agents or parts.agents).open
+    players = [make(seed_of(seed, purpose, moment, s.id, n)) for n, s in enumerate(jobs)]
     limit = model.env_class.episode_timeout + BLOCK_GRACE
 
     played, finished = 0, 0
 
-    async def one(scenario: Scenario, session: Session) -> Trajectory:
+    async def one(scenario: Scenario, agent: Agent) -> Trajectory:
         nonlocal played
-        max_len = model.experiment.engine.max_model_len
-        agent = PolicyAgent(model.parts.renderer, session, max_len)
         try:
-            return await rollout(model.env_class, model.settings, scenario, agent)
+            return await rollout(model.env_class, model.settings, scenario, agent, parts.services)
         finally:
-            session.close()
+            agent.close()
             played += 1
             report("rollout", played, len(jobs))
 
     async def group(n: int, scenario: Scenario) -> TrajectoryGroup:
         nonlocal finished
-        mine = sessions[n * group_size : (n + 1) * group_size]
-        trajectories = await asyncio.gather(*(one(scenario, session) for session in mine))
+        mine = players[n * group_size : (n + 1) * group_size]
+        trajectories = await asyncio.gather(*(one(scenario, agent) for agent in mine))
         found = TrajectoryGroup(trajectories)
         if after_each and any(not t.failed for t in trajectories):
             await after_each(found)

@@ -92,7 +92,7 @@ async def _step(model: TrainableModel, stream: Stream, tracker: Tracker, report:
     clock = _RolloutClock(report)
     groups, judged = await _rollouts(model, stream, clock)
     rolled, scored = clock.rolled, time.monotonic()
-    metrics = batch_metrics(groups) | judged
+    metrics = batch_metrics(groups) | judged | model.parts.services.take_metrics()
     metrics |= await model.train(groups)
     metrics["training_step"] = model.step
     metrics["time/rollout_s"] = rolled - began

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 import yaml
 
+from art_cli.agents.base import Agents
 from art_cli.checkpoint import Progress, read_progress, save_checkpoint
 from art_cli.config.schema import (
     AdapterConfig,
@@ -29,6 +30,7 @@ from art_cli.config.schema import (
 from art_cli.engines.base import Engine
 from art_cli.env import Env
 from art_cli.errors import EngineError, UsageError
+from art_cli.llms.services import RunServices
 from art_cli.logprobs import chosen_logprobs
 from art_cli.policy import Policy
 from art_cli.registry import env_class
@@ -68,6 +70,8 @@ class Parts:
     policy: Policy
     renderer: Renderer
     engine: Engine
+    agents: Agents
+    services: RunServices
     trainer: GRPOTrainer
     progress: Progress
     scorer: Scorer | None = None  # where a judge has a say in the rewards

@@ -1,7 +1,7 @@
 """Every path that a run writes, and nothing else knows them. A kill at any instant loses nothing.
 
     runs/<project>/<name>/
-      config.yaml  metrics.jsonl  status.json  costs.jsonl  run.lock
+      config.yaml  metrics.jsonl  status.json  costs.jsonl  costs-llm.jsonl  run.lock
       trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/
       evaluations/   judgements/
 
@@ -88,7 +88,8 @@ class RunDir:
         self.trajectories = root / "trajectories"
         self.checkpoints = root / "checkpoints"
         self.base = root / "base"  # a model that the run made itself
-        self.costs = root / "costs.jsonl"  # money spent; no resume takes a line of it back
+        self.costs = root / "costs.jsonl"  # spent on the judge; no resume takes a line of it back
+        self.llm_costs = root / "costs-llm.jsonl"  # spent on the models that the env asks
 
     @classmethod
     def create(cls, root: Path) -> RunDir:

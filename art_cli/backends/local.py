@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from art_cli.agents.policy import PolicyAgents
 from art_cli.checkpoint import Progress, prune, read_progress, save_checkpoint, write_folder
 from art_cli.config.diff import changes_on_resume
 from art_cli.config.schema import Experiment, SamplingConfig, WarmupConfig
@@ -20,6 +21,7 @@ from art_cli.errors import Interrupted, UsageError
 from art_cli.judges.make import ask_once, make_judge
 from art_cli.judges.ruler import Ruler
 from art_cli.llms.reference import ReferenceLLM
+from art_cli.llms.services import RunServices, needs_reference
 from art_cli.model import Parts, Report, Stop, TrainableModel, silent
 from art_cli.policy import Policy, Reference, load_policy
 from art_cli.preflight import check_env
@@ -31,7 +33,7 @@ from art_cli.trainers.grpo import GRPOTrainer
 from art_cli.trainers.sft import fine_tune
 from art_cli.types import Message
 
-JUDGE_TEMPERATURE = 0.3  # of the reference: a judge should say the same twice
+REFERENCE_TEMPERATURE = 0.3  # a judge should say the same twice
 SMALL = 10_000_000  # parameters; below, a second thread costs more than it brings
 
 
@@ -103,22 +105,27 @@ class LocalBackend:
         """`judge.model: reference`: the base without its adapter, on an engine of its own."""
         cfg = model.experiment
         assert cfg.judge
-        policy, max_len = Reference(parts.policy), cfg.engine.max_model_len
-        renderer = Renderer(parts.policy.tokenizer, None, parts.policy.eos_token_ids)
-        sampling = SamplingConfig(temperature=JUDGE_TEMPERATURE, max_tokens=max_len // 4)
-        engine = TransformersEngine(policy, cfg.engine, sampling, renderer.stop_ids)
+        judge = await make_judge(
+            cfg.judge, cfg.seed, reference=self._reference_llm(model, parts.policy)
+        )
+        opening = await check_env(model.env_class, model.settings, parts.services)
+        judge.check_room(opening, schemas_of(model.env_class))
+        return judge
+
+    def _reference_llm(self, model: TrainableModel, policy: Policy) -> ReferenceLLM:
+        cfg, reference = model.experiment, Reference(policy)
+        max_len = cfg.engine.max_model_len
+        renderer = Renderer(policy.tokenizer, None, policy.eos_token_ids)
+        sampling = SamplingConfig(temperature=REFERENCE_TEMPERATURE, max_tokens=max_len // 4)
+        engine = TransformersEngine(reference, cfg.engine, sampling, renderer.stop_ids)
         self._open.push_async_callback(engine.close)
-        llm = ReferenceLLM(
+        return ReferenceLLM(
             engine,
             renderer,
             max_len=max_len,
             max_answer=max_len // 4,
-            identity=policy.fingerprint(),
+            identity=reference.fingerprint(),
         )
-        judge = await make_judge(cfg.judge, cfg.seed, reference=llm)
-        opening = await check_env(model.env_class, model.settings)
-        judge.check_room(opening, schemas_of(model.env_class))
-        return judge
 
     async def open_run(self, model: TrainableModel) -> Parts:
         """The run of a model as it was at step 0, for evaluation: nothing is written or locked.
@@ -129,8 +136,15 @@ class LocalBackend:
         return await self._parts(model, RunDir.open(self._root / cfg.project / cfg.name))
 
     async def _parts(self, model: TrainableModel, run: RunDir) -> Parts:
-        cfg = model.experiment
+        cfg, settings = model.experiment, model.settings
+        services = None
+        if cfg.model.adapter is None or not needs_reference(settings):
+            services = await RunServices.open(settings, costs=run.llm_costs)  # before the warm-up
         policy, renderer = await _Preparation(model, run, self._report, self._stop).make()
+        if services is None:
+            reference = self._reference_llm(model, policy)
+            services = await RunServices.open(settings, reference, run.llm_costs)
+        self._open.push_async_callback(services.close)
         engine = TransformersEngine(policy, cfg.engine, cfg.sampling, renderer.stop_ids)
         self._open.push_async_callback(engine.close)
         return Parts(
@@ -138,6 +152,8 @@ class LocalBackend:
             policy=policy,
             renderer=renderer,
             engine=engine,
+            agents=PolicyAgents(engine, renderer, cfg.engine.max_model_len),
+            services=services,
             trainer=GRPOTrainer(policy, cfg.train, cfg.sampling),
             progress=Progress(),
         )

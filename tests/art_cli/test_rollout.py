@@ -11,11 +11,12 @@ from typing import Any, Literal
 
 import pytest
 
+from art_cli.agents.policy import PolicyAgent
 from art_cli.env import Done, Env, ToolError, tool
 from art_cli.errors import EngineError
 from art_cli.policy import Policy
 from art_cli.render import Renderer
-from art_cli.rollout import PolicyAgent, play, rollout
+from art_cli.rollout import play, rollout
 from art_cli.tools import tools_of
 from art_cli.types import Completion, Message, Scenario, Trajectory
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from art_cli import Done, Env, Scenario, Trajectory, TrajectoryGroup, tiny, tool
+from art_cli.agents.policy import PolicyAgent
 from art_cli.config.schema import (
     AdapterConfig,
     EngineConfig,
@@ -23,7 +24,7 @@ from art_cli.engines.transformers import TransformersEngine
 from art_cli.errors import EngineError
 from art_cli.policy import Policy
 from art_cli.render import Renderer
-from art_cli.rollout import PolicyAgent, rollout
+from art_cli.rollout import rollout
 from art_cli.tools import tools_of
 from art_cli.trainers.grpo import GRPOTrainer
 from art_cli.trainers.sft import fine_tune

@@ -1,0 +1,114 @@
+"""The models behind an env's settings: a user that is simulated, say. Opened before the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from art_cli.config.schema import LLMConfig
+from art_cli.errors import LLMError, PreflightError
+from art_cli.llms.base import LLM, Budget
+from art_cli.llms.remote import RemoteLLM
+from art_cli.llms.server import Server
+
+REFERENCE = "reference"
+QUESTION = {"role": "user", "content": "What is 2 + 2?"}
+
+
+class RunServices:
+    """Implements Services."""
+
+    def __init__(self) -> None:
+        self._llms: dict[str, LLM] = {}
+
+    @classmethod
+    async def open(
+        cls, settings: Any, reference: LLM | None = None, costs: Path | None = None
+    ) -> RunServices:
+        """Start and ask every model that the settings name. `costs` is where money is noted.
+
+        Raises PreflightError: no key, no such model, no answer.
+        """
+        services = cls()
+        try:
+            for cfg in llm_configs(settings):
+                services._llms[_key(cfg)] = await _open(cfg, reference, costs)
+        except BaseException:
+            await services.close()
+            raise
+        return services
+
+    def llm(self, cfg: LLMConfig) -> LLM:
+        """See Services."""
+        return self._llms[_key(cfg)]
+
+    @property
+    def spent(self) -> float:
+        """US dollars, over all models and the whole run."""
+        return sum(llm.spent for llm in self._llms.values())
+
+    def take_metrics(self) -> dict[str, float]:
+        """`llm/*` since this was last called; nothing where there is no model."""
+        if not self._llms:
+            return {}
+        usages = [llm.usage.take() for llm in self._llms.values()]
+        calls = sum(u.calls for u in usages)
+        out = {
+            "llm/calls": calls,
+            "llm/retries": sum(u.retries for u in usages),
+            "costs/llm_usd": self.spent,
+        }
+        if calls:
+            out["llm/latency_s"] = sum(u.seconds for u in usages) / calls
+        return out
+
+    async def close(self) -> None:
+        """End what was started."""
+        for llm in self._llms.values():
+            await llm.close()
+
+
+def llm_configs(settings: Any) -> Iterator[LLMConfig]:
+    """The models that an env's settings name."""
+    if not is_dataclass(settings):
+        return
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        if isinstance(value, LLMConfig):
+            yield value
+
+
+def needs_reference(settings: Any) -> bool:
+    """Whether the env asks the base model itself."""
+    return any(cfg.model == REFERENCE for cfg in llm_configs(settings))
+
+
+async def _open(cfg: LLMConfig, reference: LLM | None, costs: Path | None) -> LLM:
+    if cfg.model == REFERENCE:
+        if reference is None:
+            raise PreflightError(
+                "the env asks the model `reference`, the base with its adapter off, but "
+                "model.adapter is null; name another model, or train an adapter"
+            )
+        return reference
+    server = await Server.start(cfg.command) if cfg.command else None
+    try:
+        llm = RemoteLLM(cfg, Budget(None, costs), server)
+    except BaseException:
+        if server:
+            await server.close()
+        raise
+    try:
+        await llm.ask([QUESTION])
+    except LLMError as e:
+        await llm.close()
+        raise PreflightError(f"the model that the env asks cannot be used: {e}") from e
+    llm.usage.take()  # what is counted belongs to steps
+    return llm
+
+
+def _key(cfg: LLMConfig) -> str:
+    return json.dumps(asdict(cfg), sort_keys=True)
