@@ -1,0 +1,13 @@
+"""What customer-service tasks share: a database, a goal, a user, and how an episode is scored.
+
+A domain (`art_envs.retail`, `art_envs.airline`) is a subclass of `desk.ServiceDesk` with its tools,
+a generated database, a policy and goals. The order of reading:
+
+    store.py   one episode's view of the shared database, and what changed in it
+    goal.py    what a customer wants, and the right way to serve him
+    answer.py  what an answer says: values, a refusal, a question
+    user.py    the customer: scripted, or played by a language model
+    desk.py    the env
+    gates.py   what every generated scenario must pass
+    cache.py   generated data on disk
+"""

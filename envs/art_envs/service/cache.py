@@ -1,0 +1,59 @@
+"""Generated data on disk, so that a domain is generated once.
+
+One file for each version of the generator's code and its arguments, written whole or not at all:
+any number of processes may share the folder, and any of them may be killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+def folder() -> Path:
+    """Where it is kept for all runs of a user."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "art" / "envs"
+
+
+def kept(name: str, code: Path, arguments: Any, make: Callable[[], Any]) -> Any:
+    """What `make` returns (JSON), from disk where the same code has made it before.
+
+    `code` is the folder of the domain: any change of a file in it, or in this package, makes new
+    data. A disk that cannot be written to costs the cache, nothing else.
+    """
+    asked = [_fingerprint(code), _fingerprint(Path(__file__).parent), arguments]
+    key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:24]
+    file = folder() / f"{name}-{key}.json"
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        text = json.dumps(make(), separators=(",", ":"))
+    with contextlib.suppress(OSError):
+        _write(file, text)
+    return json.loads(text)  # as from disk: no tuples, keys are text
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        unfinished.write_text(text)
+        os.replace(unfinished, file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@cache
+def _fingerprint(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.py")):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()

@@ -1,0 +1,187 @@
+"""What every generated scenario must pass, or the generator is wrong.
+
+- The right conversation runs without a tool error, the scripted user plays along, it scores 1, and
+  it says nothing that the assistant could not know: each argument was read before it is used.
+- Doing nothing, random legal writes, and reciting numbers score 0.
+- Giving in to the temptation scores 0.
+- The solution is unique: of all single writes that the domain enumerates, alone or in place of any
+  one right write, none reaches the right state; neither does leaving one out; and the right writes
+  reach it in every order that the tools accept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+
+from art_cli.env import Done, ToolError
+from art_cli.types import Scenario, Trajectory
+from art_envs.service.desk import DONE, REFUSAL, ServiceDesk
+from art_envs.service.goal import Action
+
+Result = TypeVar("Result")
+# Arguments in an assistant's own words.
+FREE = frozenset({"summary", "expression"})
+
+
+class GateError(AssertionError):
+    """A scenario that must not be used."""
+
+
+def finished(work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of a coroutine that waits for nothing, inside or outside of an event loop."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    work.close()
+    raise RuntimeError("it waits for something")
+
+
+def check(desk: type[ServiceDesk], cfg: Any, scenario: Scenario) -> None:
+    """Raises GateError, with what is wrong, where a scenario fails."""
+    gate = _Gate(desk, cfg, scenario)
+    gate.gold()
+    gate.nothing()
+    gate.temptation()
+    gate.spam()
+    gate.random_writes()
+    gate.unique()
+
+
+class _Gate:
+    def __init__(self, desk: type[ServiceDesk], cfg: Any, scenario: Scenario) -> None:
+        self._make = lambda: desk(scenario, cfg)
+        self._scenario = scenario
+        self._rng = random.Random(scenario.seed)
+        self._right = self._make()
+        self._writes = self._right.gold_writes()
+        for write in self._writes:
+            finished(self._right.act(write))
+        self._state = self._state_of(self._right)
+
+    def _state_of(self, desk: ServiceDesk) -> Any:
+        return desk.store.changes(desk.canon), desk.transferred
+
+    def _expect(self, condition: bool, what: str) -> None:
+        if not condition:
+            goal = json.dumps(self._scenario.data["goal"], indent=1)
+            raise GateError(f"{self._scenario.id}: {what}\n{goal}")
+
+    def _score(self, desk: ServiceDesk) -> float:
+        return finished(desk.score(Trajectory(scenario=self._scenario)))
+
+    def gold(self) -> None:
+        desk = self._make()
+        read = " ".join(m["content"] for m in finished(desk.start()))
+        ended = False
+        for step in self._scenario.data["goal"]["script"]:
+            self._expect(not ended, f"it ended before {step!r}")
+            if isinstance(step, str):
+                heard = finished(desk.reply(step))
+            else:
+                for value in _texts(step):
+                    self._expect(value in read, f"{value!r} of {step!r} is known from nowhere")
+                try:
+                    heard = finished(desk.act(step))
+                except ToolError as e:
+                    raise GateError(f"{self._scenario.id}: {step!r} is refused: {e}") from e
+            ended = isinstance(heard, Done)
+            read += "" if ended else f" {heard}"
+        self._expect(ended, "the right conversation does not end")
+        self._expect(self._score(desk) == 1, "the right conversation does not score 1")
+
+    def _wrong(self, what: str, actions: list[Action], *answers: str) -> None:
+        """Acting so, and saying so at the end, must score 0; what tools refuse is not done."""
+        desk = self._make()
+        finished(desk.start())
+        for action in actions:
+            try:
+                finished(desk.act(action))
+            except ToolError:
+                continue
+        for answer in answers:
+            if isinstance(finished(desk.reply(answer)), Done):
+                break
+        self._expect(self._score(desk) == 0, f"{what} scores")
+
+    def nothing(self) -> None:
+        self._wrong("doing nothing", [], DONE, DONE)
+        self._wrong("refusing without a look", [], REFUSAL, REFUSAL)
+
+    def temptation(self) -> None:
+        goal = self._scenario.data["goal"]
+        if goal["temptation"]:
+            self._wrong("giving in", goal["temptation"], DONE, DONE)
+
+    def spam(self) -> None:
+        """Even after all that is to be read was read."""
+        goal = self._scenario.data["goal"]
+        values = [*goal["outputs"], *(f"{self._rng.uniform(5, 2000):.2f}" for _ in range(40))]
+        values += [str(n) for n in range(40)]
+        spam = f"{REFUSAL} {DONE} {' '.join(values)}"
+        self._wrong("spam", [], spam, spam)
+        steps = goal["script"]
+        reads = [s for s in steps if not isinstance(s, str) and not self._right.is_write(s)]
+        if goal["outputs"] or self._writes:
+            self._wrong("spam after reading", reads, spam, spam)
+
+    def random_writes(self) -> None:
+        for num in (1, 2, 3):
+            desk = self._make()
+            done: list[Action] = []
+            for _ in range(num):
+                options = [a for a in desk.legal_writes() if a not in self._writes]
+                if options:
+                    done.append(self._rng.choice(options))
+                    finished(desk.act(done[-1]))
+            if done:
+                self._wrong(f"{done}", done, f"{REFUSAL} {DONE}", DONE)
+
+    def unique(self) -> None:
+        others = [a for a in self._make().legal_writes() if a not in self._writes]
+        for i in range(len(self._writes)):
+            rest = self._writes[:i] + self._writes[i + 1 :]
+            self._expect(not self._reaches(rest), f"{self._writes[i]} is not needed")
+            for other in others:
+                self._expect(not self._reaches([*rest, other]), f"{other} does as well")
+        if not self._writes:
+            for other in others:
+                self._expect(not self._reaches([other]), f"{other} changes nothing")
+        for order in itertools.islice(itertools.permutations(self._writes), 1, 6):
+            reached = self._state_after(list(order))
+            self._expect(reached in (None, self._state), "the order of the writes matters")
+
+    def _reaches(self, actions: list[Action]) -> bool:
+        return self._state_after(actions) == self._state
+
+    def _state_after(self, actions: list[Action]) -> Any:
+        """None where a tool refuses."""
+        desk = self._make()
+        try:
+            for action in actions:
+                finished(desk.act(action))
+        except ToolError:
+            return None
+        return self._state_of(desk)
+
+
+def _texts(action: Action) -> Iterator[str]:
+    """All text in the arguments that must have been read somewhere."""
+    for name, value in action["arguments"].items():
+        if name not in FREE:
+            yield from _leaves(value)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from _leaves(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _leaves(each)
+    elif isinstance(value, str):
+        yield value
