@@ -51,10 +51,14 @@ class Store:
 
     def get(self, table: str, id: str) -> Record | None:
         """A record to read, not to write to. None where there is no such id."""
-        record = self._own.get((table, id)) or self._base[table].get(id)
+        record = self.peek(table, id)
         if record is not None:
             self.seen.add((table, id))
         return record
+
+    def peek(self, table: str, id: str) -> Record | None:
+        """The same for a tool that only checks before it writes: nothing of it is shown."""
+        return self._own.get((table, id)) or self._base[table].get(id)
 
     def edit(self, table: str, id: str) -> Record:
         """A record to write to. Raises KeyError where there is no such id."""
