@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict
 
 Kind = Literal["one", "several", "conditional", "refused", "partly", "information", "transfer"]
 
-# The share of each kind, in percent, where a level has them all.
+# The share of each kind, in percent, where a level has them all. KINDS: those of each level.
 MIX: dict[Kind, int] = {
     "one": 35,  # one write
     "several": 25,  # two or three
@@ -20,6 +20,7 @@ MIX: dict[Kind, int] = {
     "information": 5,
     "transfer": 3,
 }
+KINDS: dict[int, tuple[Kind, ...]] = {0: tuple(MIX), 1: ("one",), 2: tuple(MIX), 3: tuple(MIX)}
 
 
 class Action(TypedDict):

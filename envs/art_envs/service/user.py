@@ -117,9 +117,9 @@ What you know and tell only when you are asked for it:
 {facts}
 You know nothing else: asked for something else, say that you do not know it. Never invent.
 
-Write one short message at a time, without quotes. Agree (begin with "yes") to a proposal only if it
-is what you want. Write {goodbye} at the end of a message only once everything you want has really
-been done or has been refused for good; never while support asks you something or is about to act."""
+Write one short message at a time, without quotes. Agree (begin with "yes") to a proposal only if
+it is what you want. Write {goodbye} at the end of a message only once everything you want has been
+done or has been refused for good; never while support asks you something or is about to act."""
 
 
 class LLMUser:

@@ -1,0 +1,71 @@
+"""From a domain's sampler of goals to its scenarios: the mix, the splits, the gates."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from art_cli.env import seed_of
+from art_cli.types import Scenario, Split
+from art_envs.service.desk import ServiceDesk
+from art_envs.service.gates import check
+from art_envs.service.goal import KINDS, MIX, Goal, Kind
+
+ATTEMPTS = 1000  # to find a user whom a kind fits, and who does not want what another one wants
+
+Sample = Callable[[random.Random, str, Kind], Goal | None]  # None: the kind does not fit the user
+
+
+def build_goals(
+    desk: type[ServiceDesk],
+    cfg: Any,
+    sample: Sample,
+    users: Sequence[str],
+    num: dict[Split, int],
+) -> dict[Split, list[Goal]]:
+    """The goals of all splits. A tenth of the users is kept for each of val and test.
+
+    Raises GateError where a goal fails a gate: the sampler is wrong.
+    """
+    order = random.Random(seed_of(desk.__name__, "users")).sample(list(users), len(users))
+    tenth = len(order) // 10
+    parts: dict[Split, list[str]] = {
+        "val": order[:tenth],
+        "test": order[tenth : 2 * tenth],
+        "train": order[2 * tenth :],
+    }
+    seen: set[str] = set()
+    out: dict[Split, list[Goal]] = {"train": [], "val": [], "test": []}
+    for split, goals in out.items():
+        kinds = _kinds(cfg, num[split], random.Random(seed_of(desk.__name__, split)))
+        for i, kind in enumerate(kinds):
+            rng = random.Random(seed_of(desk.__name__, cfg.size, cfg.level, split, i))
+            goals.append(_new(sample, rng, parts[split], kind, seen))
+            data = {"goal": goals[-1]}
+            check(desk, cfg, Scenario(id=f"{split}-{i}", split=split, seed=i, data=data))
+    return out
+
+
+def _kinds(cfg: Any, num: int, rng: random.Random) -> list[Kind]:
+    """Each kind as often as its share says, in a random order."""
+    kinds = cfg.kinds or KINDS[cfg.level]
+    total = sum(MIX[kind] for kind in kinds)
+    out: list[Kind] = []
+    reached = 0
+    for kind in kinds:
+        reached += MIX[kind]
+        out += [kind] * (round(num * reached / total) - len(out))
+    rng.shuffle(out)
+    return out
+
+
+def _new(sample: Sample, rng: random.Random, users: list[str], kind: Kind, seen: set[str]) -> Goal:
+    for _ in range(ATTEMPTS):
+        goal = sample(rng, rng.choice(users), kind)
+        key = json.dumps([goal["user_id"], goal["opening"], goal["script"]]) if goal else ""
+        if goal and key not in seen:
+            seen.add(key)
+            return goal
+    raise ValueError(f"found no new goal of kind {kind!r} in {ATTEMPTS} attempts")
