@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -108,6 +108,14 @@ class Env:
         train the tokenizer of `model.base: tiny`.
         """
         return ()
+
+    def gold(self) -> Iterator[str] | None:
+        """The turns of a perfect player of this episode, each asked for when it is due.
+
+        It may look at all that the env knows. `art envs check` plays it: it must earn the most that
+        can be earned. None: there is no such player.
+        """
+        return None
 
     async def start(self) -> str | list[Message]:
         """The first user message, or the whole opening."""

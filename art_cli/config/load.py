@@ -71,6 +71,27 @@ def load_experiment(
     if not paths:
         raise ConfigError(["no config file given; give one, for example: art run config.yaml"])
     tree, problems = _read(paths, overrides)
+    return _checked_tree(tree, problems, paths, plugin_config)
+
+
+def load_env(
+    use: str, args: Sequence[str], plugin_config: Callable[[str], type]
+) -> LoadedExperiment:
+    """An experiment that is nothing but its env: `args` are `key=value` of the env's own settings.
+
+    Raises ConfigError as load_experiment does.
+    """
+    section = [f"env.use={json.dumps(use)}", *(f"env.args.{arg}" for arg in args)]
+    tree, problems = _read([], [*section, "model.base=tiny", "train.steps=0"])
+    return _checked_tree(tree, problems, [Path("env")], plugin_config)
+
+
+def _checked_tree(
+    tree: Node,
+    problems: list[Problem],
+    paths: Sequence[Path],
+    plugin_config: Callable[[str], type] | None,
+) -> LoadedExperiment:
     tree = _with_defaults(tree, Experiment, name=_name_from(paths[0]))
     env_section = None
     if plugin_config:

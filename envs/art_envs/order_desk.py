@@ -209,10 +209,14 @@ class OrderDesk(Env):
         """Episodes of an assistant that knows the tools but often guesses what to do."""
         for scenario in islice(cls.scenarios(cfg, "train"), num):
             env = cls(scenario, cfg)
-            yield play(env, env._guessing_assistant().__next__)
+            yield play(env, env._assistant(cfg.demo_noise).__next__)
 
-    def _guessing_assistant(self) -> Iterator[str]:
-        noise, rng = self.cfg.demo_noise, self.rng  # the task itself draws nothing from the rng
+    def gold(self) -> Iterator[str]:
+        """The one who follows the policy."""
+        return self._assistant(noise=0.0)
+
+    def _assistant(self, noise: float) -> Iterator[str]:
+        rng = self.rng  # the task itself draws nothing from it
         order_id, size = self.order["order_id"], self.request["size"]
         yield _call("get_order", order_id=order_id)
         action = right_action(self.order, self.request)
