@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         WarmupConfig,
     )
     from art_cli.env import Done, Env, ToolError, tool
-    from art_cli.evaluation import Evaluation, evaluate
+    from art_cli.evaluation.progress import Evaluation, evaluate
     from art_cli.gather import gather_trajectory_groups, scenarios_of
     from art_cli.model import TrainableModel
     from art_cli.rollout import play
@@ -42,7 +42,7 @@ _HOME = {
         "WarmupConfig",
     ),
     "art_cli.env": ("Done", "Env", "ToolError", "tool"),
-    "art_cli.evaluation": ("Evaluation", "evaluate"),
+    "art_cli.evaluation.progress": ("Evaluation", "evaluate"),
     "art_cli.gather": ("gather_trajectory_groups", "scenarios_of"),
     "art_cli.model": ("TrainableModel",),
     "art_cli.rollout": ("play",),

@@ -10,10 +10,11 @@ from art_cli.advantage import has_gradient
 from art_cli.checkpoint import best_checkpoint, prune, read_progress
 from art_cli.env import seed_of
 from art_cli.errors import BudgetError, JudgeError
-from art_cli.evaluation import Evaluation, evaluate
+from art_cli.evaluation.progress import Evaluation, evaluate
 from art_cli.gather import gather_trajectory_groups, scenarios_of
 from art_cli.metrics import batch_metrics
-from art_cli.model import Report, Stop, TrainableModel, silent
+from art_cli.model import Stop, TrainableModel
+from art_cli.report import Report, silent
 from art_cli.trackers.base import Tracker
 from art_cli.types import Scenario, TrajectoryGroup
 

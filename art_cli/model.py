@@ -43,18 +43,6 @@ from art_cli.types import TrajectoryGroup
 CANARY_TOKENS = 16  # of the fixed prompt that is scored by trainer and engine after each sync
 
 
-class Report(Protocol):
-    """Told what is going on, so that no wait is silent."""
-
-    def __call__(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        """`done` of `total`, where that is known."""
-        ...
-
-
-def silent(text: str, done: int | None = None, total: int | None = None) -> None:
-    """A Report that nobody hears."""
-
-
 @dataclass(slots=True)
 class Stop:
     """Asked for by Ctrl-C: what goes on is brought to a good end and saved, then all ends."""

@@ -23,8 +23,9 @@ from art_cli.gather import gather_trajectory_groups, scenarios_of
 from art_cli.judges.audit import JudgedGroup
 from art_cli.judges.base import Judge, Transcript, Verdict
 from art_cli.judges.make import make_judge
-from art_cli.model import Report, TrainableModel, silent
+from art_cli.model import TrainableModel
 from art_cli.registry import env_class
+from art_cli.report import Report, silent
 from art_cli.rundir import RunDir, env_reward_of, grouped
 from art_cli.score import stored_transcript
 from art_cli.tools import schemas_of

@@ -22,10 +22,11 @@ from art_cli.judges.make import ask_once, make_judge
 from art_cli.judges.ruler import Ruler
 from art_cli.llms.reference import ReferenceLLM
 from art_cli.llms.services import RunServices, needs_reference
-from art_cli.model import Parts, Report, Stop, TrainableModel, silent
+from art_cli.model import Parts, Stop, TrainableModel
 from art_cli.policy import Policy, Reference, load_policy
 from art_cli.preflight import check_env
 from art_cli.render import Renderer
+from art_cli.report import Report, silent
 from art_cli.rundir import RunDir, atomic_write
 from art_cli.score import Scorer
 from art_cli.tools import schemas_of

@@ -14,7 +14,7 @@ from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
 
 if TYPE_CHECKING:
-    from art_cli.evaluation import Evaluation
+    from art_cli.evaluation.progress import Evaluation
 
 
 def evaluate_command(
@@ -52,7 +52,7 @@ async def _evaluate(
     from art_cli.checkpoint import find_checkpoint
     from art_cli.cli.tables import evaluation_row
     from art_cli.errors import UsageError
-    from art_cli.evaluation import evaluate
+    from art_cli.evaluation.progress import evaluate
     from art_cli.model import TrainableModel
     from art_cli.rundir import RunDir, atomic_write
 
@@ -86,7 +86,7 @@ async def _evaluate(
 async def _untrained(model: Any, split: Literal["val", "test"], episodes: int) -> Evaluation:
     """There is no run yet: prepare one, warm-up included, in a folder that is thrown away."""
     from art_cli.backends.local import LocalBackend
-    from art_cli.evaluation import evaluate
+    from art_cli.evaluation.progress import evaluate
 
     with tempfile.TemporaryDirectory() as folder:
         async with LocalBackend(folder, report=progress) as backend:

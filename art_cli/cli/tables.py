@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from art_cli.evaluation import Evaluation
+from art_cli.evaluation.progress import Evaluation
 
 
 def evaluation_row(e: Evaluation | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""How good is the policy on scenarios that training never saw."""
+"""How good is the policy in training on scenarios that it never saw: cheap, and often."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from art_cli.errors import JudgeError
 from art_cli.gather import gather_trajectory_groups, scenarios_of
 from art_cli.judges.base import Judge, Transcript
 from art_cli.metrics import ci95, reward_metrics
-from art_cli.model import Report, TrainableModel, silent
+from art_cli.model import TrainableModel
+from art_cli.report import Report, silent
 from art_cli.score import stored_transcript, transcript
 from art_cli.types import Split, Trajectory, TrajectoryGroup
 

@@ -1,0 +1,103 @@
+"""Many episodes side by side, whoever plays them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from itertools import islice
+from typing import Any
+
+from art_cli.agents.base import Agent
+from art_cli.deadline import watchdog
+from art_cli.env import Env, Services
+from art_cli.errors import UsageError, blame
+from art_cli.report import Report, silent
+from art_cli.rollout import rollout
+from art_cli.types import Scenario, Split, Trajectory, TrajectoryGroup
+
+MAX_SCENARIOS = 1_000_000
+BLOCK_GRACE = 30.0  # seconds beyond an episode's own deadline before a standstill ends the program
+
+
+async def play_groups(
+    env_class: type[Env],
+    settings: Any,
+    services: Services | None,
+    groups: list[tuple[Scenario, list[Agent]]],
+    *,
+    at_once: int | None = None,
+    after_each: Callable[[TrajectoryGroup], Awaitable[object]] | None = None,
+    report: Report = silent,
+) -> list[TrajectoryGroup]:
+    """One trajectory of each agent, in the order given; at most `at_once` episodes go on together.
+
+    `after_each` is called with each group as soon as it is complete, while others still play,
+    unless all of it failed. Where it or an episode raises, all groups are seen through first: what
+    was paid for is then kept.
+    """
+    total, played, finished = sum(len(agents) for _, agents in groups), 0, 0
+    turns = asyncio.Semaphore(at_once or max(1, total))
+
+    async def one(scenario: Scenario, agent: Agent) -> Trajectory:
+        nonlocal played
+        try:
+            async with turns:
+                return await rollout(env_class, settings, scenario, agent, services)
+        finally:
+            agent.close()
+            played += 1
+            report("rollout", played, total)
+
+    async def group(scenario: Scenario, agents: list[Agent]) -> TrajectoryGroup:
+        nonlocal finished
+        trajectories = await asyncio.gather(*(one(scenario, agent) for agent in agents))
+        found = TrajectoryGroup(trajectories)
+        if after_each and any(not t.failed for t in trajectories):
+            await after_each(found)
+            finished += 1
+            if played == total:
+                report("scoring", finished, len(groups))
+        return found
+
+    limit = env_class.episode_timeout + BLOCK_GRACE
+    with watchdog(limit, f"the env {env_class.__name__} or the engine"):
+        return await _all([group(scenario, agents) for scenario, agents in groups])
+
+
+def scenarios_in(env: type[Env], settings: Any, split: Split) -> list[Scenario]:
+    """All scenarios of a split. Raises UsageError where there is none, or no end of them."""
+    try:
+        found = list(islice(env.scenarios(settings, split), MAX_SCENARIOS + 1))
+    except Exception as e:
+        place = blame(e, env)
+        raise UsageError(f"{env.__name__}.scenarios() failed for {split}: {place}") from e
+    if not 0 < len(found) <= MAX_SCENARIOS:
+        count = f"more than {MAX_SCENARIOS}" if found else "no"
+        raise UsageError(f"{env.__name__}.scenarios() gives {count} {split} scenarios")
+    return found
+
+
+def why_none(trajectories: list[Trajectory]) -> str:
+    """Of trajectories without a reward: what the user must know."""
+    first = next((t.error for t in trajectories if t.error), None)
+    if first is None:
+        return (
+            "score() gave None for every trajectory, so there is no reward; a judge can give one: "
+            "judge: {model: openai/o3}"
+        )
+    line = first.partition("\n")[0]  # a traceback follows
+    return f"all {len(trajectories)} episodes failed, the first with:\n  {line}"
+
+
+async def _all(groups: list[Coroutine[Any, Any, TrajectoryGroup]]) -> list[TrajectoryGroup]:
+    """All results, or the first error once all have ended."""
+    tasks = [asyncio.ensure_future(group) for group in groups]
+    try:
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        for task in tasks:
+            task.cancel()
+    errors = [r for r in results if isinstance(r, BaseException)]
+    if errors:
+        raise errors[0]
+    return [r for r in results if not isinstance(r, BaseException)]
