@@ -19,7 +19,7 @@ ROWS = (
     "judges.base judges.answer judges.prompt judges.cache judges.ruler judges.make judges.audit",
     "trackers.base trackers.jsonl trackers.console trackers.wandb",
     "episode agents.base agents.policy rollout rollouts",
-    "advantage logprobs loss metrics pack score ruler",
+    "advantage logprobs loss metrics pack score ruler evaluation.statistics",
     "trainers.schedule trainers.grpo trainers.sft checkpoint demonstrations preflight",
     "model gather evaluation.progress",
     "backends.local loop rejudge",

@@ -1,0 +1,100 @@
+"""Shares, means and their 95% intervals. Pure functions of numbers, scenario by scenario.
+
+The unit is the scenario: the trials of one are alike, so counting them one by one would make every
+interval too narrow. A metric is first averaged over the trials of a scenario; the interval comes
+from drawing scenarios with replacement (the percentile bootstrap), widened for few scenarios as
+Hesterberg does (1411.5279, "expanded percentile").
+
+How often 95% intervals of 20 to 128 scenarios held the truth was counted for constant, U-shaped,
+skewed and two-peaked difficulties with 1 and 4 trials, at k = 1 and 4. Widened percentiles: 92 to
+97%, but 23 to 90% for shares near 0 or 1, of which no sample shows the rare cases (BCa and the
+bootstrap-t fail there too). With one scenario that always passes and one that never does added to
+the draw, as Agresti and Coull add trials, shares are right everywhere: 93.8 to 98%.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+DRAWS = 2000
+FEW = 10  # scenarios that differ; below, drawing from them cannot show how rare a change is
+_Z = NormalDist().inv_cdf(0.975)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number and its 95% interval; without one where there is a single scenario."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval lies to one side of 0."""
+        return self.low > 0 or self.high < 0
+
+
+def pass_hat(successes: int, trials: int, k: int) -> float:
+    """pass^k of one scenario: the chance that k of its trials, drawn at random, all succeeded.
+
+    C(successes, k) / C(trials, k), which is unbiased (tau-bench, 2406.12045).
+    """
+    return math.comb(successes, k) / math.comb(trials, k)
+
+
+def mean(values: list[float], *, share: bool = False) -> Estimate | None:
+    """The mean of one value a scenario. `share`: the values lie between 0 and 1."""
+    if not values:
+        return None
+    value = math.fsum(values) / len(values)
+    low, high = _interval([*values, 0.0, 1.0] if share and len(values) > 1 else values)
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def difference(
+    ours: dict[str, float], theirs: dict[str, float], *, share: bool = False
+) -> Estimate | None:
+    """The mean of `ours - theirs` over the scenarios that both have; None where there is none."""
+    gaps = [value - theirs[s] for s, value in ours.items() if s in theirs]
+    if not gaps:
+        return None
+    value = math.fsum(gaps) / len(gaps)
+    # Agresti and Min's half a change each way (2005), for shares that hardly differ.
+    rare = share and len(gaps) > 1 and sum(g != 0 for g in gaps) < FEW
+    low, high = _interval([*gaps, -math.sqrt(0.5), math.sqrt(0.5)] if rare else gaps)
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def _interval(values: list[float]) -> tuple[float, float]:
+    num = len(values)
+    if num == 1:
+        return -math.inf, math.inf
+    tail = NormalDist().cdf(-math.sqrt(num / (num - 1)) * _t_quantile(num - 1))
+    center = math.fsum(values) / num  # taken off first: equal values then have no width at all
+    gaps = _draws(num) @ (np.asarray(values) - center)
+    low, high = np.quantile(gaps, [tail, 1 - tail])
+    return center + float(low), center + float(high)
+
+
+@lru_cache(maxsize=8)  # metrics of the same scenarios share their draws
+def _draws(num: int) -> np.ndarray:
+    """How much each of `num` scenarios weighs in each draw, [DRAWS, num]: always the same."""
+    counts = np.random.default_rng(num).multinomial(num, np.full(num, 1 / num), DRAWS)
+    return counts / num
+
+
+def _t_quantile(df: int) -> float:
+    """The 97.5% quantile of Student's t (Cornish and Fisher; within 0.5% from df 3 on)."""
+    z = _Z
+    return (
+        z
+        + (z**3 + z) / (4 * df)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * df**3)
+    )
