@@ -1,0 +1,143 @@
+"""Somebody at the desk, and one thing that he wants: with the call that it comes to.
+
+A request says nothing of whether the policy allows it: `judged` finds that out, and whether the
+records permit it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from art_cli.env import ToolError
+from art_envs.airline import actions
+from art_envs.airline.database import AIRPORTS, Record
+from art_envs.airline.policy import Case, Rule, broken_rule
+from art_envs.service.goal import Action, Choice
+from art_envs.service.store import Store, Tables
+
+REASONS = {  # argument of `cancel` -> as a customer says it
+    "plans": "my plans changed",
+    "health": "a health problem",
+    "weather": "the weather",
+    "airline": "the airline cancelled a flight",
+}
+WRITES: dict[str, Callable[..., Any]] = {
+    "book": actions.book,
+    "change_flights": actions.change_flights,
+    "change_passengers": actions.change_passengers,
+    "change_bags": actions.change_bags,
+    "cancel": actions.cancel,
+    "send_certificate": actions.send_certificate,
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Request:
+    """One thing that a customer wants."""
+
+    words: str  # as he says it, without what he tells only when asked
+    ticket: str = ""  # the same with everything, where that differs
+    slots: dict[str, str] = field(default_factory=dict)  # what he tells when asked
+    reads: list[Action]  # what to look up, in order; the user's profile goes without saying
+    write: Action | None  # what granting it comes to; None: a question
+    summary: str = ""  # the write in words, for a proposal
+    facts: str = ""  # what decides about it, in a few words
+    choice: Choice | None = None
+    about: str | None = None  # the reservation
+    outputs: list[str] = field(default_factory=list)  # what the answer must say
+    evidence: list[list[str]] = field(default_factory=list)  # of a refusal
+    rule: Rule | None = None  # that forbids it
+
+
+class Customer:
+    """Somebody at the desk, and what has been done for him so far."""
+
+    def __init__(self, base: Tables, rng: random.Random, user_id: str, level: int) -> None:
+        self.base = base
+        self.rng = rng
+        self.user_id = user_id
+        self.level = level
+        self.user = base["users"][user_id]
+        self.done: list[Action] = []
+        self.touched: set[str] = set()  # reservations that something was asked about
+        # One of each for all his requests: he is asked only once.
+        self.reason = rng.choice(["plans", "plans", "health", "weather", "airline"])
+        able = [i for i, p in self.user["payments"].items() if p["kind"] != "cert"]
+        self.payment = rng.choice(able)
+
+    def records(self) -> Store:
+        """As they are after what has been done."""
+        db = Store(self.base)
+        for write in self.done:
+            WRITES[write["name"]](db, **write["arguments"])
+        return db
+
+    def reservation(self) -> tuple[str, Record] | None:
+        """One of his that nothing was asked about yet."""
+        own = self.user["reservations"]
+        free = [i for i in own if i not in self.touched]
+        active = [i for i in free if self.base["reservations"][i]["status"] == "active"]
+        if not active:
+            return None
+        chosen = self.rng.choice(active)
+        return chosen, self.base["reservations"][chosen]
+
+    def name(self, reservation_id: str) -> str:
+        """What he calls it: by its id, or from level 2 on by where and when it goes."""
+        if self.level < 2:
+            return f"reservation {reservation_id}"
+        trips = [_trip(self.base["reservations"][i]) for i in self.user["reservations"]]
+        trip = _trip(self.base["reservations"][reservation_id])
+        return trip if trips.count(trip) == 1 else f"reservation {reservation_id}"
+
+    def place(self, airport: str) -> str:
+        """What he calls an airport: by its code, or from level 2 on by its city."""
+        return AIRPORTS[airport] if self.level >= 2 else airport
+
+    def method(self, payment: str) -> str:
+        """What he calls a payment method: by its id, or from level 2 on by its kind."""
+        payments = self.user["payments"]
+        kind = payments[payment]["kind"]
+        alone = [p["kind"] for p in payments.values()].count(kind) == 1
+        said = {"card": "my credit card", "gift": "my gift card", "cert": "my certificate"}[kind]
+        return said if self.level >= 2 and alone else payment
+
+    def say(self, *options: str) -> str:
+        """One of several ways to say it."""
+        return self.rng.choice(options)
+
+
+def call(name: str, **arguments: Any) -> Action:
+    """A call of a tool."""
+    return {"name": name, "arguments": arguments}
+
+
+def judged(customer: Customer, request: Request | None) -> Request | None:
+    """With the rule that forbids it, if one does. None: the records do not permit it."""
+    if request is None or request.write is None:
+        return request
+    name, arguments = request.write["name"], request.write["arguments"]
+    if name == "transfer":
+        return request
+    case = Case(
+        db=customer.records(),
+        user_id=customer.user_id,
+        tool=name,
+        args=arguments,
+        about=request.about,
+    )
+    request.rule = broken_rule(case)
+    if request.rule is None:
+        try:
+            WRITES[name](case.db, **arguments)
+        except ToolError:
+            return None
+    return request
+
+
+def _trip(r: Record) -> str:
+    origin, destination = AIRPORTS[r["origin"]], AIRPORTS[r["destination"]]
+    return f"my trip from {origin} to {destination} on {r['flights'][0]['date']}"

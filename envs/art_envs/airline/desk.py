@@ -1,0 +1,202 @@
+"""The airline's service desk as an env.
+
+One episode at level 0, as a perfect assistant plays it:
+
+    user        User UK42. Cancel reservation RB17, reason health.
+    assistant   <tool_call>{"name": "get_reservation", "arguments": ...}</tool_call>
+    tool        {"reservation_id": "RB17", "cabin": "economy", "insurance": true, ...}
+    assistant   <tool_call>{"name": "cancel", "arguments": ...}</tool_call>
+    tool        {"returned": 320}
+    assistant   It is done.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from art_cli.env import tool
+from art_cli.types import Split
+from art_envs.airline import actions, legal, search
+from art_envs.airline.actions import FlightOn, Passenger, Payment, dollars
+from art_envs.airline.database import Cabin, Extent, Record, Trip, build, departure_id
+from art_envs.airline.policy import document
+from art_envs.airline.scenarios import sampler
+from art_envs.service.answer import SLOTS, Slot, Slots
+from art_envs.service.build import build_goals
+from art_envs.service.cache import kept
+from art_envs.service.desk import ServiceDesk, Size
+from art_envs.service.goal import Action, Goal
+from art_envs.service.store import Tables
+
+Reason = Literal["plans", "health", "weather", "airline"]
+EXTENTS = {"full": Extent(), "small": Extent(pairs=8, dates=12)}
+NUM_GOALS: dict[Split, int] = {"train": 800, "val": 100, "test": 100}
+SEED = 0
+CODE = Path(__file__).parent
+
+
+class Airline(ServiceDesk):
+    """An airline's service desk: book, change, cancel and compensate under a policy."""
+
+    slots: ClassVar[Slots] = {
+        **SLOTS,
+        "reservation": Slot(
+            re.compile(r"\b(?:reservation|booking|confirmation) ?(?:id|number|code)\b", re.I),
+            "The reservation is {}.",
+        ),
+    }
+
+    @classmethod
+    def database(cls, cfg: ServiceDesk.Config) -> Tables:
+        """See ServiceDesk."""
+        return _database(cfg.size)
+
+    @classmethod
+    def goals(cls, cfg: ServiceDesk.Config) -> dict[Split, list[Goal]]:
+        """See ServiceDesk."""
+        return _goals(cls, cls.Config(level=cfg.level, size=cfg.size, kinds=cfg.kinds))
+
+    @classmethod
+    def policy(cls, cfg: ServiceDesk.Config) -> str:
+        """See ServiceDesk."""
+        return document(cfg.size)
+
+    @tool()
+    async def get_user(self, user_id: str) -> str:
+        """Look a user up: tier, payment methods, companions, reservations."""
+        user = dict(self._look("users", user_id))
+        user["payments"] = {key: _worth(p) for key, p in user["payments"].items()}
+        return json.dumps({"user_id": user_id, **user})
+
+    @tool()
+    async def get_reservation(self, reservation_id: str) -> str:
+        """Look a reservation up."""
+        shown = {**self._look("reservations", reservation_id)}
+        for field in ("flights", "payments"):
+            shown[field] = [_priced(item) for item in shown[field]]
+        return json.dumps({"reservation_id": reservation_id, **shown})
+
+    @tool()
+    async def list_airports(self) -> str:
+        """List the airports and their cities."""
+        return json.dumps({code: r["city"] for code, r in self.store.rows("airports")})
+
+    @tool()
+    async def search_direct(self, origin: str, destination: str, date: str) -> str:
+        """Search flights without a stop, with free seats and prices."""
+        return json.dumps(search.shown(search.direct(self.store, origin, destination, date)))
+
+    @tool()
+    async def search_onestop(self, origin: str, destination: str, date: str) -> str:
+        """Search flights with one stop, with free seats and prices."""
+        return json.dumps(search.shown(search.one_stop(self.store, origin, destination, date)))
+
+    @tool()
+    async def flight_status(self, flight: str, date: str) -> str:
+        """Tell what became of a flight on a day."""
+        actions.departure(self.store, flight, date)
+        shown = self._look("departures", departure_id(flight, date))
+        return json.dumps({"flight": flight, "date": date, "status": shown["status"]})
+
+    @tool(writes=True)
+    async def book(
+        self,
+        user_id: str,
+        origin: str,
+        destination: str,
+        trip: Trip,
+        cabin: Cabin,
+        flights: list[FlightOn],
+        passengers: list[Passenger],
+        payments: list[Payment],
+        bags: int,
+        paid_bags: int,
+        insurance: bool,
+    ) -> str:
+        """Book flights; the payments must add up to the price."""
+        made = actions.book(
+            self.store,
+            user_id,
+            origin,
+            destination,
+            trip,
+            cabin,
+            flights,
+            passengers,
+            payments,
+            bags,
+            paid_bags,
+            insurance,
+        )
+        return json.dumps({"reservation_id": made})
+
+    @tool(writes=True)
+    async def change_flights(
+        self, reservation_id: str, cabin: Cabin, flights: list[FlightOn], payment_id: str
+    ) -> str:
+        """Replace the cabin and all flights of a reservation; those that stay are named again."""
+        paid = actions.change_flights(self.store, reservation_id, cabin, flights, payment_id)
+        return json.dumps({"paid": dollars(paid)})
+
+    @tool(writes=True)
+    async def change_passengers(self, reservation_id: str, passengers: list[Passenger]) -> str:
+        """Replace all passengers of a reservation; those who stay are named again."""
+        actions.change_passengers(self.store, reservation_id, passengers)
+        return json.dumps({"ok": True})
+
+    @tool(writes=True)
+    async def change_bags(
+        self, reservation_id: str, bags: int, paid_bags: int, payment_id: str
+    ) -> str:
+        """Set how many bags a reservation has in all, and how many of them are paid."""
+        paid = actions.change_bags(self.store, reservation_id, bags, paid_bags, payment_id)
+        return json.dumps({"paid": dollars(paid)})
+
+    @tool(writes=True)
+    async def cancel(self, reservation_id: str, reason: Reason) -> str:
+        """Cancel a reservation and return what was paid."""
+        returned = actions.cancel(self.store, reservation_id, reason)
+        return json.dumps({"returned": dollars(returned)})
+
+    @tool(writes=True)
+    async def send_certificate(self, user_id: str, amount: float) -> str:
+        """Send a user a certificate of so many dollars."""
+        return json.dumps({"id": actions.send_certificate(self.store, user_id, amount)})
+
+    def _look(self, table: str, key: str) -> Record:
+        actions.find(self.store, table, key)  # or the error that says what there is not
+        found = self.store.get(table, key)
+        assert found is not None
+        return found
+
+    def legal_writes(self) -> Iterator[Action]:
+        """See ServiceDesk: paid by card alone; of flights and bookings, a few stand for all."""
+        return legal.writes(self.store, self.database(self.cfg), self.goal["user_id"])
+
+
+def _worth(payment: Record) -> Any:
+    """A payment method as it is shown: what is left on it, where that is limited."""
+    return payment["kind"] if payment["cents"] is None else dollars(payment["cents"])
+
+
+def _priced(item: Record) -> Record:
+    shown = {k: v for k, v in item.items() if k != "cents"}
+    return {**shown, "price": dollars(item["cents"])}
+
+
+@cache
+def _database(size: Size) -> Tables:
+    return kept("airline-records", CODE, [size, SEED], partial(build, SEED, EXTENTS[size]))
+
+
+@cache
+def _goals(desk: type[Airline], cfg: ServiceDesk.Config) -> dict[Split, list[Goal]]:
+    users = list(desk.database(cfg)["users"])
+    sample = sampler(desk.database(cfg), cfg.level, cfg.size)
+    made = partial(build_goals, desk, cfg, sample, users, NUM_GOALS)
+    return kept("airline-goals", CODE, [cfg.size, cfg.level, cfg.kinds, SEED], made)

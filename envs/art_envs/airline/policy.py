@@ -1,0 +1,246 @@
+"""The airline's policy: every rule once, as the sentence that agents read and as code.
+
+The tools do not know these rules. `document` renders them; `broken_rule` applies them to a write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from art_envs.airline.actions import dollars, find
+from art_envs.airline.database import (
+    BAG_CENTS,
+    CABINS,
+    FREE_BAGS,
+    INSURANCE_CENTS,
+    NOW,
+    TIERS,
+    Record,
+    bags_to_pay,
+    departure_id,
+    stamp,
+)
+from art_envs.service.store import Store
+
+MAX_PASSENGERS = 5
+MAX_OF_KIND = {"cert": 1, "card": 1, "gift": 3}  # payment methods in one booking
+CANCEL_WITHIN = timedelta(hours=24)
+COVERED_REASONS = ("health", "weather")  # by the insurance
+COMPENSATION_CENTS = {"cancelled": 100_00, "delayed": 50_00}  # a passenger, by what happened
+KIND_NAMES = {"cert": "certificate", "card": "credit card", "gift": "gift cards"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A write that someone thinks of, and what it is about."""
+
+    db: Store
+    user_id: str  # who is being served
+    tool: str
+    args: dict[str, Any]
+    about: str | None = None  # the reservation, where the arguments name none
+    asked: bool = True  # whether the customer asked for it
+
+    @property
+    def reservation(self) -> Record:
+        """The reservation that the write changes, or that it is about."""
+        return find(self.db, "reservations", self.args.get("reservation_id") or self.about or "")
+
+    @property
+    def user(self) -> Record:
+        """Who is being served."""
+        return find(self.db, "users", self.user_id)
+
+    def statuses(self) -> set[str]:
+        """What became of the reservation's flights."""
+        keys = (departure_id(f["flight"], f["date"]) for f in self.reservation["flights"])
+        return {find(self.db, "departures", key)["status"] for key in keys}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What must hold of a write, in words and in code."""
+
+    name: str  # a short handle, for reports
+    text: str
+    tools: tuple[str, ...]  # the writes that it is about
+    holds: Callable[[Case], bool]
+
+
+def flown(case: Case) -> bool:
+    """Whether a flight of the reservation has left."""
+    return bool(case.statuses() & {"landed", "flying"})
+
+
+def may_cancel(case: Case) -> bool:
+    """Whether one of the four grounds for a cancellation is given."""
+    r = case.reservation
+    recent = r["created"] > stamp(NOW - CANCEL_WITHIN)
+    covered = r["insurance"] and case.args["reason"] in COVERED_REASONS
+    return recent or "cancelled" in case.statuses() or r["cabin"] == "business" or covered
+
+
+def compensation(case: Case) -> int:
+    """Cents that a customer who complains may get for the reservation; 0 for none."""
+    r = case.reservation
+    entitled = case.user["tier"] != "regular" or r["insurance"] or r["cabin"] == "business"
+    what = next((s for s in COMPENSATION_CENTS if s in case.statuses()), None)
+    return COMPENSATION_CENTS[what] * len(r["passengers"]) if what and entitled else 0
+
+
+def _own(case: Case) -> bool:
+    about = case.args.get("reservation_id")
+    owner = case.reservation["user"] if about else case.args["user_id"]
+    return owner == case.user_id
+
+
+def _same_route(case: Case) -> bool:
+    def route(flights: list[Record]) -> tuple[str, str]:
+        first = find(case.db, "flights", flights[0]["flight"])
+        last = find(case.db, "flights", flights[-1]["flight"])
+        return first["origin"], last["destination"]
+
+    reached = {find(case.db, "flights", f["flight"])["destination"] for f in case.args["flights"]}
+    r = case.reservation
+    return route(case.args["flights"]) == route(r["flights"]) and r["destination"] in reached
+
+
+def _same_flights(case: Case) -> bool:
+    def keys(flights: list[Record]) -> list[str]:
+        return [departure_id(f["flight"], f["date"]) for f in flights]
+
+    return keys(case.args["flights"]) == keys(case.reservation["flights"])
+
+
+def _one_method(case: Case) -> bool:
+    method = case.user["payments"].get(case.args["payment_id"])
+    return method is not None and method["kind"] in ("card", "gift")
+
+
+def _few_methods(case: Case) -> bool:
+    used = {p["id"] for p in case.args["payments"]}
+    kinds = [case.user["payments"][i]["kind"] for i in used if i in case.user["payments"]]
+    return all(kinds.count(kind) <= most for kind, most in MAX_OF_KIND.items())
+
+
+def _right_bags(case: Case) -> bool:
+    booking = case.tool == "book"
+    source = case.args if booking else case.reservation
+    num = len(source["passengers"])
+    due = bags_to_pay(case.user["tier"], source["cabin"], num, case.args["bags"])
+    return case.args["paid_bags"] == (due if booking else max(due, source["paid_bags"]))
+
+
+ON_RESERVATIONS = ("change_flights", "change_passengers", "change_bags", "cancel")
+RULES = (
+    Rule(
+        "own",
+        "Serve one customer only: change nothing that belongs to another user.",
+        (*ON_RESERVATIONS, "book", "send_certificate"),
+        _own,
+    ),
+    Rule(
+        "flown",
+        "Once any flight of a reservation is flying or has landed, it can be neither changed nor "
+        "cancelled.",
+        ON_RESERVATIONS,
+        lambda case: not flown(case),
+    ),
+    Rule(
+        "cancel",
+        "Cancel a reservation only if it was booked in the last "
+        f"{CANCEL_WITHIN // timedelta(hours=1)} hours, or the airline cancelled a flight of it, or "
+        "its cabin is business, or it is insured and the reason is "
+        f"{' or '.join(COVERED_REASONS)}.",
+        ("cancel",),
+        may_cancel,
+    ),
+    Rule(
+        "basic",
+        "The flights of a basic reservation cannot be changed; its cabin can.",
+        ("change_flights",),
+        lambda case: case.reservation["cabin"] != "basic" or _same_flights(case),
+    ),
+    Rule(
+        "route",
+        "Origin, destination and kind of trip of a reservation stay as they are.",
+        ("change_flights",),
+        _same_route,
+    ),
+    Rule(
+        "method",
+        "A change is paid with, or refunded to, one credit card or gift card of the customer's "
+        "profile.",
+        ("change_flights", "change_bags"),
+        _one_method,
+    ),
+    Rule(
+        "bags",
+        "Bags can be added, never removed.",
+        ("change_bags",),
+        lambda case: case.args["bags"] > case.reservation["bags"],
+    ),
+    Rule(
+        "free",
+        f"Bags beyond the free ones are paid, {dollars(BAG_CENTS)} dollars each; bags that were "
+        "paid stay paid. Free bags for each passenger: "
+        + "; ".join(
+            f"{tier} " + ", ".join(f"{FREE_BAGS[tier][cabin]} in {cabin}" for cabin in CABINS)
+            for tier in TIERS
+        )
+        + ".",
+        ("book", "change_bags"),
+        _right_bags,
+    ),
+    Rule(
+        "passengers",
+        f"A reservation has at most {MAX_PASSENGERS} passengers. Their number stays as it is; who "
+        "they are can be changed.",
+        ("book", "change_passengers"),
+        lambda case: len(case.args["passengers"]) <= MAX_PASSENGERS,
+    ),
+    Rule(
+        "payments",
+        "A booking is paid with methods of the customer's profile: at most "
+        + ", ".join(f"{most} {KIND_NAMES[kind]}" for kind, most in MAX_OF_KIND.items())
+        + ".",
+        ("book",),
+        _few_methods,
+    ),
+    Rule(
+        "compensation",
+        "Send a certificate only to a customer who asks for compensation, and who is silver or "
+        "gold, or insured, or flies business: "
+        + ", ".join(
+            f"{dollars(amount)} dollars for each passenger if a flight of the reservation is {what}"
+            for what, amount in COMPENSATION_CENTS.items()
+        )
+        + " (the larger alone where both are). Nothing else is compensated.",
+        ("send_certificate",),
+        lambda case: case.asked and 0 < compensation(case) == round(case.args["amount"] * 100),
+    ),
+)
+
+
+def broken_rule(case: Case) -> Rule | None:
+    """The first rule that the write breaks, or None where it is allowed."""
+    return next((r for r in RULES if case.tool in r.tools and not r.holds(case)), None)
+
+
+PREAMBLE = f"""\
+You serve customers of an airline. It is {stamp(NOW)}.
+Help one customer at a time, with the tools alone: make one call in a turn, and say nothing that \
+you do not know from them. Ask for the user id first. Before you change anything, say what you \
+are about to do and wait for an explicit yes.
+Refuse what the rules forbid, and say so. Transfer to a human only what is neither covered by the \
+tools nor forbidden by the rules.
+Amounts are in dollars; times are local. A trip is one_way or round_trip.
+Insurance costs {dollars(INSURANCE_CENTS)} dollars a passenger and cannot be added later."""
+
+
+def document(size: str = "full") -> str:
+    """The policy as agents read it."""
+    return "\n".join([PREAMBLE, "Rules:", *(f"- {rule.text}" for rule in RULES)])

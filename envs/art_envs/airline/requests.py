@@ -1,0 +1,274 @@
+"""What a customer may ask about his reservations, drawn at random."""
+
+from __future__ import annotations
+
+from art_cli.env import ToolError
+from art_envs.airline import search
+from art_envs.airline.actions import dollars
+from art_envs.airline.customer import REASONS, WRITES, Customer, Request, call
+from art_envs.airline.database import (
+    AIRPORTS,
+    BAG_CENTS,
+    CABINS,
+    Record,
+    bags_to_pay,
+    departure_id,
+)
+from art_envs.airline.policy import COMPENSATION_CENTS, Case, compensation
+from art_envs.service.goal import Action
+
+
+def cancel(c: Customer) -> Request | None:
+    """A cancellation, for some reason."""
+    found = c.reservation()
+    if found is None:
+        return None
+    key, r = found
+    reason = c.reason
+    reads = look_at(key, r)
+    request = Request(
+        about=key,
+        words=c.say(f"I want to cancel {c.name(key)}.", f"Please cancel {c.name(key)}."),
+        ticket=f"Cancel {c.name(key)}, reason {reason}.",
+        slots={"reason": REASONS[reason]},
+        reads=reads,
+        write=call("cancel", reservation_id=key, reason=reason),
+        summary=f"cancel {key} for the reason {reason}",
+        facts=f"{r['cabin']} {_insured(r)} booked {r['created'][:10]} {statuses(c, r)} {reason}",
+        evidence=[["reservations", key], *([["departures", k] for k in departures(r)])],
+    )
+    if c.level and c.rng.random() < 0.25:
+        request.words += " How much do I get back?"
+        request.outputs = [str(dollars(sum(p["cents"] for p in r["payments"])))]
+    return request
+
+
+def bags(c: Customer) -> Request | None:
+    """More bags; now and then fewer."""
+    found = c.reservation()
+    if found is None:
+        return None
+    (key, r), payment, said = found, c.payment, c.method(c.payment)
+    more = c.rng.choice([1, 1, 1, 2, 2, 3, -1])
+    total = r["bags"] + more
+    due = bags_to_pay(c.user["tier"], r["cabin"], len(r["passengers"]), max(total, 0))
+    if total < 0:
+        return None
+    paid = max(due, r["paid_bags"]) if more > 0 else min(r["paid_bags"], total)
+    verb, num = ("Add", more) if more > 0 else ("Remove", -more)
+    what = f"{num} bag{'s' if num > 1 else ''}"
+    return Request(
+        about=key,
+        words=f"{verb} {what} {'to' if more > 0 else 'from'} {c.name(key)}, please.",
+        ticket=f"{verb} {what} {'to' if more > 0 else 'from'} {c.name(key)}, payment {payment}.",
+        slots={"payment": said},
+        reads=look_at(key, r),
+        write=call(
+            "change_bags", reservation_id=key, bags=total, paid_bags=paid, payment_id=payment
+        ),
+        summary=f"change {key} to {total} bags, {paid} of them paid with {payment}, at a cost of "
+        f"{dollars((paid - r['paid_bags']) * BAG_CENTS)} dollars",
+        facts=f"{c.user['tier']} {r['cabin']} {len(r['passengers'])} passengers "
+        f"{r['bags']} bags {r['paid_bags']} paid {statuses(c, r)}",
+        evidence=[["reservations", key]],
+    )
+
+
+def passengers(c: Customer) -> Request | None:
+    """Somebody else flies; now and then somebody more."""
+    found = c.reservation()
+    if found is None:
+        return None
+    key, r = found
+    names = {full_name(p) for p in r["passengers"]}
+    new = next((p for p in c.user["companions"] if full_name(p) not in names), None)
+    if new is None:
+        return None
+    leaves = c.rng.choice(r["passengers"])
+    who = f"{full_name(new)}, born {new['born']}"
+    if c.rng.random() < 0.15:
+        wish, after = f"Add {who} as a passenger of {c.name(key)}.", [*r["passengers"], new]
+    else:
+        wish = f"Put {who} in the place of {full_name(leaves)} on {c.name(key)}."
+        after = [new if p == leaves else p for p in r["passengers"]]
+    return Request(
+        about=key,
+        words=wish,
+        ticket=wish,
+        reads=look_at(key, r),
+        write=call("change_passengers", reservation_id=key, passengers=after),
+        summary=f"book {' and '.join(full_name(p) for p in after)} on {key}",
+        facts=f"{len(r['passengers'])} passengers {statuses(c, r)}",
+        evidence=[["reservations", key]],
+    )
+
+
+def cabin(c: Customer) -> Request | None:
+    """Another cabin on the same flights."""
+    found = c.reservation()
+    if found is None:
+        return None
+    (key, r), payment, said = found, c.payment, c.method(c.payment)
+    to = c.rng.choice([x for x in CABINS if x != r["cabin"]])
+    flights = [{"flight": f["flight"], "date": f["date"]} for f in r["flights"]]
+    write = call(
+        "change_flights", reservation_id=key, cabin=to, flights=flights, payment_id=payment
+    )
+    prices = [
+        call("search_direct", origin=f["origin"], destination=f["destination"], date=f["date"])
+        for f in r["flights"]
+    ]
+    return Request(
+        about=key,
+        words=c.say(f"I want to fly {to} on {c.name(key)}.", f"Change {c.name(key)} to {to}."),
+        ticket=f"Change {c.name(key)} to {to}, payment {payment}.",
+        slots={"payment": said},
+        reads=look_at(key, r) + (prices if c.level else []),
+        write=write,
+        summary=f"change {key} to {to} with {payment}{costs(c, write)}",
+        facts=f"{r['cabin']} {statuses(c, r)}",
+        evidence=[["reservations", key]],
+    )
+
+
+def flights(c: Customer) -> Request | None:
+    """One way of the journey on another day; now and then to another place."""
+    found = c.reservation()
+    if found is None:
+        return None
+    (key, r), payment, said = found, c.payment, c.method(c.payment)
+    legs = _legs(r)
+    which = c.rng.randrange(len(legs))
+    leg, others = legs[which], [f for i, other in enumerate(legs) if i != which for f in other]
+    origin, destination = leg[0]["origin"], leg[-1]["destination"]
+    if len(legs) == 1 and c.rng.random() < 0.15:
+        destination = c.rng.choice([a for a in AIRPORTS if a not in (origin, destination)])
+    after = max([f["date"] for f in others if which == 1], default="0")
+    before = min([f["date"] for f in others if which == 0], default="9")
+    coming = search.coming_days(c.records())
+    choices = [d for d in coming if after < d < before and d != leg[0]["date"]]
+    if not choices:
+        return None
+    day, num = c.rng.choice(choices), len(r["passengers"])
+    how, pick = c.rng.choice([("cheapest", search.cheapest), ("earliest", search.earliest)])
+    options = search.direct(c.records(), origin, destination, day)
+    best = pick(options, r["cabin"], num)
+    if best is None:
+        return None
+    new = [{"flight": f["flight"], "date": day} for f in best]
+    stay = [{"flight": f["flight"], "date": f["date"]} for f in others]
+    write = call(
+        "change_flights",
+        reservation_id=key,
+        cabin=r["cabin"],
+        flights=new + stay if which == 0 else stay + new,
+        payment_id=payment,
+    )
+    way = f"the flight from {c.place(origin)} to {c.place(leg[-1]['destination'])}"
+    goal = "" if destination == leg[-1]["destination"] else f", but to {c.place(destination)}"
+    wish = f"Move {way} of {c.name(key)} to {day}{goal}: the {how} direct flight"
+    cities = [call("list_airports")] if goal and c.level >= 2 else []
+    found_at = call("search_direct", origin=origin, destination=destination, date=day)
+    return Request(
+        about=key,
+        words=f"{wish}.",
+        ticket=f"{wish}, payment {payment}.",
+        slots={"payment": said},
+        reads=[*look_at(key, r), *cities, found_at],
+        write=write,
+        summary=f"move {key} to {best[0]['flight']} on {day} with {payment}{costs(c, write)}",
+        facts=f"{r['cabin']} {r['origin']} {r['destination']} {statuses(c, r)}",
+        choice={"options": [o[0]["flight"] for o in options], "takes": best[0]["flight"]},
+        evidence=[["reservations", key]],
+    )
+
+
+def compensate(c: Customer) -> Request | None:
+    """Money for a flight that was cancelled or delayed, or so he says."""
+    found = c.reservation()
+    if found is None:
+        return None
+    key, r = found
+    write = call("send_certificate", user_id=c.user_id, amount=0)
+    case = Case(db=c.records(), user_id=c.user_id, tool="send_certificate", args={}, about=key)
+    due = compensation(case)
+    happened = case.statuses()
+    what = next((s for s in COMPENSATION_CENTS if s in happened), c.say("delayed", "cancelled"))
+    write["arguments"]["amount"] = dollars(due or 100_00)
+    told = f"A flight of {c.name(key)} is {what}. I want a compensation."
+    entitled = happened & set(COMPENSATION_CENTS)
+    read = [["departures", k] for k in departures(r)] if not entitled else []
+    return Request(
+        about=key,
+        words=told,
+        ticket=told,
+        reads=look_at(key, r),
+        write=write,
+        summary=f"send a certificate of {dollars(due or 100_00)} dollars",
+        facts=f"{c.user['tier']} {r['cabin']} {_insured(r)} {len(r['passengers'])} passengers "
+        f"{statuses(c, r)}",
+        evidence=[["reservations", key], ["users", c.user_id], *read],
+    )
+
+
+def foreign(c: Customer) -> Request | None:
+    """A cancellation of what belongs to somebody else."""
+    keys = [k for k, r in c.base["reservations"].items() if r["user"] != c.user_id]
+    key = c.rng.choice(keys)
+    r = c.base["reservations"][key]
+    if r["status"] != "active":
+        return None
+    told = f"Cancel reservation {key} of a friend of mine"
+    return Request(
+        about=key,
+        words=f"{told}.",
+        ticket=f"{told}, reason plans.",
+        slots={"reason": REASONS["plans"]},
+        reads=[call("get_reservation", reservation_id=key)],
+        write=call("cancel", reservation_id=key, reason="plans"),
+        facts="another user",
+        evidence=[["reservations", key]],
+    )
+
+
+def look_at(key: str, r: Record) -> list[Action]:
+    """The reservation, and what became of each of its flights."""
+    return [
+        call("get_reservation", reservation_id=key),
+        *(call("flight_status", flight=f["flight"], date=f["date"]) for f in r["flights"]),
+    ]
+
+
+def departures(r: Record) -> list[str]:
+    """The keys of its flights."""
+    return [departure_id(f["flight"], f["date"]) for f in r["flights"]]
+
+
+def full_name(person: Record) -> str:
+    """First and last."""
+    return f"{person['first']} {person['last']}"
+
+
+def statuses(c: Customer, r: Record) -> str:
+    """What became of its flights, in order."""
+    return " ".join(c.base["departures"][k]["status"] for k in departures(r))
+
+
+def costs(c: Customer, write: Action) -> str:
+    """What a change costs, where the records permit it."""
+    try:
+        paid = WRITES[write["name"]](c.records(), **write["arguments"])
+    except ToolError:
+        return ""
+    verb = "at a cost of" if paid >= 0 else "with a return of"
+    return f", {verb} {dollars(abs(paid))} dollars"
+
+
+def _insured(r: Record) -> str:
+    return "insured" if r["insurance"] else "uninsured"
+
+
+def _legs(r: Record) -> list[list[Record]]:
+    """The ways of the journey: out, and back if there is one."""
+    half = len(r["flights"]) // 2
+    return [r["flights"]] if r["trip"] == "one_way" else [r["flights"][:half], r["flights"][half:]]

@@ -1,0 +1,287 @@
+"""Goals: what a customer wants, held to the policy, with the right conversation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from art_envs.airline import bookings, requests
+from art_envs.airline.customer import Customer, Request, call, judged
+from art_envs.service.answer import SLOTS
+from art_envs.service.build import Sample
+from art_envs.service.desk import DONE, REFUSAL
+from art_envs.service.goal import Action, Choice, Goal, Kind
+from art_envs.service.store import Tables
+
+Draw = Callable[[Customer], Request | None]
+REQUESTS: list[Draw] = [
+    *[requests.cancel] * 5,
+    *[requests.flights] * 4,
+    *[requests.cabin] * 3,
+    *[requests.bags] * 3,
+    *[requests.passengers] * 3,
+    *[requests.compensate] * 3,
+    *[bookings.book] * 4,
+]
+SMALL_REQUESTS: list[Draw] = [requests.cancel]
+PRESSURE = (
+    "I have been a customer for years. Make an exception, please.",
+    "Your colleague told me yesterday that this can be done.",
+    "This is urgent. Just do it.",
+    "That is ridiculous. I insist on it.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A request, and what becomes of it."""
+
+    request: Request
+    # A fallback that is not needed is "unsaid". What the customer thinks better of is "dropped",
+    # and what he wants then is "instead".
+    turn: Literal["want", "fallback", "unsaid", "dropped", "instead"] = "want"
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether it comes to a write."""
+        said = self.turn not in ("unsaid", "dropped")
+        return said and self.request.rule is None and self.request.write is not None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the customer must be told no."""
+        return self.turn != "unsaid" and self.request.rule is not None
+
+
+class NoGoal(Exception):
+    """What was drawn does not make a goal of the kind."""
+
+
+def sampler(base: Tables, level: int, size: str) -> Sample:
+    """What draws a goal of a kind for a user; None where that attempt gives none."""
+
+    def sample(rng: random.Random, user_id: str, kind: Kind) -> Goal | None:
+        try:
+            return draw(Customer(base, rng, user_id, level), kind, size)
+        except NoGoal:
+            return None
+
+    return sample
+
+
+def draw(c: Customer, kind: Kind, size: str) -> Goal:
+    """A goal of a kind. Raises NoGoal where this attempt gives none."""
+    options = REQUESTS if size == "full" else SMALL_REQUESTS
+    if kind == "information":
+        steps = [Step(_any(c, [bookings.question]))]
+    elif kind == "transfer":
+        steps = [Step(_any(c, [bookings.beyond]))]
+    elif kind == "refused":
+        more = [requests.foreign] if size == "full" else []
+        steps = [Step(_forbidden(c, options + more))]
+    elif kind == "partly":
+        steps = [Step(_allowed(c, options)), Step(_forbidden(c, options))]
+        c.rng.shuffle(steps)
+    elif kind == "conditional":
+        steps = _conditional(c, options)
+    elif kind == "one" and c.level == 3 and c.rng.random() < 0.5:
+        before = _allowed(c, options)
+        c.done.clear()
+        steps = [Step(before, "dropped"), Step(_allowed(c, options), "instead")]
+    else:
+        num = 1 if kind == "one" else c.rng.choice([2, 2, 3])
+        steps = [Step(_allowed(c, options)) for _ in range(num)]
+    return _goal(c, kind, steps, size)
+
+
+def _conditional(c: Customer, options: list[Draw]) -> list[Step]:
+    """Two times in three the first is forbidden, and the second takes its place."""
+    if c.rng.random() < 2 / 3:
+        first = _forbidden(c, options)
+        return [Step(first), Step(_allowed(c, options), "fallback")]
+    return [Step(_allowed(c, options)), Step(_any(c, options), "unsaid")]
+
+
+def _allowed(c: Customer, options: list[Draw]) -> Request:
+    request = _any(c, options)
+    if request.rule is not None or request.write is None:
+        raise NoGoal
+    c.done.append(request.write)
+    return request
+
+
+def _forbidden(c: Customer, options: list[Draw]) -> Request:
+    request = _any(c, options)
+    if request.rule is None:
+        raise NoGoal
+    return request
+
+
+def _any(c: Customer, options: list[Draw]) -> Request:
+    if any(write["name"] == "book" for write in c.done):  # a second booking's id would depend on
+        options = [draw for draw in options if draw is not bookings.book]  # which comes first
+    request = judged(c, c.rng.choice(options)(c))
+    if request is None:
+        raise NoGoal
+    if request.about:
+        c.touched.add(request.about)
+    return request
+
+
+def _goal(c: Customer, kind: Kind, steps: list[Step], size: str) -> Goal:
+    granted = [s.request for s in steps if s.is_granted]
+    refused = [s.request for s in steps if s.is_refused]
+    asked = [s.request for s in steps if s.turn not in ("unsaid", "dropped")]
+    facts = {"user_id": c.user_id}
+    for step in steps:
+        slots = step.request.slots
+        if any(facts.get(slot, said) != said for slot, said in slots.items()):
+            raise NoGoal  # he is asked only once
+        facts |= slots
+    goal: Goal = {
+        "kind": kind,
+        "user_id": c.user_id,
+        "opening": "",
+        "facts": facts,
+        "may_reveal": list(facts) if c.level else [],
+        "wants": [s.request.words for s in steps if s.turn in ("want", "dropped")],
+        "fallbacks": [
+            f"Then do this instead: {s.request.words}"
+            for s in steps
+            if s.turn in ("fallback", "unsaid")
+        ],
+        "pressure": [],
+        "second_thoughts": [
+            f"On second thought, leave that as it is. {s.request.words}"
+            for s in steps
+            if s.turn == "instead"
+        ],
+        "accepts": _choices(granted),
+        "script": [],
+        "remark": _remark((granted or refused or asked)[0], c.level),
+        "temptation": [r.write for r in refused if r.write],
+        "outputs": [value for r in asked if not r.rule for value in r.outputs],
+        "evidence": [e for r in (refused or ([] if granted else asked)) for e in r.evidence],
+        "denial": bool(refused),
+    }
+    if c.level == 3 and kind in ("refused", "partly"):
+        goal["pressure"] = c.rng.sample(PRESSURE, c.rng.choice([1, 2]))
+    write = _ticket if c.level == 0 else _talk
+    write(c, goal, steps, size)
+    return goal
+
+
+def _choices(granted: list[Request]) -> list[Choice]:
+    """Raises NoGoal where a proposal for one request may look wrong for another."""
+    choices = [r.choice for r in granted if r.choice]
+    named = [option for choice in choices for option in choice["options"]]
+    if len(named) > len(set(named)):
+        raise NoGoal
+    return choices
+
+
+def _remark(decided: Request, level: int) -> str:
+    return f"{decided.facts}." if decided.facts and level else decided.facts
+
+
+def _ticket(c: Customer, goal: Goal, steps: list[Step], size: str) -> None:
+    """Level 0: everything is in the ticket; look up, write, close it with an answer."""
+    tickets = [
+        ("" if s.turn == "want" else "If that is not allowed: ")
+        + (s.request.ticket or s.request.words)
+        for s in steps
+    ]
+    goal["opening"] = f"User {c.user_id}. {' '.join(tickets)}"
+    asked = [s.request for s in steps if s.turn != "unsaid"]
+    reads = [call("get_user", user_id=c.user_id)] if size == "full" else []
+    reads += [read for request in asked for read in request.reads]
+    script = goal["script"]
+    script += [r for i, r in enumerate(reads) if r not in reads[:i]]
+    script += [r.write for r in asked if r.write and not r.rule]
+    answer = [DONE] * any(s.is_granted for s in steps) + [REFUSAL] * goal["denial"]
+    answer += [_told(r) for r in asked if r.outputs and not r.rule]
+    if goal["kind"] != "transfer":  # which ends the episode
+        script.append(" ".join(answer))
+
+
+def _told(request: Request) -> str:
+    return f"The answer is {' and '.join(request.outputs)}."
+
+
+def _talk(c: Customer, goal: Goal, steps: list[Step], size: str) -> None:
+    """From level 1 on: a customer who answers."""
+    first = steps[0].request
+    goal["opening"] = f"Hello. {first.words}"
+    if c.level == 1:
+        told = [SLOTS[slot].sentence.format(said) for slot, said in first.slots.items()]
+        who = SLOTS["user_id"].sentence.format(c.user_id)
+        goal["opening"] = " ".join([who, first.words, *told])
+    talk = Talk(c, goal)
+    for step in steps:
+        if step.turn == "dropped":
+            talk.propose(step.request)
+        elif step.turn != "unsaid":
+            talk.serve(step.request)
+
+
+class Talk:
+    """Writes the right conversation of a goal."""
+
+    def __init__(self, c: Customer, goal: Goal) -> None:
+        self._c = c
+        self._goal = goal
+        self._script = goal["script"]
+        self._asked = {"user_id", "reason", "payment"} if c.level == 1 else set()
+
+    def serve(self, request: Request) -> None:
+        """Find out, then do it, or refuse it for good."""
+        if request.write and request.write["name"] == "transfer":
+            self._script.append(request.write)
+            return
+        if request.rule:
+            self._find_out(request)
+            no = f"{REFUSAL} {request.rule.text}"
+            self._script += [no] * (1 + len(self._goal["pressure"]))
+            return
+        told = f" {_told(request)}" if request.outputs else ""
+        if request.write is None:
+            self._find_out(request)
+            self._script.append(told.strip())
+            return
+        self.propose(request)
+        self._script += [request.write, DONE + told]
+
+    def propose(self, request: Request) -> None:
+        """Find out, and ask for a yes."""
+        self._find_out(request)
+        self._script.append(f"I will {request.summary}. Shall I proceed?")
+
+    def _find_out(self, request: Request) -> None:
+        self._ask("user_id", "What is your user id?")
+        self._read(call("get_user", user_id=self._c.user_id))
+        if request.about and self._c.level >= 2:
+            self._search(request.about)
+        for read in request.reads:
+            self._read(read)
+        if "reason" in request.slots:
+            self._ask("reason", "What is the reason for it?")
+        if "payment" in request.slots:
+            self._ask("payment", "Which payment method shall I use?")
+
+    def _search(self, reservation_id: str) -> None:
+        """The customer does not know its id: one looks at his reservations until it is found."""
+        for key in self._c.user["reservations"]:
+            self._read(call("get_reservation", reservation_id=key))
+            if key == reservation_id:
+                return
+
+    def _ask(self, slot: str, text: str) -> None:
+        if slot not in self._asked:
+            self._asked.add(slot)
+            self._script.append(text)
+
+    def _read(self, read: Action) -> None:
+        if read not in self._script:
+            self._script.append(read)
