@@ -1,20 +1,40 @@
-"""`art envs`: the task environments that are registered."""
+"""`art envs`: the task environments that are registered; is one of them as it should be."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from typing import Annotated
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from art_cli.cli import inputs
 
+if TYPE_CHECKING:
+    from art_cli.config.load import LoadedExperiment
+    from art_cli.envcheck.finding import Finding
+
+app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+
+CONFIGS = (".yaml", ".yml")
+INDENT = 26  # columns before what a finding says
+
+
+@app.callback()
 def envs(
+    context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
-    """List the registered environments. Any other is used by package.module:Class or file.py:Class.
+    """List the registered environments, or check one. Any other is used by package.module:Class or
+    file.py:Class.
 
     Example:  art envs
     """
+    if context.invoked_subcommand:
+        return None
     from art_cli.errors import UsageError
     from art_cli.registry import describe, env_class, env_names
 
@@ -31,3 +51,65 @@ def envs(
     for r in rows:
         print(f"{r['name']:<{width}}  {r['description']}")
     return None
+
+
+@app.command("check")
+def check_command(
+    use: Annotated[
+        str, typer.Argument(metavar="USE", help="A name, file.py:Class, module:Class or a config.")
+    ],
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Of env.args.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=2, help="Episodes of each player.")] = 16,
+    low: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Share of gold's reward that idle play may earn."),
+    ] = 0.5,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that an episode may take.")] = 60,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Check an env as a pull request with it would be; asks no model. Exit code 1 where it fails.
+
+    Example:  art envs check env.py:MyTask level=2
+    """
+    from art_cli.envcheck.check import check
+    from art_cli.envcheck.subject import Options
+    from art_cli.errors import EXIT_FAILED
+    from art_cli.registry import env_class
+
+    loaded = _load(use, settings or [])
+    use = loaded.experiment.env.use
+    options = Options(episodes=episodes, low=low, timeout=timeout)
+    found: list[Finding] = []
+    out = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):  # what the env prints is no part of the report
+        for finding in check(use, env_class(use), loaded.env_settings, options):
+            found.append(finding)
+            if not as_json:
+                print("\n".join(_lines(finding)), file=out, flush=True)
+    num = sum(f.status == "failed" for f in found)
+    if as_json:
+        print(json.dumps({"env": use, "passed": not num, "findings": [asdict(f) for f in found]}))
+    else:
+        print(f"{use}: {num} failed" if num else f"{use}: passed")
+    if num:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _load(use: str, settings: list[str]) -> LoadedExperiment:
+    """The env that is named, or that a config names. Raises UsageError."""
+    from art_cli.config.load import load_env
+    from art_cli.registry import env_class
+
+    if use.endswith(CONFIGS):
+        return inputs.load([use, *(f"env.args.{text}" for text in settings)])
+    inputs.read_dotenv(Path(".env"))
+    env_class(use)  # whose own words are enough where it cannot be found
+    return load_env(use, settings, lambda use: env_class(use).Config)
+
+
+def _lines(finding: Finding) -> list[str]:
+    lines = [f"{finding.status:<9}{finding.check:<{INDENT - 9}}{finding.what}"]
+    more = [text for text in (finding.where, finding.todo) if text]
+    return lines + [f"{' ' * INDENT}{' · '.join(more)}"] * bool(more)

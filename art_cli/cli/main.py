@@ -23,7 +23,7 @@ app.command("run")(run.run)
 app.command("eval")(eval.evaluate_command)
 app.command("validate")(validate.validate)
 app.add_typer(judge.app, name="judge")
-app.command("envs")(envs.envs)
+app.add_typer(envs.app, name="envs")
 app.command("init")(init.init)
 app.command("runs")(runs.runs)
 
