@@ -10,7 +10,8 @@ MAX_VALUES = 6  # numbers of one shape in one answer; who names more has not ans
 
 _NUMBER = re.compile(r"(?<![\w.#-])\$?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?![\w])(?!\.\d)")
 _DENIAL = re.compile(
-    r"\b(sorry(?! (?:to hear|for|about))|unfortunately|can ?not|can['\N{RIGHT SINGLE QUOTATION MARK}]t|unable"
+    r"\b(sorry(?! (?:to hear|for|about))|unfortunately|can ?not"
+    r"|can['\N{RIGHT SINGLE QUOTATION MARK}]t|unable"
     r"|not (?:be )?(?:able|possible|allowed|permitted|eligible|entitled)|impossible|refuse|decline"
     r"|denied|must deny)\b",
     re.I,

@@ -50,13 +50,13 @@ def build_goals(
 
 def _kinds(cfg: Any, num: int, rng: random.Random) -> list[Kind]:
     """Each kind as often as its share says, in a random order."""
-    kinds = cfg.kinds or KINDS[cfg.level]
+    kinds: tuple[Kind, ...] = cfg.kinds or KINDS[cfg.level]
     total = sum(MIX[kind] for kind in kinds)
     out: list[Kind] = []
     reached = 0
     for kind in kinds:
         reached += MIX[kind]
-        out += [kind] * (round(num * reached / total) - len(out))
+        out.extend(kind for _ in range(round(num * reached / total) - len(out)))
     rng.shuffle(out)
     return out
 

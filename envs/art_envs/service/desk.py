@@ -150,12 +150,16 @@ class ServiceDesk(Env):
         )
 
     async def has_right_state(self) -> bool:
-        """Whether the right writes, and no others, were done, whatever the way."""
+        """Whether the right writes, and no others, were done."""
         right = type(self)(self.scenario, self.cfg)
         for action in right.gold_writes():
             await right.act(action)
-        same = self.store.changes(self.canon) == right.store.changes(self.canon)
-        return same and self.transferred == right.transferred
+        return self.is_like(right)
+
+    def is_like(self, other: ServiceDesk) -> bool:
+        """Whether two episodes of one scenario have done the same, whatever the way."""
+        same = self.store.is_same(other.store, self.canon)
+        return same and self.transferred == other.transferred
 
     async def score(self, trajectory: Trajectory) -> float:
         """1 where all is settled, else 0."""
@@ -178,7 +182,9 @@ class ServiceDesk(Env):
         """What the customer wanted, what was right to do, and what was done."""
         goal = self.goal
         right = [f"{a['name']}({json.dumps(a['arguments'])})" for a in self.gold_writes()]
-        changed = [f"{table} {id}: {now}" for (table, id), now in self._changes().items()]
+        changed = [
+            f"{table} {id}: {json.dumps(now)}" for (table, id), now in self.store.changes().items()
+        ]
         return "\n".join(
             [
                 "The customer wanted: " + " ".join(goal["wants"] + goal["fallbacks"]),
@@ -188,9 +194,6 @@ class ServiceDesk(Env):
                 "Records after the episode that changed: " + ("; ".join(changed) or "none"),
             ]
         )
-
-    def _changes(self) -> dict[tuple[str, str], str]:
-        return self.store.changes(self.canon)
 
     async def act(self, action: Action) -> Any:
         """Call a tool as the model would. Raises ToolError where it refuses."""

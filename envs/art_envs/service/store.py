@@ -2,8 +2,8 @@
 
     base = {"orders": {"W1": {"status": "pending", "items": [...]}}}
     store = Store(base)
-    store.edit("orders", "W1")["status"] = "cancelled"    # a private copy; `base` is as it was
-    store.changes()                                       # {("orders", "W1"): {...}}
+    store.edit("orders", "W1")["status"] = "cancelled"  # a private copy; `base` is as it was
+    store.changes()                                    # {("orders", "W1"): {...}}
 
 Amounts of money are integers (cents): a float would compare unequal to itself after arithmetic.
 """
@@ -27,18 +27,32 @@ class Canon:
     ignored: frozenset[str] = frozenset()  # fields of free text and logs
     ordered: frozenset[str] = frozenset()  # fields whose list has an order that matters
 
-    def form(self, value: Any) -> str:
-        """The same text for values that mean the same."""
-        return _text(self._plain(value))
+    def same(self, a: Any, b: Any) -> bool:
+        """Whether two values mean the same."""
+        if isinstance(a, dict) and isinstance(b, dict):
+            fields = (a.keys() | b.keys()) - self.ignored
+            return all(f in a and f in b and self._same_field(f, a[f], b[f]) for f in fields)
+        return self._same_field("", a, b)
 
-    def _plain(self, value: Any, field: str = "") -> Any:
+    def _same_field(self, field: str, a: Any, b: Any) -> bool:
+        if isinstance(a, dict):
+            return self.same(a, b)
+        if not isinstance(a, list):
+            assert not isinstance(a, float), f"{field}: {a} is a float; keep cents"
+            return a == b
+        if not isinstance(b, list) or len(a) != len(b):
+            return False
+        if field not in self.ordered:
+            a, b = sorted(a, key=self._text), sorted(b, key=self._text)
+        return all(self.same(x, y) for x, y in zip(a, b, strict=True))
+
+    def _text(self, value: Any) -> str:
+        """Equal for values that mean the same, as far as sorting needs it."""
         if isinstance(value, dict):
-            return {k: self._plain(v, k) for k, v in value.items() if k not in self.ignored}
-        if isinstance(value, list | tuple):
-            items = [self._plain(item) for item in value]
-            return items if field in self.ordered else sorted(items, key=_text)
-        assert not isinstance(value, float), f"{field}: {value} is a float; keep cents"
-        return value
+            value = {k: self._text(v) for k, v in value.items() if k not in self.ignored}
+        elif isinstance(value, list):
+            value = sorted(map(self._text, value))
+        return json.dumps(value, sort_keys=True)
 
 
 class Store:
@@ -51,14 +65,14 @@ class Store:
 
     def get(self, table: str, id: str) -> Record | None:
         """A record to read, not to write to. None where there is no such id."""
-        record = self.peek(table, id)
+        record = self._now(table, id)
         if record is not None:
             self.seen.add((table, id))
         return record
 
-    def peek(self, table: str, id: str) -> Record | None:
-        """The same for a tool that only checks before it writes: nothing of it is shown."""
-        return self._own.get((table, id)) or self._base[table].get(id)
+    def peek(self, table: str, id: str) -> Record:
+        """A record that the assistant does not get to see. Raises KeyError where there is none."""
+        return self._own.get((table, id)) or self._base[table][id]
 
     def edit(self, table: str, id: str) -> Record:
         """A record to write to. Raises KeyError where there is no such id."""
@@ -81,17 +95,20 @@ class Store:
             if owner == table and id not in base:
                 yield id, record
 
-    def changes(self, canon: Canon) -> dict[Key, str]:
-        """The canonical form of each record that is not what it was."""
-        forms = {key: canon.form(record) for key, record in self._own.items()}
-        was = {key: self._base[key[0]].get(key[1]) for key in forms}
-        return {
-            k: form for k, form in forms.items() if was[k] is None or form != canon.form(was[k])
-        }
+    def is_same(self, other: Store, canon: Canon) -> bool:
+        """Whether two views of one base hold the same now."""
+        for table, id in self._own.keys() | other._own.keys():
+            mine, its = self._now(table, id), other._now(table, id)
+            if mine is None or its is None or not canon.same(mine, its):
+                return False
+        return True
 
+    def changes(self) -> dict[Key, Record]:
+        """The records that are not what they were."""
+        return {k: now for k, now in self._own.items() if now != self._base[k[0]].get(k[1])}
 
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+    def _now(self, table: str, id: str) -> Record | None:
+        return self._own.get((table, id)) or self._base[table].get(id)
 
 
 def _copy(value: Any) -> Any:

@@ -1,0 +1,8 @@
+"""A shop's customer service.
+
+data.py       users, products and orders
+policy.py     what may be done: checks, and the document that the assistant reads
+desk.py       the env: its tools
+wishes.py     what a customer may want of one order, and how it is to be answered
+scenarios.py  whole customers: wishes put together by kind and level
+"""

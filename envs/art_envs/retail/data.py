@@ -1,0 +1,219 @@
+"""The shop's database: generated, the same on every machine.
+
+    users     {user_id, first, last, email, address, payments: {id: {kind, balance?}}, orders: [id]}
+    products  {product_id, name, variants: {item_id: {options, price, available}}}
+    orders    {order_id, user_id, status, address, items: [{item_id, product_id, name, options,
+               price}], paid: [{payment_id, amount}]}; tools add what was changed
+
+All amounts are cents. An order holds no product twice, and a user has no two payment methods of one
+kind.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from art_cli.env import seed_of
+from art_cli.types import Split
+from art_envs.retail.policy import CANCELLED, DELIVERED, MODIFIED, PENDING, PROCESSED
+from art_envs.service.desk import Size
+from art_envs.service.store import Record, Tables
+
+FIRST = (
+    "Mia", "Noah", "Ava", "Liam", "Emma", "Yusuf", "Sofia", "Raj", "Olivia", "Ethan", "Mei",
+    "Fatima", "Isaac", "Chen", "Anya", "James", "Harper", "Omar", "Daiki", "Juan", "Aarav", "Ivan",
+    "Lena", "Lucas",
+)  # fmt: skip
+LAST = (
+    "Rossi", "Kim", "Silva", "Patel", "Moore", "Garcia", "Nguyen", "Brown", "Khan", "Lopez", "Sato",
+    "Muller", "Ito", "Davis", "Santos", "Wilson", "Jackson", "Hernandez", "Lee", "Ahmed", "Kovacs",
+    "Novak", "Anderson", "Johnson",
+)  # fmt: skip
+CITIES = (
+    ("Austin", "TX"), ("Boston", "MA"), ("Chicago", "IL"), ("Denver", "CO"), ("Houston", "TX"),
+    ("Miami", "FL"), ("Phoenix", "AZ"), ("Portland", "OR"), ("Seattle", "WA"), ("Dallas", "TX"),
+    ("Columbus", "OH"), ("San Diego", "CA"), ("Nashville", "TN"), ("Detroit", "MI"),
+)  # fmt: skip
+STREETS = (
+    "Oak",
+    "Elm",
+    "Pine",
+    "Lake",
+    "Hill",
+    "Park",
+    "Main",
+    "Cedar",
+    "River",
+    "Sunset",
+    "Maple",
+)
+NAMES = (
+    "mug", "lamp", "shirt", "chair", "phone", "shoes", "bag", "watch", "kettle", "tablet", "jacket",
+    "desk", "bottle", "camera", "backpack", "blender", "bicycle", "bookcase", "clock", "drone",
+    "earbuds", "e-reader", "fan", "gloves", "grill", "headphones", "helmet", "hoodie", "jigsaw",
+    "keyboard", "laptop", "mouse", "notebook", "oven", "perfume", "puzzle", "router", "skateboard",
+    "speaker", "suitcase", "sunglasses", "sweater", "tent", "thermostat", "toaster", "towel",
+    "umbrella", "vacuum cleaner", "wallet", "yoga mat",
+)  # fmt: skip
+OPTIONS = {
+    "color": ("black", "white", "red", "blue", "green", "silver", "purple", "orange"),
+    "size": ("small", "medium", "large", "extra large"),
+    "material": ("cotton", "leather", "steel", "plastic", "wood", "ceramic"),
+    "edition": ("standard", "plus", "deluxe", "travel"),
+}
+CARD, PAYPAL, GIFT_CARD = "credit card", "paypal", "gift card"
+STATUSES = {PENDING: 38, MODIFIED: 4, DELIVERED: 38, PROCESSED: 10, CANCELLED: 10}  # percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How much of everything."""
+
+    users: int
+    products: int
+    variants: int
+    orders: int
+    items: tuple[int, ...]  # of an order, drawn from
+    digits: dict[str, int]  # of an id
+    scenarios: dict[Split, int]
+
+
+SCALES: dict[Size, Scale] = {
+    "full": Scale(
+        users=200,
+        products=40,
+        variants=10,
+        orders=500,
+        items=(1, 1, 2, 2, 3, 3, 4, 5),
+        digits={"user": 4, "product": 10, "item": 10, "order": 7, "payment": 7, "zip": 5},
+        scenarios={"train": 800, "val": 100, "test": 100},
+    ),
+    "small": Scale(
+        users=300,
+        products=12,
+        variants=3,
+        orders=750,
+        items=(1,),
+        digits={"user": 3, "product": 2, "item": 2, "order": 3, "payment": 3, "zip": 3},
+        scenarios={"train": 1600, "val": 200, "test": 400},
+    ),
+}
+
+
+class _Ids:
+    """Random numbers of so many digits, each once."""
+
+    def __init__(self, rng: random.Random, digits: dict[str, int]) -> None:
+        self._rng = rng
+        self._digits = digits
+        self._used: set[tuple[str, int]] = set()
+
+    def new(self, of: str) -> int:
+        low = 10 ** (self._digits[of] - 1)
+        while (of, number := self._rng.randrange(low, 10 * low)) in self._used:
+            continue
+        self._used.add((of, number))
+        return number
+
+
+def make_database(size: Size) -> Tables:
+    """Users, products and orders."""
+    scale = SCALES[size]
+    rng = random.Random(seed_of("retail", size))
+    ids = _Ids(rng, scale.digits)
+    products = dict(_product(rng, ids, name, scale.variants) for name in NAMES[: scale.products])
+    users = dict(_user(rng, ids, size) for _ in range(scale.users))
+    owners = [*users, *users]  # at least two orders each
+    owners += [rng.choice(list(users)) for _ in range(scale.orders - len(owners))]
+    orders: dict[str, Record] = {}
+    for owner in owners:
+        id, order = _order(rng, ids, users[owner], products, rng.choice(scale.items))
+        orders[id] = order
+        users[owner]["orders"].append(id)
+    return {"users": users, "products": products, "orders": orders}
+
+
+def _product(rng: random.Random, ids: _Ids, name: str, num_variants: int) -> tuple[str, Record]:
+    names = ["size"] if num_variants <= 3 else rng.sample(sorted(OPTIONS), 2)
+    values = [rng.sample(OPTIONS[n], min(len(OPTIONS[n]), 4)) for n in names]
+    if len(names) == 1:
+        combinations = [[value] for value in OPTIONS["size"][:num_variants]]
+    else:
+        combinations = rng.sample([[a, b] for a in values[0] for b in values[1]], num_variants)
+    base = rng.randrange(1000, 50000)
+    variants: dict[str, Record] = {}
+    for combination in combinations:
+        variants[str(ids.new("item"))] = {
+            "options": dict(zip(names, combination, strict=True)),
+            "price": base + rng.randrange(0, base // 3),
+            "available": rng.random() < 0.64,
+        }
+    id = str(ids.new("product"))
+    return id, {"product_id": id, "name": name, "variants": variants}
+
+
+def _user(rng: random.Random, ids: _Ids, size: Size) -> tuple[str, Record]:
+    first, last, number = rng.choice(FIRST), rng.choice(LAST), ids.new("user")
+    if size == "small":
+        id, email = f"u{number}", f"{first.lower()}{number}@x.com"
+    else:
+        id = f"{first}_{last}_{number}".lower()
+        email = f"{first}.{last}{number}@example.com".lower()
+    kinds = [kind for kind in (CARD, PAYPAL, GIFT_CARD) if rng.random() < 0.6] or [CARD]
+    payments: dict[str, Record] = {}
+    for kind in kinds:
+        payment: Record = {"kind": kind}
+        if kind == GIFT_CARD:
+            payment["balance"] = rng.choice((rng.randrange(500, 5000), rng.randrange(5000, 90000)))
+        payments[f"{kind.replace(' ', '_')}_{ids.new('payment')}"] = payment
+    user = {
+        "user_id": id,
+        "first": first,
+        "last": last,
+        "email": email,
+        "address": make_address(rng, ids.new("zip")),
+        "payments": payments,
+        "orders": [],
+    }
+    return id, user
+
+
+def make_address(rng: random.Random, zip: int) -> Record:
+    """A street, city, state and zip code."""
+    city, state = rng.choice(CITIES)
+    street = f"{rng.randrange(1, 1000)} {rng.choice(STREETS)} Street"
+    return {"street": street, "city": city, "state": state, "zip": str(zip)}
+
+
+def _order(
+    rng: random.Random, ids: _Ids, user: Record, products: dict[str, Record], num_items: int
+) -> tuple[str, Record]:
+    items = []
+    for product_id in rng.sample(sorted(products), num_items):
+        product = products[product_id]
+        item_id = rng.choice(sorted(product["variants"]))
+        variant = product["variants"][item_id]
+        items.append(
+            {
+                "item_id": item_id,
+                "product_id": product_id,
+                "name": product["name"],
+                "options": dict(variant["options"]),
+                "price": variant["price"],
+            }
+        )
+    id = f"W{ids.new('order')}"
+    paid = {
+        "payment_id": rng.choice(list(user["payments"])),
+        "amount": sum(item["price"] for item in items),
+    }
+    order = {
+        "order_id": id,
+        "user_id": user["user_id"],
+        "status": rng.choices(list(STATUSES), list(STATUSES.values()))[0],
+        "address": dict(user["address"]),
+        "items": items,
+        "paid": [paid],
+    }
+    return id, order

@@ -1,0 +1,303 @@
+"""The env: a shop's customer service. Its tools keep to the policy, as far as a tool can know it.
+
+What a tool cannot know is the assistant's part: whose order it is, the customer's true reason, his
+yes. Amounts are shown as "12.50" and kept in cents.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from art_cli.env import ToolError, tool
+from art_cli.types import Split
+from art_envs.retail import policy
+from art_envs.retail.data import SCALES, make_database
+from art_envs.retail.policy import CANCEL_REASONS, DELIVERED, MODIFIED, PENDING, CancelReason
+from art_envs.retail.scenarios import SLOTS, sampler
+from art_envs.service.answer import Slots
+from art_envs.service.build import build_goals
+from art_envs.service.cache import kept
+from art_envs.service.desk import ServiceDesk, Size
+from art_envs.service.goal import Action, Goal
+from art_envs.service.store import Canon, Record, Tables
+
+CODE = Path(__file__).parent
+OK = json.dumps({"ok": True})
+MONEY = ("price", "amount", "balance")
+ELSEWHERE = {"street": "7 Other Road", "city": "Reno", "state": "NV", "zip": "89501"}
+
+
+class RetailDesk(ServiceDesk):
+    """A shop's customer service: users, orders, returns and exchanges under a policy."""
+
+    slots: ClassVar[Slots] = SLOTS
+    canon: ClassVar[Canon] = Canon()
+
+    @classmethod
+    def database(cls, cfg: ServiceDesk.Config) -> Tables:
+        """See ServiceDesk."""
+        return _database(cfg.size)
+
+    @classmethod
+    def goals(cls, cfg: ServiceDesk.Config) -> dict[Split, list[Goal]]:
+        """See ServiceDesk."""
+        return _goals(cls, cls.Config(level=cfg.level, size=cfg.size, kinds=cfg.kinds))
+
+    @classmethod
+    def policy(cls, cfg: ServiceDesk.Config) -> str:
+        """See ServiceDesk."""
+        return policy.DOCUMENT if cfg.size == "full" else policy.BRIEF
+
+    # Reading.
+
+    @tool()
+    async def find_user_by_email(self, email: str) -> str:
+        """Find a user."""
+        return self._identify(lambda user: user["email"] == email.strip().lower())
+
+    @tool()
+    async def find_user_by_name_zip(self, first: str, last: str, zip: str) -> str:
+        """Find a user."""
+        asked = (first.strip().lower(), last.strip().lower(), zip.strip())
+        return self._identify(
+            lambda user: (
+                (user["first"].lower(), user["last"].lower(), user["address"]["zip"]) == asked
+            )
+        )
+
+    def _identify(self, matches: Callable[[Record], bool]) -> str:
+        for id, user in self.store.rows("users"):
+            if matches(user):
+                self.store.seen.add(("identity", id))
+                return id
+        raise ToolError("no such user")
+
+    @tool()
+    async def get_user(self, user_id: str) -> str:
+        """Show a user's address, payment methods and orders."""
+        return _shown(self._get("users", user_id))
+
+    @tool()
+    async def get_order(self, order_id: str) -> str:
+        """Show an order."""
+        return _shown(self._get("orders", order_id))
+
+    @tool()
+    async def get_product(self, product_id: str) -> str:
+        """Show a product and its variants."""
+        return _shown(self._get("products", product_id))
+
+    @tool()
+    async def get_item(self, item_id: str) -> str:
+        """Show a variant of a product."""
+        for id, product in self.store.rows("products"):
+            if item_id in product["variants"]:
+                self._get("products", id)
+                found = {"item_id": item_id, "product_id": id, "name": product["name"]}
+                return _shown(found | product["variants"][item_id])
+        raise ToolError(f"no item {item_id!r}")
+
+    @tool()
+    async def list_product_types(self) -> str:
+        """List the products with their ids."""
+        return _shown({product["name"]: id for id, product in self.store.rows("products")})
+
+    # Writing.
+
+    @tool(writes=True)
+    async def cancel_order(self, order_id: str, reason: CancelReason) -> str:
+        """Cancel a pending order."""
+        self._check(policy.against_cancel(self._get("orders", order_id)))
+        order = self.store.edit("orders", order_id)
+        order |= {"status": policy.CANCELLED, "cancel_reason": reason}
+        for paid in list(order["paid"]):
+            self._pay(order, paid["payment_id"], -paid["amount"])
+        return OK
+
+    @tool(writes=True)
+    async def modify_order_address(
+        self, order_id: str, street: str, city: str, state: str, zip: str
+    ) -> str:
+        """Send a pending order elsewhere."""
+        self._check(policy.against_address(self._get("orders", order_id)))
+        order = self.store.edit("orders", order_id)
+        order["address"] = {"street": street, "city": city, "state": state, "zip": zip}
+        return OK
+
+    @tool(writes=True)
+    async def modify_order_payment(self, order_id: str, payment_id: str) -> str:
+        """Pay a pending order otherwise."""
+        order, user = self._with_owner(order_id)
+        self._check(policy.against_payment(order, user, payment_id))
+        order = self.store.edit("orders", order_id)
+        was, amount = order["paid"][-1]["payment_id"], policy.total(order)
+        self._pay(order, was, -amount)
+        self._pay(order, payment_id, amount)
+        return OK
+
+    @tool(writes=True)
+    async def modify_order_items(
+        self, order_id: str, item_ids: list[str], new_item_ids: list[str], payment_id: str
+    ) -> str:
+        """Change items of a pending order, once."""
+        self._swap(order_id, item_ids, new_item_ids, payment_id, PENDING)
+        order = self.store.edit("orders", order_id)
+        self._pay(order, payment_id, self._difference(order, item_ids, new_item_ids))
+        for item in order["items"]:
+            if item["item_id"] in item_ids:
+                new = new_item_ids[item_ids.index(item["item_id"])]
+                variant = self._get("products", item["product_id"])["variants"][new]
+                item |= {"item_id": new, "price": variant["price"]}
+                item["options"] = dict(variant["options"])
+        order["status"] = MODIFIED
+        return OK
+
+    @tool(writes=True)
+    async def return_items(self, order_id: str, item_ids: list[str], payment_id: str) -> str:
+        """Return items of a delivered order."""
+        order, user = self._with_owner(order_id)
+        self._check(policy.against_return(order, user, item_ids, payment_id))
+        order = self.store.edit("orders", order_id)
+        order |= {"status": policy.RETURNING, "returned": item_ids, "refund_to": payment_id}
+        return OK
+
+    @tool(writes=True)
+    async def exchange_items(
+        self, order_id: str, item_ids: list[str], new_item_ids: list[str], payment_id: str
+    ) -> str:
+        """Exchange items of a delivered order."""
+        self._swap(order_id, item_ids, new_item_ids, payment_id, DELIVERED)
+        order = self.store.edit("orders", order_id)
+        order |= {
+            "status": policy.EXCHANGING,
+            "exchanged": dict(zip(item_ids, new_item_ids, strict=True)),
+            "difference_by": payment_id,
+        }
+        return OK
+
+    @tool(writes=True)
+    async def modify_user_address(
+        self, user_id: str, street: str, city: str, state: str, zip: str
+    ) -> str:
+        """Change a user's address."""
+        self._get("users", user_id)
+        user = self.store.edit("users", user_id)
+        user["address"] = {"street": street, "city": city, "state": state, "zip": zip}
+        return OK
+
+    def _get(self, table: str, id: str) -> Record:
+        record = self.store.get(table, id)
+        if record is None:
+            raise ToolError(f"no {table[:-1]} {id!r}")
+        return record
+
+    def _with_owner(self, order_id: str) -> tuple[Record, Record]:
+        order = self._get("orders", order_id)
+        return order, self._get("users", order["user_id"])
+
+    def _check(self, why: str | None) -> None:
+        if why:
+            raise ToolError(why)
+
+    def _swap(
+        self, order_id: str, items: list[str], new: list[str], payment_id: str, status: str
+    ) -> None:
+        order, user = self._with_owner(order_id)
+        products = self.database(self.cfg)["products"]
+        self._check(
+            policy.against_swap(order, user, products, items, new, payment_id, status=status)
+        )
+
+    def _difference(self, order: Record, items: list[str], new: list[str]) -> int:
+        return policy.difference(order, self.database(self.cfg)["products"], items, new)
+
+    def _pay(self, order: Record, payment_id: str, amount: int) -> None:
+        """Book cents on an order; a gift card's balance changes at once."""
+        order["paid"].append({"payment_id": payment_id, "amount": amount})
+        method = self._get("users", order["user_id"])["payments"].get(payment_id)
+        if method and method["kind"] == "gift card":
+            user = self.store.edit("users", order["user_id"])
+            user["payments"][payment_id]["balance"] -= amount
+
+    # What could be written, of the goal's user.
+
+    def legal_writes(self) -> Iterator[Action]:
+        """See ServiceDesk: single items, all items for a return, one other address."""
+        user = self.store.peek("users", self.goal["user_id"])
+        yield _action("modify_user_address", user_id=user["user_id"], **ELSEWHERE)
+        for id in user["orders"]:
+            order = self.store.peek("orders", id)
+            if order["status"] in (PENDING, MODIFIED):
+                yield from self._of_pending(order, user)
+            elif order["status"] == DELIVERED:
+                yield from self._of_delivered(order, user)
+
+    def _of_pending(self, order: Record, user: Record) -> Iterator[Action]:
+        id = order["order_id"]
+        if not policy.against_cancel(order):
+            yield from (_action("cancel_order", order_id=id, reason=r) for r in CANCEL_REASONS)
+        yield _action("modify_order_address", order_id=id, **ELSEWHERE)
+        for payment_id in user["payments"]:
+            if not policy.against_payment(order, user, payment_id):
+                yield _action("modify_order_payment", order_id=id, payment_id=payment_id)
+        yield from self._swaps("modify_order_items", order, user, PENDING)
+
+    def _of_delivered(self, order: Record, user: Record) -> Iterator[Action]:
+        ids = [item["item_id"] for item in order["items"]]
+        for returned in [ids, *([id] for id in ids if len(ids) > 1)]:
+            for payment_id in user["payments"]:
+                if not policy.against_return(order, user, returned, payment_id):
+                    arguments = {"order_id": order["order_id"], "item_ids": returned}
+                    yield _action("return_items", **arguments, payment_id=payment_id)
+        yield from self._swaps("exchange_items", order, user, DELIVERED)
+
+    def _swaps(self, name: str, order: Record, user: Record, status: str) -> Iterator[Action]:
+        products = self.database(self.cfg)["products"]
+        for item in order["items"]:
+            for new in products[item["product_id"]]["variants"]:
+                for payment_id in user["payments"]:
+                    asked = ([item["item_id"]], [new], payment_id)
+                    if not policy.against_swap(order, user, products, *asked, status=status):
+                        yield _action(
+                            name,
+                            order_id=order["order_id"],
+                            item_ids=asked[0],
+                            new_item_ids=asked[1],
+                            payment_id=payment_id,
+                        )
+
+
+def _action(name: str, **arguments: Any) -> Action:
+    return {"name": name, "arguments": arguments}
+
+
+def _shown(record: Record) -> str:
+    return json.dumps(_with_amounts(record))
+
+
+def _with_amounts(value: Any, field: str = "") -> Any:
+    if isinstance(value, dict):
+        return {k: _with_amounts(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_with_amounts(item) for item in value]
+    return f"{value / 100:.2f}" if field in MONEY else value
+
+
+@cache
+def _database(size: Size) -> Tables:
+    return kept(f"retail-{size}", CODE, "database", lambda: make_database(size))
+
+
+@cache
+def _goals(desk: type[RetailDesk], cfg: ServiceDesk.Config) -> dict[Split, list[Goal]]:
+    tables = desk.database(cfg)
+
+    def make() -> dict[Split, list[Goal]]:
+        num = SCALES[cfg.size].scenarios
+        return build_goals(desk, cfg, sampler(tables, cfg.level), list(tables["users"]), num)
+
+    return kept(f"retail-{cfg.size}-L{cfg.level}", CODE, [cfg.size, cfg.level, *cfg.kinds], make)

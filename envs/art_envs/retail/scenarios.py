@@ -1,0 +1,183 @@
+"""Whole customers: wishes put together by kind, and told by level."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Literal
+
+from art_envs.retail.data import GIFT_CARD, make_address
+from art_envs.retail.policy import PENDING, total
+from art_envs.retail.telling import Teller
+from art_envs.retail.wishes import CAUSES, Cause, Verb, Wish, Wishes, action, in_dollars, in_words
+from art_envs.service.answer import SLOTS as COMMON_SLOTS
+from art_envs.service.answer import Slot, Slots
+from art_envs.service.build import Sample
+from art_envs.service.desk import Level
+from art_envs.service.goal import Goal, Kind
+from art_envs.service.store import Record, Tables
+
+SLOTS: Slots = COMMON_SLOTS | {
+    "order_id": Slot(
+        re.compile(r"\b(?:order (?:id|number)|which order|number of (?:the|your) order)\b", re.I),
+        "The order number is {}.",
+    ),
+}
+TRIES = 40  # to draw a wish that fits
+OUT_OF_SCOPE = (
+    "The website shows me an error whenever I log in. Please repair that.",
+    "My parcel was lost on its way. Please have the carrier search for it.",
+    "I want to complain about one of your drivers.",
+    "I want to sell my own products in your shop. Please set that up.",
+    "Please send me a printed catalogue.",
+    "I need a signed tax certificate for my purchases of last year.",
+)
+
+
+def sampler(tables: Tables, level: Level) -> Sample:
+    """Draws goals for the users of the tables."""
+
+    def sample(rng: random.Random, user_id: str, kind: Kind) -> Goal | None:
+        return _Sampler(rng, tables, tables["users"][user_id], level).goal(kind)
+
+    return sample
+
+
+class _Sampler:
+    def __init__(self, rng: random.Random, tables: Tables, user: Record, level: Level) -> None:
+        self._rng = rng
+        self._tables = tables
+        self._user = user
+        self._level: Level = level
+        self._orders = [tables["orders"][id] for id in user["orders"]]
+        self._wishes = Wishes(rng, tables, user, self._reference)
+
+    def goal(self, kind: Kind) -> Goal | None:
+        """None where the user's orders do not allow for this kind."""
+        rng = self._rng
+        if kind == "information":
+            return self._told(kind, [self._question()])
+        if kind == "transfer":
+            return self._told(kind, [self._out_of_scope()])
+        if kind in ("one", "refused"):
+            first = self._wish(kind == "refused")
+            second = self._wish(False, about=first) if kind == "one" and self._level == 3 else None
+            return self._told(kind, [first], changed_to=second)
+        if kind == "conditional":
+            first = self._wish(rng.random() < 0.7)
+            return self._told(kind, [first], fallback=self._wish(False, about=first))
+        denials = [False] * rng.choice((2, 3)) if kind == "several" else [False, True]
+        if kind == "partly":
+            rng.shuffle(denials)
+        return self._told(kind, [self._wish(denied) for denied in denials])
+
+    def _wish(self, denied: bool, about: Wish | None = None) -> Wish | None:
+        """Any wish, or another one about the same order."""
+        rng = self._rng
+        if not denied and not about and rng.random() < 0.1:
+            return self._move()
+        for _ in range(TRIES):
+            order = rng.choice(self._orders)
+            verb: Verb = rng.choice(list(CAUSES))
+            cause: Cause | None = rng.choice(CAUSES[verb]) if denied else None
+            if cause == "stranger":
+                order = self._strangers()
+            elif about is not None and order["order_id"] not in about.records:
+                continue
+            if cause != "stranger" and self._level > 1 and self._landmark(order) is None:
+                continue
+            wish = self._wishes.draw(order, verb, cause)
+            if wish and not (about and about.write == wish.write):
+                return wish
+        return None
+
+    def _strangers(self) -> Record:
+        orders = self._tables["orders"]
+        while True:
+            order = orders[self._rng.choice(list(orders))]
+            if order["status"] == PENDING and order["user_id"] != self._user["user_id"]:
+                return order
+
+    def _landmark(self, order: Record) -> str | None:
+        """An item that only this one of the user's orders holds."""
+        others = {i["name"] for o in self._orders if o is not order for i in o["items"]}
+        return next((i["name"] for i in order["items"] if i["name"] not in others), None)
+
+    def _reference(self, order: Record) -> str:
+        """How the user says which order he means; nobody knows a number by heart at level 2."""
+        if self._level < 2 or order["user_id"] != self._user["user_id"]:
+            return order["order_id"]
+        return f"with the {self._landmark(order)}"
+
+    def _move(self) -> Wish:
+        to = make_address(self._rng, int(self._user["address"]["zip"]) + self._rng.randrange(1, 9))
+        said = f"I have moved. Please change the address of my account to {in_words(to)}."
+        id = self._user["user_id"]
+        return Wish(
+            verb="move",
+            said=said,
+            brief=said,
+            write=action("modify_user_address", user_id=id, **to),
+            does=f"change the address of your account to {in_words(to)}",
+            records={id},
+        )
+
+    def _question(self) -> Wish:
+        rng, user = self._rng, self._user
+        records: set[str] = set()
+        cards = [p for p in user["payments"].values() if p["kind"] == GIFT_CARD]
+        what: Literal["total", "balance", "count", "cheapest"]
+        what = rng.choice(["total", "count", "cheapest", *(["balance"] if cards else [])])
+        if what == "balance":
+            reads = [action("get_user", user_id=user["user_id"])]
+            said, evidence = "How much is left on my gift card?", ["users", user["user_id"]]
+            output = in_dollars(cards[0]["balance"])
+        elif what == "total":
+            order = rng.choice([o for o in self._orders if self._landmark(o)] or self._orders)
+            reads = [action("get_order", order_id=order["order_id"])]
+            said = f"How much do the items of my order {self._reference(order)} cost together?"
+            evidence, output = ["orders", order["order_id"]], in_dollars(total(order))
+            records = {order["order_id"]}
+        else:
+            id = rng.choice(list(self._tables["products"]))
+            product = self._tables["products"][id]
+            prices = [v["price"] for v in product["variants"].values() if v["available"]]
+            what = what if prices else "count"
+            reads = [action("list_product_types"), action("get_product", product_id=id)]
+            evidence = ["products", id]
+            name = product["name"]
+            said = f"How many variants of the {name} are available?"
+            output = str(len(prices))
+            if what == "cheapest":
+                said = f"What does the cheapest available variant of the {name} cost?"
+                output = in_dollars(min(prices))
+        return Wish(
+            verb="ask",
+            said=said,
+            brief=said,
+            reads=reads,
+            outputs=[output],
+            evidence=[evidence],
+            records=records,
+        )
+
+    def _out_of_scope(self) -> Wish:
+        said = self._rng.choice(OUT_OF_SCOPE)
+        write = action("transfer", summary=said)
+        return Wish(verb="transfer", said=said, brief=said, write=write)
+
+    def _told(
+        self,
+        kind: Kind,
+        wishes: list[Wish | None],
+        fallback: Wish | None = None,
+        changed_to: Wish | None = None,
+    ) -> Goal | None:
+        wanted = [wish for wish in wishes if wish]
+        if len(wanted) < len(wishes) or (kind == "conditional" and not fallback):
+            return None
+        records = [id for wish in wanted for id in wish.records]
+        if len(set(records)) < len(records):
+            return None  # two wishes about one order would get into each other's way
+        teller = Teller(self._rng, self._level, self._user)
+        return teller.goal(kind, wanted, fallback, changed_to)
