@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict
 
 Split = Literal["train", "val", "test"]
-StopReason = Literal["env", "max_turns", "timeout", "context", "error"]
+StopReason = Literal["env", "max_turns", "timeout", "context", "agent", "error"]
 
 
 class ToolCall(TypedDict):
@@ -95,6 +95,8 @@ class Trajectory:
     truncated: bool = False  # a turn hit sampling.max_tokens, or the context was full
     error: str | None = None  # why reward is None: one line, then the traceback, if there is one
     duration: float = 0.0  # seconds
+    num_written: int = 0  # tokens of a model that was asked, as its server counts them
+    usd: float = 0.0  # what the models that were asked in it have cost
 
     @property
     def failed(self) -> bool:

@@ -60,6 +60,7 @@ class Answer:
     """What the server does with a request."""
 
     text: str = ""
+    calls: tuple[tuple[str, str], ...] = ()  # of tools: name, arguments as JSON
     finish: str = "stop"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -183,7 +184,12 @@ class LoopbackJudge:
 
 def completion(request: dict[str, Any], answer: Answer) -> dict[str, Any]:
     """The body of a chat completion: always 1000 tokens read and 100 written."""
-    message = {"role": "assistant", "content": answer.text}
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text}
+    if answer.calls:
+        message["tool_calls"] = [
+            {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            for n, (name, arguments) in enumerate(answer.calls)
+        ]
     return {
         "id": "chatcmpl-0",
         "object": "chat.completion",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,11 +23,25 @@ def estimate_tokens(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NativeCall:
+    """A tool call that an API gives apart from the text."""
+
+    id: str
+    name: str
+    arguments: str  # JSON as the model wrote it, or what it took for JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """What a model answered."""
 
     text: str
     cut: bool = False  # it hit its token limit
+    calls: tuple[NativeCall, ...] = ()
+    message: ChatMessage | None = field(default=None, compare=False)  # to go back as it came
+    num_read: int = field(default=0, compare=False)  # tokens, as the server counts them
+    num_written: int = field(default=0, compare=False)
+    usd: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,10 +78,15 @@ class LLM(Protocol):
         """All that an answer depends on beside the messages, as JSON: a part of a cache's key."""
         ...
 
-    async def ask(self, messages: list[ChatMessage], schema: dict[str, Any] | None = None) -> Reply:
+    async def ask(
+        self,
+        messages: list[ChatMessage],
+        schema: dict[str, Any] | None = None,
+        tools: list[dict[str, Any]] | None = None,
+    ) -> Reply:
         """An answer; with `schema`, JSON that follows it where the model can be made to.
 
-        Raises LLMError, BudgetError.
+        `tools`, as JSON schemas, may be called instead. Raises LLMError, BudgetError.
         """
         ...
 
@@ -79,9 +98,12 @@ class LLM(Protocol):
 class Budget:
     """Money that one run may spend, over all its starts: each call's price is a line of a file."""
 
-    def __init__(self, max_usd: float | None, file: Path | None = None) -> None:
-        """Without a file only what is spent from now on counts."""
+    def __init__(
+        self, max_usd: float | None, file: Path | None = None, name: str = "judge.max_usd"
+    ) -> None:
+        """Without a file only what is spent from now on counts. `name` is the user's for it."""
         self._max_usd = max_usd
+        self._name = name
         self._file = file
         self._reserved = 0.0
         self._dearest = 0.0
@@ -111,7 +133,7 @@ class Budget:
             left = self._max_usd - self.spent - self._reserved
             if left <= 0 or expected > left + ROUNDING:
                 raise BudgetError(
-                    f"judge.max_usd={self._max_usd:g} is used up: ${self.spent:.4f} spent, and one "
+                    f"{self._name}={self._max_usd:g} is used up: ${self.spent:.4f} spent, and one "
                     f"more call costs up to ${expected:.4f}"
                 )
         self._reserved += expected

@@ -36,8 +36,15 @@ class ReferenceLLM:
         """See LLM."""
         return {"reference": self._identity}
 
-    async def ask(self, messages: list[ChatMessage], schema: dict[str, Any] | None = None) -> Reply:
+    async def ask(
+        self,
+        messages: list[ChatMessage],
+        schema: dict[str, Any] | None = None,
+        tools: list[dict[str, Any]] | None = None,
+    ) -> Reply:
         """See LLM. The same messages are answered with the same text."""
+        if tools:
+            raise LLMError("reference: it answers in words only; ask another model to call tools")
         text = "".join(f"{m['role']}{m['content']}" for m in messages)
         seed = seed_of(hashlib.sha256(text.encode()).hexdigest())
         session, began = self._engine.open(seed), time.monotonic()

@@ -24,7 +24,7 @@ import httpx
 
 from art_cli.config.schema import LLMConfig
 from art_cli.errors import BudgetError, LLMError, PreflightError
-from art_cli.llms.base import Budget, ChatMessage, Reply, Usage, estimate_tokens
+from art_cli.llms.base import Budget, ChatMessage, NativeCall, Reply, Usage, estimate_tokens
 from art_cli.llms.server import Server
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds before another attempt, doubling
@@ -42,9 +42,30 @@ KEY = re.compile(r"\b(?:sk|pk|gsk|xai|hf|AIza)[-_A-Za-z0-9*]{8,}")
 class _Answer:
     """What came back, and what it took."""
 
-    reply: Reply
+    message: ChatMessage  # in OpenAI's form
+    finish: str | None
     tokens: tuple[int, int]  # read, written
     usd: float = 0.0  # as litellm knows it
+
+    def reply(self, usd: float) -> Reply:
+        """`usd` is what it cost."""
+        calls = tuple(
+            NativeCall(
+                id=str(call.get("id") or f"call{n:05d}"),  # of nine letters, as Mistral wants them
+                name=str(call["function"].get("name")),
+                arguments=call["function"].get("arguments") or "{}",
+            )
+            for n, call in enumerate(self.message.get("tool_calls") or ())
+        )
+        return Reply(
+            text=self.message.get("content") or "",
+            cut=self.finish == "length",
+            calls=calls,
+            message=self.message,
+            num_read=self.tokens[0],
+            num_written=self.tokens[1],
+            usd=usd,
+        )
 
 
 class _Refused(Exception):
@@ -70,22 +91,19 @@ class _OwnServer:
             trust_env=not is_here,  # no proxy stands between this machine and itself
         )
 
-    async def ask(
-        self, model: str, messages: list[ChatMessage], schema: dict[str, Any] | None
-    ) -> _Answer:
+    async def ask(self, model: str, messages: list[ChatMessage], asked: dict[str, Any]) -> _Answer:
         body = {"model": model.removeprefix("openai/"), "messages": messages}
-        settings = _format(schema) | self._params
+        settings = asked | self._params
         body |= {k: v for k, v in settings.items() if v is not None}
         response = await self._client.post(self._url, json=body)
         if response.status_code != 200:
             raise _Refused(response)
         answer = response.json()
         choice, usage = answer["choices"][0], answer.get("usage") or {}
+        kept = ("role", "content", "tool_calls")  # the rest is of this server, and for the reader
         return _Answer(
-            reply=Reply(
-                text=choice["message"].get("content") or "",
-                cut=choice.get("finish_reason") == "length",
-            ),
+            message={k: v for k, v in choice["message"].items() if k in kept},
+            finish=choice.get("finish_reason"),
             tokens=(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)),
         )
 
@@ -93,11 +111,20 @@ class _OwnServer:
         await self._client.aclose()
 
 
-def _format(schema: dict[str, Any] | None) -> dict[str, Any]:
-    if not schema:
-        return {}
-    form = {"name": "answer", "strict": True, "schema": schema}
-    return {"response_format": {"type": "json_schema", "json_schema": form}}
+def _asked(schema: dict[str, Any] | None, tools: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """What a request holds beside the messages."""
+    asked: dict[str, Any] = {"tools": tools} if tools else {}
+    if schema:
+        form = {"name": "answer", "strict": True, "schema": schema}
+        asked["response_format"] = {"type": "json_schema", "json_schema": form}
+    return asked
+
+
+def identity_of(cfg: LLMConfig) -> Any:
+    """All that the answers of the model depend on beside what it is asked, as JSON."""
+    params = {k: v for k, v in cfg.params.items() if k != "api_key"}
+    # Not the port of a server that is started: that is another one each time.
+    return [cfg.model, cfg.fallbacks, cfg.api_base, cfg.command, params]
 
 
 _open: set[RemoteLLM] = set()
@@ -138,9 +165,7 @@ class RemoteLLM:
     @property
     def identity(self) -> Any:
         """See LLM."""
-        cfg = self._cfg  # not the server's port: that is another one each time
-        params = {k: v for k, v in cfg.params.items() if k != "api_key"}
-        return [cfg.model, cfg.fallbacks, cfg.api_base, cfg.command, params]
+        return identity_of(self._cfg)
 
     def has_price(self) -> bool:
         """Whether what is asked can be counted in dollars."""
@@ -149,6 +174,14 @@ class RemoteLLM:
             model in own or self._info(model).get("input_cost_per_token") is not None
             for model in (self._cfg.model, *self._cfg.fallbacks)
         )
+
+    def takes_tools(self) -> bool:
+        """Whether tools reach the model: litellm leaves out in silence what it cannot pass on."""
+        others = [
+            m for m in (self._cfg.model, *self._cfg.fallbacks) if not self._own or m != self.name
+        ]
+        known = self._litellm.get_supported_openai_params if others else None
+        return all("tools" in (known(model=m) or ()) for m in others) if known else True
 
     async def close(self) -> None:
         """See LLM. Connections are litellm's, one client for all: the last one closes them."""
@@ -161,25 +194,30 @@ class RemoteLLM:
         if self._server:
             await self._server.close()
 
-    async def ask(self, messages: list[ChatMessage], schema: dict[str, Any] | None = None) -> Reply:
+    async def ask(
+        self,
+        messages: list[ChatMessage],
+        schema: dict[str, Any] | None = None,
+        tools: list[dict[str, Any]] | None = None,
+    ) -> Reply:
         """See LLM."""
-        failures = []
+        failures, asked = [], _asked(schema, tools)
         async with self._turns:
             for model in (self._cfg.model, *self._cfg.fallbacks):
                 try:
-                    return await self._persist(model, messages, schema)
+                    return await self._persist(model, messages, asked)
                 except LLMError as e:
                     failures.append(str(e))
         raise LLMError("; then ".join(failures))
 
     async def _persist(
-        self, model: str, messages: list[ChatMessage], schema: dict[str, Any] | None
+        self, model: str, messages: list[ChatMessage], asked: dict[str, Any]
     ) -> Reply:
         """Ask one model until it answers or there is no use in asking again."""
         attempt = 0
         while True:
             try:
-                return await self._try(model, messages, schema)
+                return await self._try(model, messages, asked)
             except BudgetError:
                 raise
             except Exception as e:
@@ -191,29 +229,29 @@ class RemoteLLM:
             self.usage.retries += 1
             await asyncio.sleep(wait)
 
-    async def _try(
-        self, model: str, messages: list[ChatMessage], schema: dict[str, Any] | None
-    ) -> Reply:
+    async def _try(self, model: str, messages: list[ChatMessage], asked: dict[str, Any]) -> Reply:
         """Ask once, and pay."""
-        reserved = self._budget.reserve(self._expected(model, messages))
+        reserved = self._budget.reserve(self._expected(model, messages, asked))
         usd, began = 0.0, time.monotonic()
         try:
             ask = self._own.ask if self._own and model == self._cfg.model else self._complete
-            answer = await asyncio.wait_for(ask(model, messages, schema), self._cfg.timeout + GRACE)
+            answer = await asyncio.wait_for(ask(model, messages, asked), self._cfg.timeout + GRACE)
             usd = self._price(model, answer)
         finally:
             self._budget.settle(reserved, usd, model)
             self.usage.seconds += time.monotonic() - began
         self.usage.calls += 1
-        return answer.reply
+        return answer.reply(usd)
 
     async def _complete(
-        self, model: str, messages: list[ChatMessage], schema: dict[str, Any] | None
+        self, model: str, messages: list[ChatMessage], asked: dict[str, Any]
     ) -> _Answer:
         own: dict[str, Any] = {}
         if model == self._cfg.model:
             own = {"api_base": self._base, "api_key": self._key}
-        settings = own | _format(schema) | self._cfg.params
+        settings = own | asked | self._cfg.params
+        if "tools" in asked:  # else it imports `mcp`, which it does not require
+            settings["_skip_mcp_handler"] = True
         response = await self._litellm.acompletion(
             model=model,
             messages=messages,
@@ -225,14 +263,16 @@ class RemoteLLM:
         )
         choice, usage = response.choices[0], getattr(response, "usage", None)
         return _Answer(
-            reply=Reply(text=choice.message.content or "", cut=choice.finish_reason == "length"),
+            message=choice.message.model_dump(exclude_none=True),
+            finish=choice.finish_reason,
             tokens=(usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0),
             usd=float(response._hidden_params.get("response_cost") or 0.0),
         )
 
-    def _expected(self, model: str, messages: list[ChatMessage]) -> float:
+    def _expected(self, model: str, messages: list[ChatMessage], asked: dict[str, Any]) -> float:
         """US dollars that a call will cost, before anything is known of its answer."""
-        tokens = sum(estimate_tokens(str(m["content"])) for m in messages)
+        tokens = sum(estimate_tokens(str(m.get("content"))) for m in messages)
+        tokens += estimate_tokens(str(asked["tools"])) if "tools" in asked else 0
         if self._cfg.prices and model == self._cfg.model:
             prices = self._cfg.prices
             return (tokens * prices.input + USUAL_ANSWER * prices.output) / 1e6

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from loopback_judge import Answer, Ask, LoopbackJudge, Step, dying, hanging, refused, says
 
-from art_cli.config.schema import JudgeConfig, PricesConfig
+from art_cli.config.schema import JudgeConfig, LLMConfig, PricesConfig
 from art_cli.errors import BudgetError, LLMError, PreflightError
-from art_cli.llms.base import Budget, Reply, Usage
+from art_cli.llms.base import Budget, NativeCall, Reply, Usage
 from art_cli.llms.remote import RemoteLLM
 
 KEY = "my-own-secret-0123456789"
@@ -99,6 +99,27 @@ def test_the_key_comes_from_the_variable_that_is_named(monkeypatch: pytest.Monke
     with LoopbackJudge(then=FOUR) as server:
         asked(server, api_key_env="MY_KEY")
         assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_tools_are_offered_and_calls_come_back_with_what_they_cost() -> None:
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    call = ("look", '{"at": 1}')
+    with LoopbackJudge(lambda ask: Answer(calls=(call,))) as server:
+        cfg = LLMConfig(model=server.model, api_base=server.api_base)
+
+        async def go() -> Reply:
+            llm = RemoteLLM(cfg)
+            assert llm.takes_tools()
+            try:
+                return await llm.ask(QUESTION, tools=[tool])
+            finally:
+                await llm.close()
+
+        reply = asyncio.run(go())
+        assert server.asked[0].body["tools"] == [tool]
+    assert reply.calls == (NativeCall(id="c0", name=call[0], arguments=call[1]),)
+    assert (reply.num_read, reply.num_written, reply.usd) == (1000, 100, 0.0)
+    assert reply.message and reply.message["tool_calls"][0]["id"] == "c0"
 
 
 def test_an_answer_that_hit_its_limit_is_marked() -> None:
