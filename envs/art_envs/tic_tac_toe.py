@@ -1,10 +1,18 @@
 """Tic-tac-toe against an opponent.
 
-    user         x 2 3          assistant   <move> 9</move>        user    x 2 3
-                 4 o 6                                                     4 o o
-                 7 8 9                                                     7 8 x
+    user        x 2 3       three rows         assistant   x - o - <move> 9</move>
+                4 o 6
+                7 8 9
+                x 4 7       three columns
+                2 o 8
+                3 6 9
+                x o 9       two diagonals
+                3 o 7
 
 The model plays x; a free cell shows its number. The opponent begins in about half of the episodes.
+Before its move the model says which cell would complete a line of x, and which one of o. Saying so
+earns nothing, but puts what decides where even a very small model sees it, as showing every line
+does.
 """
 
 from __future__ import annotations
@@ -26,7 +34,7 @@ from art_cli.types import Message, Scenario, Trajectory
 Board = str  # nine characters, row by row: x, o, or _ for a free cell
 Player = Literal["x", "o"]
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
-ANSWER = re.compile(r"\s*<move>\s*([1-9])\s*</move>\s*")
+ANSWER = re.compile(r"[^<>]*<move>\s*([1-9])\s*</move>\s*")
 RANDOM_MOVES = {"random": 1.0, "mixed": 0.5, "perfect": 0.0}  # share, of an opponent
 
 
@@ -43,6 +51,12 @@ def mark(board: Board, cell: int, player: Player) -> Board:
 def has_won(board: Board, player: Player) -> bool:
     """Does the player hold a line?"""
     return any(board[a] == board[b] == board[c] == player for a, b, c in LINES)
+
+
+def completing_cell(board: Board, player: Player) -> int | None:
+    """The first cell that gives the player a line, if there is one."""
+    cells = free_cells(board)
+    return next((c for c in cells if has_won(mark(board, c, player), player)), None)
 
 
 def other(player: Player) -> Player:
@@ -67,9 +81,9 @@ def best_cells(board: Board, player: Player) -> list[int]:
 
 
 def render(board: Board) -> str:
-    """Three rows. Each cell has a space before it, so that it is a token of its own."""
+    """The rows, the columns and the diagonals. Each cell is a token of its own."""
     cells = [str(i) if m == "_" else m for i, m in enumerate(board, start=1)]
-    return "\n".join(" " + " ".join(cells[i : i + 3]) for i in (0, 3, 6))
+    return "\n".join("".join(f" {cells[i]}" for i in line) for line in LINES)
 
 
 class TicTacToe(Env):
@@ -80,9 +94,15 @@ class TicTacToe(Env):
         """Settings of `env.args`."""
 
         opponent: Literal["random", "mixed", "perfect"] = "random"  # mixed: half of its moves are
-        demo_noise: Annotated[float, Field(ge=0, le=1)] = 1.0  # share of random demonstrated moves
+        # Share of demonstrated moves that are random: the warm-up teaches how to speak and a little
+        # of how to play, and leaves the rest to be learned by reward.
+        demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.75
 
-    system = "You play tic-tac-toe as x. Answer with the number of a free cell: <move> 5</move>."
+    system = (
+        "You play tic-tac-toe as x. You see the rows, the columns and the diagonals. Say which cell "
+        "would complete a line of x, and which one of o, then the number of a free cell: "
+        "x - o 5 <move> 5</move>."
+    )
     max_turns = 5
 
     def __init__(self, scenario: Scenario, cfg: Config) -> None:
@@ -134,7 +154,7 @@ class TicTacToe(Env):
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
-        """Legal play, as a rule at random: how to answer, not how to win."""
+        """Legal play, mostly at random: how to answer, and little of how to win."""
         for scenario in islice(cls.scenarios(cfg, "train"), num):
             env = cls(scenario, cfg)
             rng = random.Random(seed_of("demonstration", scenario.seed))
@@ -144,4 +164,6 @@ class TicTacToe(Env):
         while True:
             at_random = rng.random() < self.cfg.demo_noise
             cells = free_cells(self.board) if at_random else best_cells(self.board, "x")
-            yield f"<move> {rng.choice(cells) + 1}</move>"
+            seen = [completing_cell(self.board, player) for player in ("x", "o")]
+            x, o = ("-" if cell is None else cell + 1 for cell in seen)
+            yield f"x {x} o {o} <move> {rng.choice(cells) + 1}</move>"

@@ -17,6 +17,7 @@ from setting import (
 )
 
 import art_cli as art
+from art_cli.agents.policy import PolicyAgents
 from art_cli.engines.transformers import TransformersEngine
 from art_cli.loop import Stream
 from art_cli.metrics import batch_metrics
@@ -90,6 +91,8 @@ class OurSide:
         if not stops:
             cfg, parts = model.experiment, model.parts
             parts.engine = TransformersEngine(parts.policy, cfg.engine, cfg.sampling, frozenset())
+            max_len = cfg.engine.max_model_len
+            parts.agents = PolicyAgents(parts.engine, parts.renderer, max_len)
         return cls(model)
 
     def stream(self, num_steps: int) -> list[list[art.Scenario]]:

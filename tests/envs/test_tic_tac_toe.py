@@ -58,8 +58,9 @@ def mean_reward(opponent: Opponent, noise: float, num: int = 150) -> float:
     return sum(rewards) / num
 
 
-def test_the_board_shows_the_numbers_of_free_cells() -> None:
-    assert render("x___o___x") == " x 2 3\n 4 o 6\n 7 8 x"
+def test_every_line_shows_the_numbers_of_its_free_cells() -> None:
+    rows, columns = [" x 2 3", " 4 o 6", " 7 8 x"], [" x 4 7", " 2 o 8", " 3 6 x"]
+    assert render("x___o___x").split("\n") == [*rows, *columns, " x o x", " 3 o 7"]
 
 
 @pytest.mark.parametrize("line", ["012", "345", "678", "036", "147", "258", "048", "246"])
@@ -93,7 +94,7 @@ def test_a_full_board_without_a_line_is_a_draw(board: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["<move> 1</move>", "<move> 0</move>", "<move> 10</move>", "9", "I say <move> 9</move>"]
+    "text", ["<move> 1</move>", "<move> 0</move>", "<move> 10</move>", "9", "<move> 2</move> <move> 9</move>"]
 )
 def test_an_illegal_move_ends_the_game(text: str) -> None:
     env = game("x___o____")
@@ -102,8 +103,10 @@ def test_an_illegal_move_ends_the_game(text: str) -> None:
     assert env.metrics["illegal"] == 1
 
 
-@pytest.mark.parametrize("text", ["<move>9</move>", "<move> 9</move>", " <move>\n9 </move>\n"])
-def test_spaces_do_not_matter(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["<move>9</move>", "x - o 9 <move> 9</move>", " <move>\n9 </move>\n"]
+)
+def test_spaces_and_what_was_thought_do_not_matter(text: str) -> None:
     env = game("x___o____")
     assert isinstance(asyncio.run(env.reply(text)), str)
     assert env.board[8] == "x"
