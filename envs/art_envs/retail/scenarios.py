@@ -179,5 +179,11 @@ class _Sampler:
         records = [id for wish in wanted for id in wish.records]
         if len(set(records)) < len(records):
             return None  # two wishes about one order would get into each other's way
+        if sum(self._pays_by_gift_card(wish) for wish in wanted) > 1:
+            return None  # the balance would make the order of the two matter
         teller = Teller(self._rng, self._level, self._user)
         return teller.goal(kind, wanted, fallback, changed_to)
+
+    def _pays_by_gift_card(self, wish: Wish) -> bool:
+        id = wish.write and wish.write["arguments"].get("payment_id")
+        return bool(id) and self._user["payments"][id]["kind"] == GIFT_CARD
