@@ -20,6 +20,7 @@ from art_cli.env import Env
 from art_cli.errors import Interrupted, UsageError
 from art_cli.judges.make import ask_once, make_judge
 from art_cli.judges.ruler import Ruler
+from art_cli.llms.base import Budget
 from art_cli.llms.reference import ReferenceLLM
 from art_cli.llms.services import RunServices, needs_reference
 from art_cli.model import Parts, Stop, TrainableModel
@@ -48,12 +49,17 @@ class LocalBackend:
         resume: bool = False,
         report: Report = silent,
         stop: Stop | None = None,
+        services: RunServices | None = None,
     ) -> None:
-        """With `resume`, a run that exists goes on from its newest checkpoint."""
+        """With `resume`, a run that exists goes on from its newest checkpoint.
+
+        `services` are someone else's, who closes them; without, a model's are opened with it.
+        """
         self._root = Path(root)
         self._resume = resume
         self._report = report
         self._stop = stop or Stop()
+        self._services = services
         self._open = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> LocalBackend:
@@ -138,14 +144,15 @@ class LocalBackend:
 
     async def _parts(self, model: TrainableModel, run: RunDir) -> Parts:
         cfg, settings = model.experiment, model.settings
-        services = None
-        if cfg.model.adapter is None or not needs_reference(settings):
-            services = await RunServices.open(settings, costs=run.llm_costs)  # before the warm-up
+        services, budget = self._services, Budget(None, run.llm_costs)
+        if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
+            services = await RunServices.open(settings, None, budget)  # before the warm-up
         policy, renderer = await _Preparation(model, run, self._report, self._stop).make()
         if services is None:
             reference = self._reference_llm(model, policy)
-            services = await RunServices.open(settings, reference, run.llm_costs)
-        self._open.push_async_callback(services.close)
+            services = await RunServices.open(settings, reference, budget)
+        if services is not self._services:
+            self._open.push_async_callback(services.close)
         engine = TransformersEngine(policy, cfg.engine, cfg.sampling, renderer.stop_ids)
         self._open.push_async_callback(engine.close)
         return Parts(

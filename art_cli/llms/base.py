@@ -103,7 +103,7 @@ class Budget:
     ) -> None:
         """Without a file only what is spent from now on counts. `name` is the user's for it."""
         self._max_usd = max_usd
-        self._name = name
+        self.name = name
         self._file = file
         self._reserved = 0.0
         self._dearest = 0.0
@@ -133,7 +133,7 @@ class Budget:
             left = self._max_usd - self.spent - self._reserved
             if left <= 0 or expected > left + ROUNDING:
                 raise BudgetError(
-                    f"{self._name}={self._max_usd:g} is used up: ${self.spent:.4f} spent, and one "
+                    f"{self.name}={self._max_usd:g} is used up: ${self.spent:.4f} spent, and one "
                     f"more call costs up to ${expected:.4f}"
                 )
         self._reserved += expected

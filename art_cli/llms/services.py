@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 from art_cli.config.schema import LLMConfig
@@ -21,21 +20,22 @@ QUESTION = {"role": "user", "content": "What is 2 + 2?"}
 class RunServices:
     """Implements Services."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
         self._llms: dict[str, LLM] = {}
+        self._budget = budget
 
     @classmethod
     async def open(
-        cls, settings: Any, reference: LLM | None = None, costs: Path | None = None
+        cls, settings: Any, reference: LLM | None = None, budget: Budget | None = None
     ) -> RunServices:
-        """Start and ask every model that the settings name. `costs` is where money is noted.
+        """Start and ask every model that the settings name; all spend of one budget.
 
         Raises PreflightError: no key, no such model, no answer.
         """
-        services = cls()
+        services = cls(budget or Budget(None))
         try:
             for cfg in llm_configs(settings):
-                services._llms[_key(cfg)] = await _open(cfg, reference, costs)
+                services._llms[_key(cfg)] = await _open(cfg, reference, services._budget)
         except BaseException:
             await services.close()
             raise
@@ -48,7 +48,7 @@ class RunServices:
     @property
     def spent(self) -> float:
         """US dollars, over all models and the whole run."""
-        return sum(llm.spent for llm in self._llms.values())
+        return self._budget.spent
 
     def take_metrics(self) -> dict[str, float]:
         """`llm/*` since this was last called; nothing where there is no model."""
@@ -86,7 +86,40 @@ def needs_reference(settings: Any) -> bool:
     return any(cfg.model == REFERENCE for cfg in llm_configs(settings))
 
 
-async def _open(cfg: LLMConfig, reference: LLM | None, costs: Path | None) -> LLM:
+async def open_remote(
+    cfg: LLMConfig, budget: Budget, tools: list[dict[str, Any]] | None = None
+) -> RemoteLLM:
+    """A model that answers, and can be offered these tools.
+
+    Raises PreflightError: no key, no such model, no answer, no price to keep the budget by.
+    """
+    server = await Server.start(cfg.command) if cfg.command else None
+    try:
+        llm = RemoteLLM(cfg, budget, server)
+    except BaseException:
+        if server:
+            await server.close()
+        raise
+    try:
+        if budget.is_limited and not llm.has_price():
+            raise PreflightError(
+                f"{budget.name} cannot be kept: no price is known for {cfg.model}; give its prices "
+                "(input and output, US dollars per million tokens; 0 where it is free)"
+            )
+        if tools and not llm.takes_tools():
+            raise PreflightError(f"{cfg.model} cannot be offered tools: litellm leaves them out")
+        await llm.ask([QUESTION], tools=tools)
+    except LLMError as e:
+        await llm.close()
+        raise PreflightError(f"{cfg.model} cannot be used: {e}") from e
+    except BaseException:
+        await llm.close()
+        raise
+    llm.usage.take()  # what is counted belongs to steps
+    return llm
+
+
+async def _open(cfg: LLMConfig, reference: LLM | None, budget: Budget) -> LLM:
     if cfg.model == REFERENCE:
         if reference is None:
             raise PreflightError(
@@ -94,20 +127,10 @@ async def _open(cfg: LLMConfig, reference: LLM | None, costs: Path | None) -> LL
                 "model.adapter is null; name another model, or train an adapter"
             )
         return reference
-    server = await Server.start(cfg.command) if cfg.command else None
     try:
-        llm = RemoteLLM(cfg, Budget(None, costs), server)
-    except BaseException:
-        if server:
-            await server.close()
-        raise
-    try:
-        await llm.ask([QUESTION])
-    except LLMError as e:
-        await llm.close()
-        raise PreflightError(f"the model that the env asks cannot be used: {e}") from e
-    llm.usage.take()  # what is counted belongs to steps
-    return llm
+        return await open_remote(cfg, budget)
+    except PreflightError as e:
+        raise PreflightError(f"the model that the env asks: {e}") from e
 
 
 def _key(cfg: LLMConfig) -> str:
