@@ -27,31 +27,23 @@ class Canon:
     ignored: frozenset[str] = frozenset()  # fields of free text and logs
     ordered: frozenset[str] = frozenset()  # fields whose list has an order that matters
 
-    def same(self, a: Any, b: Any) -> bool:
-        """Whether two values mean the same."""
-        if isinstance(a, dict) and isinstance(b, dict):
+    def same(self, a: Any, b: Any, field: str = "") -> bool:
+        """Whether two values, of a field if they are in one, mean the same."""
+        assert not isinstance(a, float), f"{field}: {a} is a float; keep cents"
+        if isinstance(a, dict) and isinstance(b, dict):  # ends at the first difference
             fields = (a.keys() | b.keys()) - self.ignored
-            return all(f in a and f in b and self._same_field(f, a[f], b[f]) for f in fields)
-        return self._same_field("", a, b)
+            return all(f in a and f in b and self.same(a[f], b[f], f) for f in fields)
+        if isinstance(a, list) and isinstance(b, list):
+            return self._text(a, field) == self._text(b, field)
+        return type(a) is type(b) and a == b
 
-    def _same_field(self, field: str, a: Any, b: Any) -> bool:
-        if isinstance(a, dict):
-            return self.same(a, b)
-        if not isinstance(a, list):
-            assert not isinstance(a, float), f"{field}: {a} is a float; keep cents"
-            return a == b
-        if not isinstance(b, list) or len(a) != len(b):
-            return False
-        if field not in self.ordered:
-            a, b = sorted(a, key=self._text), sorted(b, key=self._text)
-        return all(self.same(x, y) for x, y in zip(a, b, strict=True))
-
-    def _text(self, value: Any) -> str:
-        """Equal for values that mean the same, as far as sorting needs it."""
+    def _text(self, value: Any, field: str = "") -> str:
+        """The same for values that mean the same."""
         if isinstance(value, dict):
-            value = {k: self._text(v) for k, v in value.items() if k not in self.ignored}
+            value = {k: self._text(v, k) for k, v in value.items() if k not in self.ignored}
         elif isinstance(value, list):
-            value = sorted(map(self._text, value))
+            texts = [self._text(item) for item in value]
+            value = texts if field in self.ordered else sorted(texts)
         return json.dumps(value, sort_keys=True)
 
 
