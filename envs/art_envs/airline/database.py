@@ -71,6 +71,7 @@ class Extent:
     pairs: int = 30  # of airports that are connected; two flights a day in each direction
     dates: int = 20
     reservations: int = 600
+    plain: bool = False  # reservations of one passenger on one flight
 
 
 def build(seed: int, extent: Extent) -> Tables:
@@ -85,7 +86,7 @@ def build(seed: int, extent: Extent) -> Tables:
     owners = list(db["users"])
     for i in range(extent.reservations):
         owner = owners[i % len(owners)]  # everyone has as many, give or take one
-        reservation = _reservation(rng, db, owner)
+        reservation = _reservation(rng, db, owner, extent)
         reservation_id = next(ids)
         db["reservations"][reservation_id] = reservation
         db["users"][owner]["reservations"].append(reservation_id)
@@ -209,13 +210,13 @@ def _birthday(rng: random.Random) -> str:
     return str(date(1950, 1, 1) + timedelta(days=rng.randrange(20_000)))
 
 
-def _reservation(rng: random.Random, db: Tables, owner: str) -> Record:
+def _reservation(rng: random.Random, db: Tables, owner: str, extent: Extent) -> Record:
     """A booking as someone once made it, paid in full by card or gift card."""
     cabin = rng.choice(CABINS)
-    journey, trip = _journey(rng, db)
+    journey, trip = _journey(rng, db, extent)
     user = db["users"][owner]
     self_ = {k: user[k] for k in ("first", "last", "born")}
-    others = rng.sample(user["companions"], rng.choice([0, 0, 1, 1, 2]))
+    others = rng.sample(user["companions"], 0 if extent.plain else rng.choice([0, 0, 1, 1, 2]))
     passengers = [self_, *others]
     flights = [
         {
@@ -256,7 +257,7 @@ def _turn(trip: Trip, flights: list[Record]) -> int:
     return len(flights) - 1 if trip == "one_way" else len(flights) // 2 - 1
 
 
-def _journey(rng: random.Random, db: Tables) -> tuple[list[tuple[str, str]], Trip]:
+def _journey(rng: random.Random, db: Tables, extent: Extent) -> tuple[list[tuple[str, str]], Trip]:
     """-> flights as (number, day), and the kind of trip. Two thirds are still to come."""
     numbers = list(db["flights"])
     all_days = sorted({key.partition("/")[2] for key in db["departures"]})
@@ -264,6 +265,8 @@ def _journey(rng: random.Random, db: Tables) -> tuple[list[tuple[str, str]], Tri
     day = rng.choice(coming if rng.random() < 0.67 else all_days)
     first = rng.choice(numbers)
     out = [first]
+    if extent.plain:
+        return [(first, day)], "one_way"
     if rng.random() < 0.25:
         out += rng.sample(_connections(db, first), 1) if _connections(db, first) else []
     later = [d for d in all_days if d > day]

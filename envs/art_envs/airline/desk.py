@@ -13,8 +13,9 @@ One episode at level 0, as a perfect assistant plays it:
 from __future__ import annotations
 
 import json
+import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -29,18 +30,18 @@ from art_envs.airline.scenarios import sampler
 from art_envs.service.answer import SLOTS, Slot, Slots
 from art_envs.service.build import build_goals
 from art_envs.service.cache import kept
-from art_envs.service.desk import ServiceDesk, Size
+from art_envs.service.desk import DONE, REFUSAL, ServiceDesk, Size
 from art_envs.service.goal import Action, Goal
 from art_envs.service.store import Tables
 
 Reason = Literal["plans", "health", "weather", "airline"]
-EXTENTS = {"full": Extent(), "small": Extent(pairs=8, dates=12)}
+EXTENTS = {"full": Extent(), "small": Extent(pairs=8, dates=12, plain=True)}
 NUM_GOALS: dict[Split, int] = {"train": 800, "val": 100, "test": 100}
 SEED = 0
 CODE = Path(__file__).parent
 
 
-class Airline(ServiceDesk):
+class AirlineDesk(ServiceDesk):
     """An airline's service desk: book, change, cancel and compensate under a policy."""
 
     slots: ClassVar[Slots] = {
@@ -174,6 +175,11 @@ class Airline(ServiceDesk):
         assert found is not None
         return found
 
+    def _guess(self, rng: random.Random, right: Sequence[str | Action]) -> Sequence[str | Action]:
+        """Yes or no by chance: what is to be learned is when."""
+        given = [*self.goal["temptation"], DONE] if self.goal["temptation"] else right
+        return rng.choice([given, [REFUSAL]])
+
     def legal_writes(self) -> Iterator[Action]:
         """See ServiceDesk: paid by card alone; of flights and bookings, a few stand for all."""
         return legal.writes(self.store, self.database(self.cfg), self.goal["user_id"])
@@ -195,7 +201,7 @@ def _database(size: Size) -> Tables:
 
 
 @cache
-def _goals(desk: type[Airline], cfg: ServiceDesk.Config) -> dict[Split, list[Goal]]:
+def _goals(desk: type[AirlineDesk], cfg: ServiceDesk.Config) -> dict[Split, list[Goal]]:
     users = list(desk.database(cfg)["users"])
     sample = sampler(desk.database(cfg), cfg.level, cfg.size)
     made = partial(build_goals, desk, cfg, sample, users, NUM_GOALS)

@@ -23,6 +23,7 @@ from art_envs.airline.database import (
     departure_id,
     stamp,
 )
+from art_envs.service.desk import Size
 from art_envs.service.store import Store
 
 MAX_PASSENGERS = 5
@@ -240,7 +241,13 @@ tools nor forbidden by the rules.
 Amounts are in dollars; times are local. A trip is one_way or round_trip.
 Insurance costs {dollars(INSURANCE_CENTS)} dollars a passenger and cannot be added later."""
 
+BRIEF = f"""\
+You serve customers of an airline. It is {stamp(NOW)}. Look up the reservation and its flight \
+first. Refuse what these rules forbid:"""
 
-def document(size: str = "full") -> str:
-    """The policy as agents read it."""
+
+def document(size: Size) -> str:
+    """The policy as agents read it; the small one is about cancellations alone."""
+    if size == "small":
+        return "\n".join([BRIEF, *(f"- {r.text}" for r in RULES if r.name in ("flown", "cancel"))])
     return "\n".join([PREAMBLE, "Rules:", *(f"- {rule.text}" for rule in RULES)])
