@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from art_cli.env import seed_of
 from art_cli.types import Split
@@ -62,6 +63,8 @@ OPTIONS = {
     "material": ("cotton", "leather", "steel", "plastic", "wood", "ceramic"),
     "edition": ("standard", "plus", "deluxe", "travel"),
 }
+Verb = Literal["cancel", "address", "payment", "modify", "return", "exchange"]
+VERBS: tuple[Verb, ...] = get_args(Verb)
 CARD, PAYPAL, GIFT_CARD = "credit card", "paypal", "gift card"
 STATUSES = {PENDING: 38, MODIFIED: 4, DELIVERED: 38, PROCESSED: 10, CANCELLED: 10}  # percent
 
@@ -77,6 +80,8 @@ class Scale:
     items: tuple[int, ...]  # of an order, drawn from
     digits: dict[str, int]  # of an id
     scenarios: dict[Split, int]
+    verbs: tuple[Verb, ...]  # what customers may want of an order
+    hidden: tuple[str, ...] = ()  # fields that the tools do not show
 
 
 SCALES: dict[Size, Scale] = {
@@ -88,15 +93,18 @@ SCALES: dict[Size, Scale] = {
         items=(1, 1, 2, 2, 3, 3, 4, 5),
         digits={"user": 4, "product": 10, "item": 10, "order": 7, "payment": 7, "zip": 5},
         scenarios={"train": 800, "val": 100, "test": 100},
+        verbs=VERBS,
     ),
     "small": Scale(
-        users=300,
+        users=400,
         products=12,
         variants=3,
-        orders=750,
+        orders=899,
         items=(1,),
         digits={"user": 3, "product": 2, "item": 2, "order": 3, "payment": 3, "zip": 3},
-        scenarios={"train": 1600, "val": 200, "test": 400},
+        scenarios={"train": 1200, "val": 150, "test": 150},
+        verbs=("cancel", "payment", "return"),
+        hidden=("first", "last", "email", "address", "order_id", "product_id"),
     ),
 }
 

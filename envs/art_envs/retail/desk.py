@@ -7,7 +7,7 @@ yes. Amounts are shown as "12.50" and kept in cents.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -79,17 +79,17 @@ class RetailDesk(ServiceDesk):
     @tool()
     async def get_user(self, user_id: str) -> str:
         """Show a user's address, payment methods and orders."""
-        return _shown(self._get("users", user_id))
+        return self._shown(self._get("users", user_id))
 
     @tool()
     async def get_order(self, order_id: str) -> str:
         """Show an order."""
-        return _shown(self._get("orders", order_id))
+        return self._shown(self._get("orders", order_id))
 
     @tool()
     async def get_product(self, product_id: str) -> str:
         """Show a product and its variants."""
-        return _shown(self._get("products", product_id))
+        return self._shown(self._get("products", product_id))
 
     @tool()
     async def get_item(self, item_id: str) -> str:
@@ -98,13 +98,16 @@ class RetailDesk(ServiceDesk):
             if item_id in product["variants"]:
                 self._get("products", id)
                 found = {"item_id": item_id, "product_id": id, "name": product["name"]}
-                return _shown(found | product["variants"][item_id])
+                return self._shown(found | product["variants"][item_id])
         raise ToolError(f"no item {item_id!r}")
 
     @tool()
     async def list_product_types(self) -> str:
         """List the products with their ids."""
-        return _shown({product["name"]: id for id, product in self.store.rows("products")})
+        return self._shown({product["name"]: id for id, product in self.store.rows("products")})
+
+    def _shown(self, record: Record) -> str:
+        return json.dumps(in_dollars(record, SCALES[self.cfg.size].hidden))
 
     # Writing.
 
@@ -275,15 +278,12 @@ def _action(name: str, **arguments: Any) -> Action:
     return {"name": name, "arguments": arguments}
 
 
-def _shown(record: Record) -> str:
-    return json.dumps(_with_amounts(record))
-
-
-def _with_amounts(value: Any, field: str = "") -> Any:
+def in_dollars(value: Any, hidden: Container[str] = (), field: str = "") -> Any:
+    """A record as the tools show it, without the hidden fields."""
     if isinstance(value, dict):
-        return {k: _with_amounts(v, k) for k, v in value.items()}
+        return {k: in_dollars(v, hidden, k) for k, v in value.items() if k not in hidden}
     if isinstance(value, list):
-        return [_with_amounts(item) for item in value]
+        return [in_dollars(item, hidden) for item in value]
     return f"{value / 100:.2f}" if field in MONEY else value
 
 
@@ -298,6 +298,8 @@ def _goals(desk: type[RetailDesk], cfg: ServiceDesk.Config) -> dict[Split, list[
 
     def make() -> dict[Split, list[Goal]]:
         num = SCALES[cfg.size].scenarios
-        return build_goals(desk, cfg, sampler(tables, cfg.level), list(tables["users"]), num)
+        return build_goals(
+            desk, cfg, sampler(tables, cfg.size, cfg.level), list(tables["users"]), num
+        )
 
     return kept(f"retail-{cfg.size}-L{cfg.level}", CODE, [cfg.size, cfg.level, *cfg.kinds], make)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from typing import Literal
 
-from art_envs.retail.data import GIFT_CARD, make_address
+from art_envs.retail.data import GIFT_CARD, SCALES, Verb, make_address
 from art_envs.retail.policy import PENDING, total
 from art_envs.retail.telling import Teller
-from art_envs.retail.wishes import CAUSES, Cause, Verb, Wish, Wishes, action, in_dollars, in_words
+from art_envs.retail.wishes import CAUSES, Cause, Wish, Wishes, action, in_dollars, in_words
 from art_envs.service.answer import SLOTS as COMMON_SLOTS
 from art_envs.service.answer import Slot, Slots
 from art_envs.service.build import Sample
-from art_envs.service.desk import Level
+from art_envs.service.desk import Level, Size
 from art_envs.service.goal import Goal, Kind
 from art_envs.service.store import Record, Tables
 
@@ -34,21 +35,30 @@ OUT_OF_SCOPE = (
 )
 
 
-def sampler(tables: Tables, level: Level) -> Sample:
+def sampler(tables: Tables, size: Size, level: Level) -> Sample:
     """Draws goals for the users of the tables."""
+    verbs = SCALES[size].verbs
 
     def sample(rng: random.Random, user_id: str, kind: Kind) -> Goal | None:
-        return _Sampler(rng, tables, tables["users"][user_id], level).goal(kind)
+        return _Sampler(rng, tables, tables["users"][user_id], level, verbs).goal(kind)
 
     return sample
 
 
 class _Sampler:
-    def __init__(self, rng: random.Random, tables: Tables, user: Record, level: Level) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        tables: Tables,
+        user: Record,
+        level: Level,
+        verbs: Sequence[Verb],
+    ) -> None:
         self._rng = rng
         self._tables = tables
         self._user = user
         self._level: Level = level
+        self._verbs = verbs
         self._orders = [tables["orders"][id] for id in user["orders"]]
         self._wishes = Wishes(rng, tables, user, self._reference)
 
@@ -74,11 +84,11 @@ class _Sampler:
     def _wish(self, denied: bool, about: Wish | None = None) -> Wish | None:
         """Any wish, or another one about the same order."""
         rng = self._rng
-        if not denied and not about and rng.random() < 0.1:
+        if not denied and not about and "address" in self._verbs and rng.random() < 0.1:
             return self._move()
         for _ in range(TRIES):
             order = rng.choice(self._orders)
-            verb: Verb = rng.choice(list(CAUSES))
+            verb = rng.choice(self._verbs)
             cause: Cause | None = rng.choice(CAUSES[verb]) if denied else None
             if cause == "stranger":
                 order = self._strangers()

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from art_envs.retail import policy
-from art_envs.retail.data import CARD, GIFT_CARD, PAYPAL, make_address
+from art_envs.retail.data import CARD, GIFT_CARD, PAYPAL, Verb, make_address
 from art_envs.retail.policy import CANCEL_REASONS, DELIVERED, PENDING
 from art_envs.service.goal import Action, Choice
 from art_envs.service.store import Record, Tables
 
-Verb = Literal["cancel", "address", "payment", "modify", "return", "exchange"]
 Cause = Literal["status", "reason", "stranger", "variant", "product", "method"]
 
 CAUSES: dict[Verb, tuple[Cause, ...]] = {
