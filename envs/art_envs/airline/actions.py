@@ -54,10 +54,10 @@ class Payment(TypedDict):
 
 def find(db: Store, table: str, key: str) -> Record:
     """A record to check. Raises ToolError where there is none."""
-    record = db.peek(table, key)
-    if record is None:
-        raise ToolError(f"there is no {table.removesuffix('s')} {key!r}")
-    return record
+    try:
+        return db.peek(table, key)
+    except KeyError:
+        raise ToolError(f"there is no {table.removesuffix('s')} {key!r}") from None
 
 
 def cents(dollars: float) -> int:
@@ -213,10 +213,10 @@ def price(flights: Iterable[Record], num_passengers: int, paid_bags: int, insura
 def departure(db: Store, flight: str, day: str) -> Record:
     """One flight on one day. Raises ToolError where it does not fly then."""
     find(db, "flights", flight)
-    record = db.peek("departures", departure_id(flight, day))
-    if record is None:
-        raise ToolError(f"flight {flight} has no departure on {day!r}")
-    return record
+    try:
+        return db.peek("departures", departure_id(flight, day))
+    except KeyError:
+        raise ToolError(f"flight {flight} has no departure on {day!r}") from None
 
 
 def _active(db: Store, reservation_id: str) -> Record:

@@ -93,8 +93,7 @@ def _bookings(db: Store, user_id: str, user: Record, card: str) -> Iterator[Acti
     able = (
         (number, f, d["prices"]["economy"])
         for number, f in db.rows("flights")
-        if (d := db.peek("departures", departure_id(number, day)))
-        and d["status"] in BOOKABLE
+        if (d := db.peek("departures", departure_id(number, day)))["status"] in BOOKABLE
         and d["seats"]["economy"]
     )
     for number, f, fare in islice(able, 2):

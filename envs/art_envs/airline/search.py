@@ -62,11 +62,13 @@ def _best(
 def _leaving(db: Store, origin: str, day: str) -> list[Record]:
     """The day's departures from an airport that can be booked, by time."""
     found = []
+    if day not in find(db, "desk", "now")["days"]:
+        return []
     for number, flight in db.rows("flights"):
         if flight["origin"] != origin:
             continue
         departure = db.peek("departures", departure_id(number, day))
-        if departure and departure["status"] in BOOKABLE:
+        if departure["status"] in BOOKABLE:
             found.append({"flight": number, "date": day, **flight, **departure})
     return sorted(found, key=lambda f: (f["departs"], f["flight"]))
 
