@@ -7,12 +7,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from art_cli.chat import ChatFormatError, read_messages
 from art_cli.env import Env
 from art_cli.errors import UsageError, blame
 from art_cli.tools import tools_of
 from art_cli.types import Message
-
-ROLES = ("system", "user", "assistant", "tool")
 
 
 def load_demonstrations(
@@ -67,34 +66,10 @@ def _conversation(line: str, place: str) -> list[Message]:
     messages = value.get("messages") if isinstance(value, dict) else value
     if not isinstance(messages, list) or not messages:
         raise UsageError(f'{place}: expected {{"messages": [...]}} with at least one message')
-    parsed = [_message(m, place) for m in messages]
+    try:
+        parsed = read_messages(messages)
+    except ChatFormatError as e:
+        raise UsageError(f"{place}: {e}") from None
     if not any(m["role"] == "assistant" for m in parsed):
         raise UsageError(f"{place}: has no assistant message, so there is nothing to learn from")
     return parsed
-
-
-def _message(message: Any, place: str) -> Message:
-    role = message.get("role") if isinstance(message, dict) else None
-    if role not in ROLES:
-        raise UsageError(f"{place}: expected a message with a role among {ROLES}, got {message!r}")
-    content = message.get("content") or ""
-    if not isinstance(content, str):
-        raise UsageError(f"{place}: expected text as content, got {content!r}")
-    return {"role": role, "content": content + _tool_calls(message.get("tool_calls"), place)}
-
-
-def _tool_calls(calls: Any, place: str) -> str:
-    """OpenAI-style tool calls as the text that the policy is to write."""
-    out = []
-    for call in calls if isinstance(calls, list) else [calls] if calls else []:
-        try:
-            function = call.get("function", call)
-            arguments = function.get("arguments", {})
-            arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-            text = json.dumps({"name": function["name"], "arguments": arguments})
-        except (ValueError, KeyError, AttributeError):
-            raise UsageError(
-                f"{place}: expected a tool call with a name and JSON arguments, got {call!r}"
-            ) from None
-        out.append(f"<tool_call>{text}</tool_call>")
-    return "\n".join(out)

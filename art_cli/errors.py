@@ -55,6 +55,10 @@ class LLMError(ArtError):
     """A model that was asked over the network gave no answer, after all retries and fallbacks."""
 
 
+class AgentError(ArtError):
+    """A program that plays an episode failed, and nothing is to be learned from that."""
+
+
 class JudgeError(ArtError):
     """The judge gave no usable scores. A group without scores is never trained on as a zero."""
 

@@ -161,6 +161,7 @@ class Reference:
         assert isinstance(policy.model, PeftModel)
         self._policy = policy
         self._adapted: PeftModel = policy.model
+        self.tokenizer = policy.tokenizer
         self.base = policy.base
         self.head = policy.head
         self.device = policy.device

@@ -12,6 +12,7 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from art_cli.env import Env
 from art_cli.errors import UsageError, blame
@@ -39,16 +40,8 @@ def env_class(use: str) -> type[Env]:
             f"no env is registered as {use!r}.{hint} Registered are {', '.join(names) or 'none'}; "
             "or give package.module:Class or path/to/file.py:Class"
         )
-    where, _, name = target.rpartition(":")
-    module = _from_file(Path(where), use) if where.endswith(".py") else _from_package(where, use)
-    found = getattr(module, name, None)
-    if found is None:
-        there = [
-            n for n, v in vars(module).items() if _is_env(v) and v.__module__ == module.__name__
-        ]
-        raise UsageError(
-            f"{use!r}: {where} has no class {name!r}; its envs are {', '.join(there) or 'none'}"
-        )
+    found = find(target)
+    name = target.rpartition(":")[2]
     if not _is_env(found):
         raise UsageError(f"{use!r}: {name} is not a subclass of art_cli.Env")
     if not is_dataclass(found.Config):
@@ -56,9 +49,30 @@ def env_class(use: str) -> type[Env]:
     return found
 
 
+def find(target: str) -> Any:
+    """What `package.module:name` or `path/to/file.py:name` names. Raises UsageError."""
+    where, colon, name = target.rpartition(":")
+    if not colon:
+        raise UsageError(f"{target!r}: expected package.module:name or path/to/file.py:name")
+    is_file = where.endswith(".py")
+    module = _from_file(Path(where), target) if is_file else _from_package(where, target)
+    found = getattr(module, name, None)
+    if found is None:
+        own = [n for n, v in vars(module).items() if _is_made_in(v, module)]
+        raise UsageError(
+            f"{target!r}: {where} has no {name!r}; it has {', '.join(own) or 'nothing'}"
+        )
+    return found
+
+
 def describe(env: type) -> str:
     """The first line of the env's docstring."""
     return (inspect.getdoc(env) or "").partition("\n")[0]
+
+
+def _is_made_in(value: object, module: ModuleType) -> bool:
+    is_code = inspect.isclass(value) or inspect.isfunction(value)
+    return is_code and value.__module__ == module.__name__
 
 
 def _is_env(value: object) -> bool:

@@ -42,10 +42,11 @@ def spoken(text: str) -> str:
 
 def parse_tool_calls(text: str) -> list[ToolCall | str]:
     """The tool calls of a turn in the Hermes format; a string says what is wrong with one."""
-    return [_parse_tool_call(body) for body in TOOL_CALL.findall(text)]
+    return [parse_tool_call(body) for body in TOOL_CALL.findall(text)]
 
 
-def _parse_tool_call(body: str) -> ToolCall | str:
+def parse_tool_call(body: str) -> ToolCall | str:
+    """What stands between the tags; a string says what is wrong with it."""
     try:
         call = json.loads(body)
         if "\\u" in body:  # may spell half a surrogate pair, which is no text for anyone
@@ -174,16 +175,25 @@ class Conversation:
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
         self._messages: list[Message] = []
-        self._text = ""  # rendered, up to where the current turn's sampled tokens begin
+        self._text = ""  # rendered, up to where the current turn begins
+        self._opening = ""  # of the turn, if it was given one
         self.sequences: list[Sequence] = []
+
+    @property
+    def messages(self) -> list[Message]:
+        """All that was said, as it was read and sampled."""
+        return list(self._messages)
 
     @property
     def ids(self) -> list[int]:
         """The tokens of the current sequence."""
         return self.sequences[-1].ids
 
-    def add_messages(self, messages: list[Message]) -> None:
-        """What the model reads next: a suffix where the template allows it, else a fork."""
+    def add_messages(self, messages: list[Message], opening: str = "") -> None:
+        """What the model reads next: a suffix where the template allows it, else a fork.
+
+        `opening` is how the turn begins that it is to go on with.
+        """
         before = list(self._messages)
         self._messages += messages
         text = self._renderer.text(self._messages)
@@ -198,13 +208,13 @@ class Conversation:
             ids = self._renderer.encode(end + glue)
             if self.ids[-1] in self._renderer.stop_ids:
                 ids = ids[len(self._renderer.encode(end)) :]
-        self.sequences[-1].extend_prompt(list(ids))
-        self._text = text
+        self.sequences[-1].extend_prompt([*ids, *self._renderer.encode(opening)])
+        self._text, self._opening = text, opening
 
     def add_completion(self, completion: Completion) -> str:
-        """The assistant's turn as sampled -> its text."""
+        """The assistant's turn as sampled -> its text, the given opening included."""
         self.sequences[-1].extend_sampled(completion)
-        text = self._renderer.decode(completion.token_ids)
+        text = self._opening + self._renderer.decode(completion.token_ids)
         self._messages.append({"role": "assistant", "content": text})
         return text
 

@@ -12,7 +12,7 @@ from art_cli.agents.base import Agent, TurnAgent
 from art_cli.deadline import DeadlineError, call
 from art_cli.env import Env, NoServices, Services
 from art_cli.episode import Episode
-from art_cli.errors import ArtError, LLMError, blame
+from art_cli.errors import AgentError, ArtError, LLMError, blame
 from art_cli.types import Message, Scenario, Trajectory
 
 
@@ -38,7 +38,7 @@ async def rollout(
         await _play(Episode(env, trajectory), agent)
     except DeadlineError as e:
         trajectory.stop_reason, trajectory.reward, trajectory.error = "timeout", None, str(e)
-    except LLMError as e:
+    except (LLMError, AgentError) as e:
         trajectory.stop_reason, trajectory.reward, trajectory.error = "error", None, str(e)
     except ArtError:  # the engine, not this episode
         raise

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from art_cli.agents.base import Agents
+from art_cli.agents.hosted import HostedAgents, Runner
+from art_cli.agents.make import make_runner
 from art_cli.agents.policy import PolicyAgents
 from art_cli.checkpoint import Progress, prune, read_progress, save_checkpoint, write_folder
 from art_cli.config.diff import changes_on_resume
@@ -18,6 +22,8 @@ from art_cli.demonstrations import load_demonstrations, texts_of
 from art_cli.engines.transformers import TransformersEngine
 from art_cli.env import Env
 from art_cli.errors import Interrupted, UsageError
+from art_cli.gateway.hosted import Served
+from art_cli.gateway.server import Gateway
 from art_cli.judges.make import ask_once, make_judge
 from art_cli.judges.ruler import Ruler
 from art_cli.llms.base import Budget
@@ -144,6 +150,7 @@ class LocalBackend:
 
     async def _parts(self, model: TrainableModel, run: RunDir) -> Parts:
         cfg, settings = model.experiment, model.settings
+        runner = make_runner(cfg.agent)
         services, budget = self._services, Budget(None, run.llm_costs)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
             services = await RunServices.open(settings, None, budget)  # before the warm-up
@@ -160,10 +167,33 @@ class LocalBackend:
             policy=policy,
             renderer=renderer,
             engine=engine,
-            agents=PolicyAgents(engine, renderer, cfg.engine.max_model_len),
+            agents=await self._agents(cfg, runner, engine, policy, renderer),
             services=services,
             trainer=GRPOTrainer(policy, cfg.train, cfg.sampling),
             progress=Progress(),
+        )
+
+    async def _agents(
+        self,
+        cfg: Experiment,
+        runner: Runner | None,
+        engine: TransformersEngine,
+        policy: Policy,
+        renderer: Renderer,
+    ) -> Agents:
+        max_len = cfg.engine.max_model_len
+        if runner is None:
+            return PolicyAgents(engine, renderer, max_len)
+        make = partial(Renderer, policy.tokenizer, eos_token_ids=policy.eos_token_ids)
+        gateway = Gateway(Served(engine, make, max_len))
+        await gateway.start()
+        self._open.push_async_callback(gateway.close)
+        return HostedAgents(
+            gateway=gateway,
+            runner=runner,
+            timeout=cfg.agent.timeout,
+            on_crash=cfg.agent.on_crash,
+            turns=asyncio.Semaphore(cfg.agent.concurrency),
         )
 
     def _claim(self, cfg: Experiment, config_yaml: str) -> RunDir:

@@ -28,6 +28,7 @@ def validate(
 
     Example:  art validate configs/quickstart.yaml train.steps=50
     """
+    from art_cli.agents.make import make_runner
     from art_cli.errors import ArtError, ConfigError
     from art_cli.preflight import check_env
     from art_cli.registry import env_class
@@ -35,6 +36,7 @@ def validate(
     async def check() -> LoadedExperiment:
         loaded = inputs.load(config)
         env = env_class(loaded.experiment.env.use)
+        make_runner(loaded.experiment.agent)
         opening = await check_env(env, loaded.env_settings)
         if loaded.experiment.judge:
             await _check_judge(loaded.experiment, opening, env, ping)

@@ -37,6 +37,38 @@ RULES = (
         )
         for size in fields(TinyConfig)
     ),
+    *(
+        Rule(
+            "agent.type",
+            (f"agent.{key}",),
+            lambda type, value, needs=needs: type == needs and not value,
+            message,
+        )
+        for needs, key, message in (
+            (
+                "program",
+                "command",
+                "is program, but agent.command is missing, e.g. [node, agent.js]",
+            ),
+            ("function", "use", "is function, but agent.use is missing, e.g. agent.py:play"),
+        )
+    ),
+    *(
+        Rule(
+            f"agent.{field}",
+            ("agent.type",),
+            lambda value, type, default=default, only=only: value != default and type not in only,
+            "has no effect with agent.type={1}; remove it",
+        )
+        for field, default, only in (
+            ("command", None, ("program",)),
+            ("pass_env", [], ("program",)),
+            ("use", None, ("function",)),
+            ("timeout", 600.0, ("program", "function")),
+            ("concurrency", 16, ("program", "function")),
+            ("on_crash", "score", ("program", "function")),
+        )
+    ),
     Rule(
         "train.clip_low",
         ("train.loss",),

@@ -30,6 +30,24 @@ class EnvConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """Who plays: the policy itself, turn by turn, or a program or function of yours that asks it.
+
+    A program is started once an episode; OPENAI_BASE_URL is the policy, ART_MCP_URL serves the
+    env's tools, ART_SCENARIO_FILE holds the opening.
+    """
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    type: Literal["builtin", "program", "function"] = "builtin"
+    command: list[str] | None = None  # of a program
+    use: str | None = None  # of a function: package.module:function or path/to/file.py:function
+    pass_env: list[str] = field(default_factory=list)  # variables that a program gets from ours
+    timeout: Positive = 600.0  # seconds, of one episode
+    concurrency: Count = 16  # at once
+    on_crash: Literal["score", "drop"] = "score"  # what the env says of it, or left out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterConfig:
     """LoRA on all linear layers (2106.09685)."""
 
@@ -229,6 +247,7 @@ class Experiment:
     name: Name  # default: the name of the config file
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     env: EnvConfig
+    agent: AgentConfig = field(default_factory=AgentConfig)
     model: ModelConfig
     warmup: WarmupConfig | None = None
     engine: EngineConfig = field(default_factory=EngineConfig)

@@ -10,10 +10,13 @@ from art_cli.types import Completion
 class Session(Protocol):
     """One episode at the engine: its turns share a KV cache and a stream of random numbers."""
 
-    async def generate(self, ids: list[int]) -> Completion:
+    async def generate(
+        self, ids: list[int], *, max_tokens: int | None = None, stop: tuple[str, ...] = ()
+    ) -> Completion:
         """Sample one turn behind `ids`, the whole sequence so far.
 
-        Raises EngineError.
+        It ends with the end of the turn, with the token that completes one of the `stop` texts, or
+        after `max_tokens`, if that is less than what `sampling` allows. Raises EngineError.
         """
         ...
 
@@ -27,8 +30,11 @@ class Engine(Protocol):
 
     policy_version: int
 
-    def open(self, seed: int) -> Session:
-        """Begin an episode; all that is sampled in it follows from the seed."""
+    def open(self, seed: int, *, awaited: bool = True) -> Session:
+        """Begin an episode; all that is sampled in it follows from the seed.
+
+        Not `awaited`: one whose next turn may never come, as a program's; nobody waits for it.
+        """
         ...
 
     async def sync(self, version: int) -> None:

@@ -124,15 +124,23 @@ class _Session:
     engine: TransformersEngine
     order: int  # of opening: batches are laid out by it, not by who came first
     uniforms: random.Random
+    awaited: bool
+    is_open: bool = True
     row: int | None = None
     cached: list[int] = field(default_factory=list)  # ids whose keys and values are in the row
     pending: list[int] = field(default_factory=list)  # ids to prefill
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    max_tokens: int = 0
+    stop: tuple[str, ...] = ()
     answer: asyncio.Future[Completion] | None = None
 
-    async def generate(self, ids: list[int]) -> Completion:
+    async def generate(
+        self, ids: list[int], *, max_tokens: int | None = None, stop: tuple[str, ...] = ()
+    ) -> Completion:
         """See Session."""
+        most = self.engine.max_tokens
+        self.max_tokens, self.stop = min(max_tokens or most, most), stop
         same = len(self.cached)
         if ids[:same] != self.cached:  # a fork: keep what still stands
             same = _common_prefix([ids, self.cached])
@@ -143,11 +151,19 @@ class _Session:
         try:
             return await self.answer
         finally:
+            if self.answer.cancelled():  # whoever asked has left in the middle
+                self.engine._gave_up(self)
             self.answer = None
 
     def close(self) -> None:
         """See Session."""
+        self.is_open = False
         self.engine._left(self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its row may be given to another: it can be read again if need be."""
+        return not self.awaited and self.answer is None
 
 
 class TransformersEngine:
@@ -161,6 +177,7 @@ class TransformersEngine:
         stop_ids: frozenset[int],
     ) -> None:
         self.policy_version = 0
+        self.max_tokens = sampling.max_tokens  # of one turn
         self._policy = policy
         self._cfg = cfg
         self._sampling = sampling
@@ -175,11 +192,12 @@ class TransformersEngine:
         self._wake = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
 
-    def open(self, seed: int) -> _Session:
+    def open(self, seed: int, *, awaited: bool = True) -> _Session:
         """See Engine."""
         self._opened += 1
-        session = _Session(self, self._opened, random.Random(seed))
-        self._away.add(session)
+        session = _Session(self, self._opened, random.Random(seed), awaited)
+        if awaited:
+            self._away.add(session)
         return session
 
     async def sync(self, version: int) -> None:
@@ -223,6 +241,14 @@ class TransformersEngine:
             self._pump = asyncio.ensure_future(self._run())
         self._wake.set()
 
+    def _gave_up(self, session: _Session) -> None:
+        session.sampled, session.logprobs = [], []
+        if session in self._queue:
+            self._queue.remove(session)
+        if session.awaited and session.is_open:
+            self._away.add(session)
+        self._wake.set()
+
     def _left(self, session: _Session) -> None:
         self._away.discard(session)
         if session in self._queue:
@@ -255,7 +281,7 @@ class TransformersEngine:
         """Whether a step has anyone to answer; one who gave up, or has no row, does not count."""
         if any(s and s.answer and not s.answer.done() for s in self._rows):
             return True
-        taken = len(self._rows) - self._rows.count(None)
+        taken = sum(s is not None and not s.is_idle for s in self._rows)
         return bool(self._queue) and taken < self._cfg.max_concurrent
 
     def _fail(self, error: Exception) -> None:
@@ -283,6 +309,7 @@ class TransformersEngine:
     def _seat(self) -> None:
         """Give rows to those who wait for one, and drop rows that nobody needs."""
         self._queue.sort(key=lambda s: s.order)
+        self._evict()
         if not self._rows:
             self._cache = None
         free = [i for i, s in enumerate(self._rows) if s is None]
@@ -302,6 +329,15 @@ class TransformersEngine:
             self._share_prefix(arriving)
         elif self._rows.count(None) > 0.3 * len(self._rows):
             self._compact()
+
+    def _evict(self) -> None:
+        """Take rows back from those that may never ask again, where others wait for one."""
+        taken = len(self._rows) - self._rows.count(None)
+        missing = len(self._queue) + taken - self._cfg.max_concurrent
+        idle = [s for s in self._rows if s and s.is_idle]
+        for session in sorted(idle, key=lambda s: s.order)[: max(0, missing)]:
+            self._rows[session.row or 0] = None
+            session.row, session.cached = None, []
 
     def _compact(self) -> None:
         assert self._cache is not None
@@ -433,11 +469,9 @@ class TransformersEngine:
 
     def _finish(self, session: _Session) -> None:
         """Answer the session if its turn is over."""
-        stopped = session.sampled[-1] in self._stop_ids
+        stopped = session.sampled[-1] in self._stop_ids or self._has_stop_text(session)
         length = len(session.cached) + 1
-        full = (
-            len(session.sampled) >= self._sampling.max_tokens or length >= self._cfg.max_model_len
-        )
+        full = len(session.sampled) >= session.max_tokens or length >= self._cfg.max_model_len
         if not (stopped or full):
             return
         assert session.answer is not None
@@ -448,8 +482,16 @@ class TransformersEngine:
             policy_version=self.policy_version,
         )
         session.sampled, session.logprobs = [], []
-        self._away.add(session)
+        if session.awaited:
+            self._away.add(session)
         session.answer.set_result(completion)
+
+    def _has_stop_text(self, session: _Session) -> bool:
+        if not session.stop:
+            return False
+        longest = max(len(s.encode()) for s in session.stop)  # a token is at least a byte
+        text = str(self._policy.tokenizer.decode(session.sampled[-longest:]))
+        return any(s in text for s in session.stop)
 
 
 def log_distribution(logits: Tensor, sampling: SamplingConfig) -> Tensor:

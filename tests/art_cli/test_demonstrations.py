@@ -80,7 +80,7 @@ def test_tool_calls_become_what_the_policy_is_to_write(tmp_path: Path, calls: An
         ("3\n", 'expected {"messages": [...]}'),
         ('{"messages": []}\n', "with at least one message"),
         ('{"prompt": "a"}\n', 'expected {"messages": [...]}'),
-        (line({"role": "robot", "content": "a"}), "a role among ('system', 'user', 'assistant'"),
+        (line({"role": "robot", "content": "a"}), "a role among ('system', 'developer'"),
         (line("hello"), "got 'hello'"),
         (line(USER, {"role": "assistant", "content": [1]}), "expected text as content, got [1]"),
         (line(USER), "has no assistant message, so there is nothing to learn from"),

@@ -68,7 +68,7 @@ def test_a_file_imports_what_lies_beside_it(folder: Path) -> None:
         ("oder_desk", "Did you mean 'order_desk'? Registered are 2048, order_desk"),
         ("zzz", "no env is registered as 'zzz'. Registered are 2048"),
         ("env.py", "or give package.module:Class or path/to/file.py:Class"),
-        ("env.py:Yours", "env.py has no class 'Yours'; its envs are Mine"),
+        ("env.py:Yours", "env.py has no 'Yours'; it has Mine"),
         ("env.py:Env", "Env is not a subclass of art_cli.Env"),
         ("env.py:WORD", "WORD is not a subclass of art_cli.Env"),
         ("env.py:NoDataclass", "NoDataclass.Config must be a dataclass; put @dataclass above it"),

@@ -107,10 +107,10 @@ def write_env(**bodies: str) -> str:
         ("env.args.level=3", "env.args.level: unknown key"),
         ("env.use=oder_desk", "no env is registered as 'oder_desk'. Did you mean 'order_desk'?"),
         ("env.use=nowhere:Env", "there is no module 'nowhere', neither installed nor under"),
-        ("env.use=json:Decoder", "json has no class 'Decoder'; its envs are none"),
+        ("env.use=json:Decoder", "json has no 'Decoder'; it has dump"),
         ("env.use=json:JSONDecoder", "JSONDecoder is not a subclass of art_cli.Env"),
         ("env.use=missing.py:Env", "there is no file"),
-        (f"env.use={COLOURS}:Colours", "has no class 'Colours'; its envs are Opposites"),
+        (f"env.use={COLOURS}:Colours", "has no 'Colours'; it has Opposites"),
     ],
 )
 def test_a_wrong_setting_is_named(art: Command, override: str, words: str) -> None:

@@ -1,0 +1,27 @@
+"""The section `agent` of a config becomes what starts the user's own agent."""
+
+from __future__ import annotations
+
+import inspect
+
+from art_cli.agents.function import FunctionRunner
+from art_cli.agents.hosted import Runner
+from art_cli.agents.program import ProgramRunner
+from art_cli.config.schema import AgentConfig
+from art_cli.errors import UsageError
+from art_cli.registry import find
+
+
+def make_runner(cfg: AgentConfig) -> Runner | None:
+    """None: the policy plays itself.
+
+    Raises PreflightError where there is no such program, UsageError where no such function.
+    """
+    if cfg.command:
+        return ProgramRunner(cfg.command, cfg.pass_env)
+    if cfg.use:
+        function = find(cfg.use)
+        if not inspect.iscoroutinefunction(function):
+            raise UsageError(f"agent.use: {cfg.use!r} is not an async function")
+        return FunctionRunner(function)
+    return None

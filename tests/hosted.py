@@ -1,0 +1,142 @@
+"""A small shop, an engine that says what a test wants, and an episode through the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from art_cli.agents.function import FunctionRunner
+from art_cli.agents.hosted import HostedAgents, Runner
+from art_cli.engines.base import Engine
+from art_cli.env import Done, Env, ToolError, tool
+from art_cli.gateway.hosted import Served
+from art_cli.gateway.server import Gateway
+from art_cli.policy import Policy
+from art_cli.render import Renderer
+from art_cli.rollout import rollout
+from art_cli.types import Completion, Scenario, Trajectory
+
+SCENARIO = Scenario(id="train-0", split="train", seed=7)
+ROOM = 2048  # tokens
+
+
+class Shop(Env):
+    """Sells things; says what was bought."""
+
+    max_turns = 6
+    tool_timeout = 2.0
+    system = "You sell."
+
+    async def start(self) -> str:
+        self.sold: list[str] = []
+        self.heard: list[str] = []
+        return "I want a mug."
+
+    @tool()
+    async def price(self, item: str) -> str:
+        """Tell a price."""
+        return f"{len(item)} euros"
+
+    @tool(writes=True)
+    async def sell(self, item: str) -> str:
+        """Sell a thing."""
+        if self.sold:
+            raise ToolError("one thing only")
+        self.sold.append(item)
+        return "sold"
+
+    @tool()
+    async def close_shop(self) -> Done:
+        """End."""
+        return Done()
+
+    @tool()
+    async def crash(self) -> str:
+        """Fail."""
+        return {}["key"]
+
+    async def reply(self, text: str) -> str | Done:
+        self.heard.append(text)
+        return Done() if "bye" in text else "and?"
+
+    async def score(self, trajectory: Trajectory) -> float:
+        self.metrics["heard"] = len(self.heard)
+        return float(self.sold == ["mug"]) + 0.1 * len(self.heard)
+
+
+@dataclass
+class ScriptEngine:
+    """Implements Engine: its turns are given texts, in the order in which they are asked for."""
+
+    renderer: Renderer
+    texts: list[str | Exception | Callable[[], Awaitable[str]]]
+    asked: list[list[int]] = field(default_factory=list)
+    limits: list[Any] = field(default_factory=list)
+    num_open: int = 0
+    policy_version: int = 3
+
+    def open(self, seed: int, *, awaited: bool = True) -> Any:
+        assert not awaited, "a program may never come back"
+        self.num_open += 1
+        return _Session(self)
+
+
+@dataclass
+class _Session:
+    engine: ScriptEngine
+
+    async def generate(
+        self, ids: list[int], *, max_tokens: int | None = None, stop: Sequence[str] = ()
+    ) -> Completion:
+        engine = self.engine
+        engine.asked.append(ids)
+        engine.limits.append((max_tokens, stop))
+        text = engine.texts.pop(0)
+        if callable(text):
+            text = await text()
+        if isinstance(text, Exception):
+            raise text
+        said = [*engine.renderer.encode(text), *engine.renderer.encode(engine.renderer.end_of_turn)]
+        return Completion(
+            token_ids=said, logprobs=[-0.5] * len(said), finish_reason="stop", policy_version=3
+        )
+
+    def close(self) -> None:
+        self.engine.num_open -= 1
+
+
+Agent = Callable[[Any, Any], Awaitable[str | None]]
+
+
+async def host(
+    policy: Policy,
+    engine: Engine | Any,
+    runner: Runner | Agent,
+    *,
+    env: type[Env] = Shop,
+    seed: int = 0,
+    on_crash: str = "score",
+    timeout: float = 30.0,
+) -> Trajectory:
+    """One episode of an agent that is reached through a real gateway."""
+    gateway = Gateway(Served(engine, partial(Renderer, policy.tokenizer), ROOM))
+    await gateway.start()
+    agents = HostedAgents(
+        gateway=gateway,
+        runner=runner if hasattr(runner, "run") else FunctionRunner(runner),  # type: ignore[arg-type]
+        timeout=timeout,
+        on_crash=on_crash,
+        turns=asyncio.Semaphore(4),
+    )
+    try:
+        return await rollout(env, None, SCENARIO, agents.open(seed))
+    finally:
+        await gateway.close()
+
+
+def script(policy: Policy, *texts: Any) -> ScriptEngine:
+    """An engine that says these texts."""
+    return ScriptEngine(Renderer(policy.tokenizer), list(texts))
