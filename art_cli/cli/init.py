@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-TEMPLATE = ("README.md", "config.yaml", "env.py", "test_env.py")
+COMMON = ("README.md",)
+OF_A_KIND = ("config.yaml", "env.py", "test_env.py")
 NEXT = """\
 Made {folder}/ with {names}.
 
     cd {folder}
-    art validate config.yaml
+    art envs check config.yaml  is it a task to train on
     art run config.yaml         about a minute on a CPU; the reward rises
 
 README.md says what to change to make it your task."""
@@ -21,10 +22,14 @@ README.md says what to change to make it your task."""
 
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
+    kind: Annotated[
+        Literal["tools", "game"],
+        typer.Option(help="An agent that calls tools, or a game of plain answers."),
+    ] = "tools",
 ) -> None:
     """Make a folder with an env, a config and tests that run as they stand, to change into yours.
 
-    Example:  art init my-task
+    Example:  art init my-task --kind tools
     """
     from art_cli.errors import UsageError
 
@@ -38,9 +43,9 @@ def init(
     template = files("art_cli.cli") / "template"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in TEMPLATE:
-            with open(folder / name, "x", encoding="utf-8") as file:
-                file.write((template / name).read_text(encoding="utf-8"))
+        for source in (*COMMON, *(f"{kind}/{name}" for name in OF_A_KIND)):
+            with open(folder / Path(source).name, "x", encoding="utf-8") as file:
+                file.write((template / source).read_text(encoding="utf-8"))
     except OSError as e:
         raise UsageError(f"cannot make {folder}: {e.strerror}") from e
-    print(NEXT.format(folder=folder, names=", ".join(TEMPLATE)))
+    print(NEXT.format(folder=folder, names=", ".join(COMMON + OF_A_KIND)))

@@ -142,7 +142,8 @@ def check_demonstrations(s: Subject) -> Findings:
         return
     if len(found) > NUM_DEMONSTRATIONS:
         yield failed(f"there are more than the num={NUM_DEMONSTRATIONS} asked for", where)
-    wrong = next((p for i, d in enumerate(found) if (p := _not_whole(i, d))), None)
+    one = s.env_class(s.scenarios["train"][0], s.settings)
+    wrong = next((p for i, d in enumerate(found) if (p := _not_whole(i, d, one.max_turns))), None)
     if wrong:
         yield failed(wrong, where)
         return
@@ -156,15 +157,17 @@ def check_demonstrations(s: Subject) -> Findings:
     yield ok(f"{len(found)} looked at, whole, of train scenarios")
 
 
-def _not_whole(i: int, demonstration: Any) -> str:
+def _not_whole(i: int, demonstration: Any, max_turns: int) -> str:
     messages = demonstration if isinstance(demonstration, list) else []
     for m in messages:
         if not isinstance(m, dict) or m.get("role") not in ROLES:
             return f"#{i} has a message without a role: {m!r:.80}"
         if not isinstance(m.get("content"), str):
             return f"#{i} has a message whose content is not text: {m!r:.80}"
-    last = messages[-1]["role"] if messages else "none"
-    return "" if last == "assistant" else f"#{i} does not end with an assistant turn, but {last}"
+    roles = [m["role"] for m in messages]
+    if roles[-1:] == ["assistant"] or roles.count("assistant") == max_turns:  # or it was cut off
+        return ""
+    return f"#{i} does not end with an assistant turn, but with {(roles or ['nothing'])[-1]}"
 
 
 async def _of_held_out(s: Subject, found: list[list[Message]]) -> list[tuple[int, str]]:

@@ -24,7 +24,7 @@ from art_cli.envcheck.players import (
     RandomWords,
     Repeater,
 )
-from art_cli.envcheck.watch import Watch
+from art_cli.envcheck.watch import Stuck, Watch
 from art_cli.tools import tools_of
 from art_cli.types import Message, Scenario, Split
 
@@ -33,7 +33,7 @@ MAX_SCENARIOS = 20_000  # of a split that are looked at
 NUM_DEMONSTRATIONS = 32
 NUM_REPLAYED = 4  # scenarios whose plays are repeated
 
-DEMONSTRATED = "demonstrations"
+DEMONSTRATED, AT_RANDOM = "demonstrations", "demonstrated turns at random"
 IDLE_NAMES = tuple(f"saying {text!r}" if text else "saying nothing" for text in IDLE)
 
 
@@ -99,9 +99,15 @@ class Subject:
         return players
 
     @cached_property
-    def demonstrated_turns(self) -> list[str]:
-        """All that is said in the demonstrations."""
-        return [m["content"] for d in self.demonstrations for m in d if m["role"] == "assistant"]
+    def demonstrated_turns(self) -> list[list[str]]:
+        """What is said in each demonstration; nothing where there are none that can be read."""
+        try:
+            found = self.demonstrations
+            return [[m["content"] for m in d if m["role"] == "assistant"] for d in found]
+        except Stuck:
+            raise
+        except Exception:
+            return []  # which their own check reports
 
     @cached_property
     def has_gold(self) -> bool:
@@ -118,8 +124,7 @@ class Subject:
             name: [self.play(s, player) for s in self.chosen]
             for name, player in self._players().items()
         }
-        told = [[m["content"] for m in d if m["role"] == "assistant"] for d in self.demonstrations]
-        if told:
+        if told := self.demonstrated_turns:
             pairs = zip(self.scenarios["train"][: self.options.episodes], told, strict=False)
             out[DEMONSTRATED] = [self.play(s, lambda _, t=t: Repeater(t)) for s, t in pairs]
         return out
@@ -130,10 +135,8 @@ class Subject:
             for name, text in zip(IDLE_NAMES, IDLE, strict=True)
         }
         players |= self.random_players
-        if turns := self.demonstrated_turns:
-            players["demonstrated turns at random"] = lambda env: RandomTurns(
-                env.scenario.seed, turns
-            )
+        if turns := [turn for told in self.demonstrated_turns for turn in told]:
+            players[AT_RANDOM] = lambda env: RandomTurns(env.scenario.seed, turns)
         return players | ({"gold": Gold} if self.has_gold else {})
 
     @cached_property

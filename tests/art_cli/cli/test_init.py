@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from art_cli.cli.main import app
+
 ART = (sys.executable, "-c", "from art_cli.cli.main import main; main()")
 
 
@@ -17,11 +19,11 @@ def art(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["tools", "game"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that `art init` has made."""
     folder = tmp_path_factory.mktemp("init")
-    result = art(folder, "init", "new/task")
+    result = art(folder, "init", "new/task", "--kind", request.param)
     assert result.returncode == 0, result.stderr
     assert "cd new/task\n" in result.stdout and "art run config.yaml" in result.stdout
     return folder / "new" / "task"
@@ -34,7 +36,13 @@ def test_there_is_an_env_a_config_tests_and_how_to_use_them(made: Path) -> None:
 def test_its_tests_pass(made: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     result = subprocess.run(command, cwd=made, capture_output=True, text=True, check=False)
-    assert result.returncode == 0 and "5 passed" in result.stdout
+    assert result.returncode == 0 and " passed" in result.stdout
+
+
+def test_its_env_passes_every_check(made: Path) -> None:
+    result = art(made, "envs", "check", "config.yaml", "--json")
+    statuses = {f["status"] for f in json.loads(result.stdout)["findings"]}
+    assert result.returncode == 0 and statuses == {"ok"}
 
 
 def test_its_config_is_valid_and_trains(made: Path) -> None:
@@ -48,9 +56,15 @@ def test_its_config_is_valid_and_trains(made: Path) -> None:
 def test_every_command_of_its_readme_exists(made: Path) -> None:
     lines = (made / "README.md").read_text().splitlines()
     commands = {line.split()[1] for line in lines if line.startswith("    art ")}
-    assert commands == {"validate", "run", "eval"}
-    for command in commands:
-        assert art(made, command, "--help").returncode == 0
+    assert commands == {"envs", "validate", "run", "eval"}
+    known = {c.name for c in app.registered_commands} | {g.name for g in app.registered_groups}
+    assert commands <= known
+
+
+def test_the_default_is_an_agent_with_tools(tmp_path: Path) -> None:
+    assert art(tmp_path, "init", "mine").returncode == 0
+    assert "@tool()" in (tmp_path / "mine" / "env.py").read_text()
+    assert art(tmp_path, "init", "other", "--kind", "song").returncode == 2
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ One episode, as a good player plays it:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -69,6 +69,11 @@ class GuessNumber(Env):
         self.metrics["success"] = float(self.found)  # only logged: train/success, val/success
         left = 0 if self.found else self.high - self.low + 1
         return 1 - math.log(1 + left) / math.log(1 + self.cfg.biggest)
+
+    def gold(self) -> Iterator[str]:
+        """The turns of a perfect player; `art envs check` plays them."""
+        while True:
+            yield str((self.low + self.high) // 2)
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
