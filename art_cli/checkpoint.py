@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
 from art_cli.errors import TrainerError, UsageError
-from art_cli.policy import Policy
 from art_cli.rundir import RunDir
-from art_cli.trainers.grpo import GRPOTrainer
+
+if TYPE_CHECKING:  # both need torch; to find a checkpoint does not
+    from art_cli.policy import Policy
+    from art_cli.trainers.grpo import GRPOTrainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from art_cli.env import seed_of
 from art_cli.errors import EnvError
 from art_cli.model import TrainableModel
 from art_cli.report import Report, silent
-from art_cli.rollouts import play_groups, scenarios_in, why_none
+from art_cli.rollouts import eval_seed, play_groups, scenarios_in, why_none
 from art_cli.types import Scenario, Split, TrajectoryGroup
 
 
@@ -42,25 +42,24 @@ async def gather_trajectory_groups(
             return make(eval_seed(seed, s, trial))
         return make(seed_of(seed, purpose, moment, s.id, n * group_size + trial))
 
+    async def judged(n: int, group: TrajectoryGroup) -> None:
+        if after_each:
+            await after_each(group)
+
     jobs = [(s, [player(n, k, s) for k in range(group_size)]) for n, s in enumerate(scenarios)]
     groups = await play_groups(
         model.env_class,
         model.settings,
         parts.services,
         jobs,
-        after_each=after_each,
+        after_each=judged if after_each else None,
         report=report,
     )
     trajectories = [t for g in groups for t in g.trajectories]
     by_env = [t for t in trajectories if t.stop_reason in ("error", "timeout") or not after_each]
     if trajectories and len(by_env) == len(trajectories) and all(t.reward is None for t in by_env):
-        raise EnvError(why_none(trajectories))
+        raise EnvError(why_none([t.error for t in trajectories]))
     return groups
-
-
-def eval_seed(seed: int, scenario: Scenario, trial: int) -> int:
-    """Of one held-out episode: it depends on nothing else that is evaluated."""
-    return seed_of(seed, "eval", "", scenario.id, trial)
 
 
 def scenarios_of(model: TrainableModel, split: Split) -> list[Scenario]:

@@ -9,8 +9,9 @@ from typing import Any
 
 from art_cli.agents.base import Agent
 from art_cli.deadline import watchdog
-from art_cli.env import Env, Services
+from art_cli.env import Env, NoServices, Services, seed_of
 from art_cli.errors import UsageError, blame
+from art_cli.llms.meter import MeteredServices
 from art_cli.report import Report, silent
 from art_cli.rollout import rollout
 from art_cli.types import Scenario, Split, Trajectory, TrajectoryGroup
@@ -26,14 +27,14 @@ async def play_groups(
     groups: list[tuple[Scenario, list[Agent]]],
     *,
     at_once: int | None = None,
-    after_each: Callable[[TrajectoryGroup], Awaitable[object]] | None = None,
+    after_each: Callable[[int, TrajectoryGroup], Awaitable[object]] | None = None,
     report: Report = silent,
 ) -> list[TrajectoryGroup]:
     """One trajectory of each agent, in the order given; at most `at_once` episodes go on together.
 
-    `after_each` is called with each group as soon as it is complete, while others still play,
-    unless all of it failed. Where it or an episode raises, all groups are seen through first: what
-    was paid for is then kept.
+    `after_each` is called with each group and its place as soon as it is complete, while others
+    still play, unless all of it failed. Where it or an episode raises, all groups are seen through
+    first: what was paid for is then kept.
     """
     total, played, finished = sum(len(agents) for _, agents in groups), 0, 0
     turns = asyncio.Semaphore(at_once or max(1, total))
@@ -42,18 +43,21 @@ async def play_groups(
         nonlocal played
         try:
             async with turns:
-                return await rollout(env_class, settings, scenario, agent, services)
+                metered = MeteredServices(services or NoServices())
+                found = await rollout(env_class, settings, scenario, agent, metered)
+                found.usd += metered.usd
+                return found
         finally:
             agent.close()
             played += 1
             report("rollout", played, total)
 
-    async def group(scenario: Scenario, agents: list[Agent]) -> TrajectoryGroup:
+    async def group(n: int, scenario: Scenario, agents: list[Agent]) -> TrajectoryGroup:
         nonlocal finished
         trajectories = await asyncio.gather(*(one(scenario, agent) for agent in agents))
         found = TrajectoryGroup(trajectories)
         if after_each and any(not t.failed for t in trajectories):
-            await after_each(found)
+            await after_each(n, found)
             finished += 1
             if played == total:
                 report("scoring", finished, len(groups))
@@ -61,7 +65,12 @@ async def play_groups(
 
     limit = env_class.episode_timeout + BLOCK_GRACE
     with watchdog(limit, f"the env {env_class.__name__} or the engine"):
-        return await _all([group(scenario, agents) for scenario, agents in groups])
+        return await _all([group(n, *job) for n, job in enumerate(groups)])
+
+
+def eval_seed(seed: int, scenario: Scenario, trial: int) -> int:
+    """Of one held-out episode: it depends on nothing else that is evaluated."""
+    return seed_of(seed, "eval", "", scenario.id, trial)
 
 
 def scenarios_in(env: type[Env], settings: Any, split: Split) -> list[Scenario]:
@@ -77,16 +86,16 @@ def scenarios_in(env: type[Env], settings: Any, split: Split) -> list[Scenario]:
     return found
 
 
-def why_none(trajectories: list[Trajectory]) -> str:
-    """Of trajectories without a reward: what the user must know."""
-    first = next((t.error for t in trajectories if t.error), None)
+def why_none(errors: list[str | None]) -> str:
+    """Of episodes without a reward: what the user must know of what went wrong in them."""
+    first = next((error for error in errors if error), None)
     if first is None:
         return (
             "score() gave None for every trajectory, so there is no reward; a judge can give one: "
             "judge: {model: openai/o3}"
         )
     line = first.partition("\n")[0]  # a traceback follows
-    return f"all {len(trajectories)} episodes failed, the first with:\n  {line}"
+    return f"all {len(errors)} episodes failed, the first with:\n  {line}"
 
 
 async def _all(groups: list[Coroutine[Any, Any, TrajectoryGroup]]) -> list[TrajectoryGroup]:

@@ -123,9 +123,13 @@ class RunDir:
         """The folder of the checkpoint after `step` steps."""
         return self.checkpoints / str(step)
 
-    def evaluation(self, split: Split, step: int) -> Path:
-        """Where `art eval` keeps its result."""
-        return self.root / "evaluations" / f"{split}-{step:06d}.json"
+    def evaluation(self, split: Split) -> Path:
+        """Where `art eval` keeps its last result."""
+        return self.root / "evaluations" / f"{split}.json"
+
+    def attempts(self, key: str) -> Path:
+        """Where `art eval` keeps the episodes of one candidate, line by line."""
+        return self.root / "evaluations" / "attempts" / f"{key}.jsonl"
 
     def judgements(self, judge: str) -> Path:
         """Where `art judge rescore` keeps what a judge said."""

@@ -1,94 +1,154 @@
-"""`art eval`: how good is a run, against its untrained policy."""
+"""`art eval`: how good is a run, and how good are others at the same task."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import tempfile
+import shlex
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
+from art_cli.errors import BudgetError, Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from art_cli.evaluation.progress import Evaluation
+    from art_cli.config.load import LoadedExperiment
+    from art_cli.evaluation.session import Policies, Session
+    from art_cli.llms.services import RunServices
+    from art_cli.rundir import RunDir
+
+Names = list[str] | None
 
 
 def evaluate_command(
-    target: Annotated[list[str], typer.Argument(help="A run directory, or a config file.")],
+    target: Annotated[
+        list[str], typer.Argument(help="A run directory, or a config and key=value overrides.")
+    ],
     checkpoint: Annotated[
-        str, typer.Option(help="best, last, or the step of a checkpoint.")
-    ] = "best",
+        Names, typer.Option(help="best, last, or a step; default: best. May be repeated.")
+    ] = None,
+    candidate: Annotated[
+        Names,
+        typer.Option(
+            help="Who else plays: untrained, base (before the warm-up), best, last, a step, or a "
+            "model as litellm names it (openai/gpt-4.1), with settings behind commas: "
+            "openai/NAME,api_base=http://HOST/v1,api_key_env=KEY,prices.input=1,prices.output=4,"
+            "params.temperature=0. May be repeated. With a config, only those named play."
+        ),
+    ] = None,
+    trials: Annotated[
+        int, typer.Option(min=1, help="How often each plays a scenario: pass^1 to pass^TRIALS.")
+    ] = 1,
     split: Annotated[str, typer.Option(help="val or test.")] = "val",
     episodes: Annotated[int, typer.Option(min=1, help="How many scenarios.")] = 128,
+    baseline: Annotated[
+        str | None, typer.Option(help="Whom all are compared with; default: the first.")
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="An attempt passes with at least this reward. Default: where the env's metric "
+            "`success` is 1, or, without that metric, with a reward of at least 1."
+        ),
+    ] = None,
+    max_usd: Annotated[
+        float | None,
+        typer.Option(min=0, help="What this command may spend on models, simulated users' too."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with every conversation behind the numbers.")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Play again what was played before.")
+    ] = False,
     runs_dir: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Evaluate a run on held-out scenarios, or the policy that a config starts from.
+    """Compare policies and other models on held-out scenarios.
 
-    Example:  art eval runs/default/quickstart --checkpoint best --episodes 256
+    A run brings its untrained policy and a checkpoint along. Each finished episode is kept: the
+    same command goes on after a kill, and costs nothing when repeated.
+
+    Example:  art eval runs/default/quickstart --candidate openai/gpt-4.1 --trials 4 --max-usd 5
     """
     if split not in ("val", "test"):
         raise typer.BadParameter("expected val or test", param_hint="--split")
-    results = asyncio.run(_evaluate(target, checkpoint, split, episodes, runs_dir))  # type: ignore[arg-type]
-    from art_cli.cli.tables import comparison, evaluation_row
+    from art_cli.cli.tables import print_comparison
+    from art_cli.evaluation.candidates import baseline_of, default_names, find_candidates
+    from art_cli.evaluation.page import page
+    from art_cli.evaluation.session import Session
+    from art_cli.rundir import atomic_write, json_line
 
+    loaded, folder, is_run = _open_target(target, runs_dir)
+    cfg, run = loaded.experiment, folder if folder.config.is_file() else None
+    names = default_names(run, is_run, checkpoint or [], candidate or [])
+    candidates = find_candidates(names, cfg, run)
+    compared_with = baseline_of(candidates, baseline)
+    session = Session.open(
+        loaded,
+        folder,
+        candidates,
+        split=split,  # type: ignore[arg-type]
+        episodes=episodes,
+        trials=trials,
+        fresh=fresh,
+    )
+    _play(session, loaded, run, max_usd)
+    comparison = session.result(compared_with, threshold)
+    rows = json_line(comparison.rows())
+    atomic_write(folder.evaluation(session.task.split), rows)
+    if html:
+        atomic_write(html, page(comparison, f"{cfg.project}/{cfg.name} · {cfg.env.use}"))
     if as_json:
-        return print(json.dumps({name: evaluation_row(e) for name, e in results}))
-    return comparison(*results)
+        print(rows, end="")
+    else:
+        print_comparison(comparison)
+        if html:
+            print(f"\nEvery conversation: {html}")
+    session.check()
 
 
-async def _evaluate(
-    target: list[str],
-    checkpoint: str,
-    split: Literal["val", "test"],
-    episodes: int,
-    runs_dir: Path,
-) -> list[tuple[str, Evaluation]]:
-    from art_cli.backends.local import LocalBackend
-    from art_cli.checkpoint import find_checkpoint
-    from art_cli.cli.tables import evaluation_row
-    from art_cli.errors import UsageError
-    from art_cli.evaluation.progress import evaluate
-    from art_cli.model import TrainableModel
-    from art_cli.rundir import RunDir, atomic_write
+def _open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, RunDir, bool]:
+    """The experiment, where its run is or would be, and whether that is what was named."""
+    from art_cli.rundir import RunDir
 
     run = RunDir(Path(target[0]).resolve())
     is_run = run.config.is_file()
-    loaded = inputs.load([str(run.config)] if is_run else target)
+    loaded = inputs.load([str(run.config), *target[1:]] if is_run else target)
     cfg = loaded.experiment
     root = run.root.parent.parent if is_run else runs_dir
-    model = TrainableModel.of(cfg, loaded.env_settings, loaded.to_yaml())
     named = RunDir(root / cfg.project / cfg.name)
     if is_run and named.root != run.root:
         raise UsageError(
             f"{run.root} was moved: its config says {cfg.project}/{cfg.name}. Move it back to "
             f"RUNS/{cfg.project}/{cfg.name}"
         )
-    run = named
-    if not run.config.is_file():
-        return [("untrained", await _untrained(model, split, episodes))]
-    step = find_checkpoint(run, checkpoint)
-    async with LocalBackend(root, report=progress) as backend:
-        await model.open(backend)
-        before = await evaluate(model, split=split, episodes=episodes, report=progress)
-        await model.go_to(step)
-        after = await evaluate(model, split=split, episodes=episodes, report=progress)
-    results = [("untrained", before), (checkpoint, after)]
-    rows = {name: evaluation_row(e) for name, e in results}
-    atomic_write(run.evaluation(split, step), json.dumps(rows, indent=2) + "\n")
-    return results
+    return loaded, named, is_run
 
 
-async def _untrained(model: Any, split: Literal["val", "test"], episodes: int) -> Evaluation:
-    """There is no run yet: prepare one, warm-up included, in a folder that is thrown away."""
-    from art_cli.backends.local import LocalBackend
-    from art_cli.evaluation.progress import evaluate
+def _play(
+    session: Session, loaded: LoadedExperiment, run: RunDir | None, max_usd: float | None
+) -> None:
+    """Play what is missing. Raises what ends it, with how to go on."""
 
-    with tempfile.TemporaryDirectory() as folder:
-        async with LocalBackend(folder, report=progress) as backend:
-            await model.register(backend)
-            return await evaluate(model, split=split, episodes=episodes, report=progress)
+    def open_policies(services: RunServices | None) -> Policies:
+        from art_cli.evaluation.policies import RunPolicies
+
+        return RunPolicies(loaded, run, services, progress)
+
+    try:
+        asyncio.run(session.play(open_policies, max_usd, progress))
+    except BudgetError as e:
+        raise BudgetError(f"{e}.\n{_kept(session)}") from None
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped. {_kept(session)}") from None
+
+
+def _kept(session: Session) -> str:
+    return (
+        f"{session.num_finished} of {session.num_episodes} episodes are finished and kept. "
+        f"The same command goes on: {shlex.join(['art', *sys.argv[1:]])}"
+    )

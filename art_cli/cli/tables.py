@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from art_cli.evaluation.progress import Evaluation
+from art_cli.evaluation.comparison import PASS, Column, Comparison
+from art_cli.evaluation.statistics import Estimate
+
+if TYPE_CHECKING:  # it needs torch; a comparison does not
+    from art_cli.evaluation.progress import Evaluation
 
 
 def evaluation_row(e: Evaluation | None) -> dict[str, Any] | None:
@@ -56,3 +60,92 @@ def _row(table: Table, name: str, cells: list[str], change: float | None) -> Non
     if change is not None:
         more = [f"{change:+.3f}"]
     table.add_row(name, *cells, *more)
+
+
+def print_comparison(c: Comparison) -> None:
+    """Print candidates side by side: means, differences to the baseline, kinds of tasks."""
+    console = Console(highlight=False)
+    others = [column for column in c.columns if column.candidate.name != c.baseline]
+    num = max(column.num_scenarios for column in c.columns)
+    trials = f", {c.trials} trials each" if c.trials > 1 else ""
+    console.print(f"{c.split}: {num} held-out scenarios{trials}")
+    console.print(_means(c))
+    if others:
+        console.print(f"difference to {c.baseline}, on the same scenarios", markup=False)
+        console.print(_differences(c, others))
+    for tag in c.tags:
+        console.print(f"{PASS}1 by {tag}", markup=False)
+        console.print(_by_tag(c, tag))
+    passing = f"pass^k: all of k trials passed ({c.success}); " if c.trials > 1 else ""
+    console.print(
+        f"{passing or f'passed: {c.success}; '}[ ]: 95% intervals, by scenario"
+        f"{'; *: the interval excludes 0' if others else ''}.",
+        markup=False,
+    )
+    for column in c.columns:
+        for line in column.errors[:3]:
+            console.print(f"{column.candidate.name}, failed: {line}", markup=False)
+
+
+def _means(c: Comparison) -> Table:
+    table = _table(c.columns)
+    for name in c.metrics:
+        table.add_row(_label(name), *(_estimate(x.metrics.get(name), name) for x in c.columns))
+    if any(column.usd for column in c.columns):
+        table.add_row("dollars in all", *(f"{column.usd:.4f}" for column in c.columns))
+    table.add_row("episodes", *(_episodes(column) for column in c.columns))
+    return table
+
+
+def _differences(c: Comparison, others: list[Column]) -> Table:
+    table = _table(others)
+    for name in c.metrics:
+        gaps = [column.gaps.get(name) for column in others]
+        if any(gaps):
+            table.add_row(_label(name), *(_gap(gap, name) for gap in gaps))
+    return table
+
+
+def _by_tag(c: Comparison, tag: str) -> Table:
+    table = _table(c.columns)
+    values = sorted({v for column in c.columns for v in column.by.get(tag, {})})
+    for value in values:
+        found = [column.by.get(tag, {}).get(value, {}) for column in c.columns]
+        table.add_row(value, *(_estimate(f.get(f"{PASS}1"), PASS) for f in found))
+    return table
+
+
+def _table(columns: list[Column]) -> Table:
+    table = Table()
+    table.add_column("")
+    for column in columns:
+        step = "" if column.candidate.step is None else f" (step {column.candidate.step})"
+        table.add_column(f"{column.candidate.name}{step}", justify="right", overflow="fold")
+    return table
+
+
+def _label(name: str) -> str:
+    return {"usd": "dollars", "tool_errors": "tool errors", "tool_calls": "tool calls"}.get(
+        name, name
+    )
+
+
+def _estimate(e: Estimate | None, name: str) -> str:
+    if e is None:
+        return "-"
+    places = 4 if name == "usd" else 3 if abs(e.value) < 10 else 1
+    return f"{e.value:.{places}f} [{e.low:.{places - 1}f}, {e.high:.{places - 1}f}]"
+
+
+def _gap(e: Estimate | None, name: str) -> str:
+    if e is None:
+        return "-"
+    places = 4 if name == "usd" else 3 if abs(e.value) < 10 else 1
+    sure = "*" if e.excludes_zero else " "
+    return f"{e.value:+.{places}f} [{e.low:+.{places - 1}f}, {e.high:+.{places - 1}f}] {sure}"
+
+
+def _episodes(column: Column) -> str:
+    failed = f", {len(column.failed)} failed" if column.failed else ""
+    known = f", {column.num_known} from before" if column.num_known else ""
+    return f"{len(column.attempts)}{failed}{known}"

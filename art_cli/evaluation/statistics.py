@@ -54,6 +54,8 @@ def mean(values: list[float], *, share: bool = False) -> Estimate | None:
         return None
     value = math.fsum(values) / len(values)
     low, high = _interval([*values, 0.0, 1.0] if share and len(values) > 1 else values)
+    if share:
+        low, high = max(low, 0.0), min(high, 1.0)
     return Estimate(value, min(low, value), max(high, value))
 
 

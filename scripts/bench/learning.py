@@ -37,9 +37,9 @@ def main() -> None:
     for seed in range(args.seeds):
         with tempfile.TemporaryDirectory() as folder:
             row = run(args.config, args.overrides, seed, args.episodes, Path(folder))
-        before, after = row["untrained"], row["trained"]
-        changes.append(after["reward"] - before["reward"])
-        finals.append(after["reward"])
+        before, after = (row[who]["metrics"]["reward"] for who in ("untrained", "trained"))
+        changes.append(row["trained"]["difference"]["reward"]["value"])
+        finals.append(after["value"])
         print(
             f"| {seed} | {_cell(before)} | {_cell(after)} | {changes[-1]:+.3f} | {row['curve']} "
             f"| {row['steps']} | {row['seconds']:.0f} | {row['peak_gb']:.2f} |",
@@ -101,7 +101,7 @@ def sparkline(values: list[float]) -> str:
 
 
 def _cell(e: dict[str, Any]) -> str:
-    return f"{e['reward']:.3f} ± {e['reward_ci95']:.3f}"
+    return f"{e['value']:.3f} ± {(e['high'] - e['low']) / 2:.3f}"
 
 
 if __name__ == "__main__":

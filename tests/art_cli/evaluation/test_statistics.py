@@ -82,8 +82,9 @@ def test_a_difference_is_paired() -> None:
 
 def test_one_scenario_says_nothing_of_others() -> None:
     assert mean([]) is None
+    assert mean([2.0]) == Estimate(2.0, -math.inf, math.inf)
     found = mean([1.0], share=True)
-    assert found and found.value == 1.0 and found.low == -math.inf
+    assert found and (found.low, found.value, found.high) == (0.0, 1.0, 1.0)
 
 
 def test_the_same_values_give_the_same_interval() -> None:

@@ -1,0 +1,124 @@
+"""What is kept of an episode that was evaluated, and where: one line of a file an episode.
+
+A file belongs to one candidate at one task, and its name is the hash of all that decides how it
+plays (identity.py). Lines are only ever added; a torn one (kill -9, full disk) is one that is not
+there, and of two of the same episode the later counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from art_cli.errors import ArtError
+from art_cli.rundir import json_line
+from art_cli.types import Message, Scenario, Trajectory
+
+TAGS = ("level", "kind")  # of scenario.data, by which results are broken down
+LONGEST_TAG = 40  # characters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One trial of one candidate at one scenario."""
+
+    scenario: str  # its id
+    digest: str  # of the whole scenario: another one of the same id is not it
+    trial: int
+    tags: dict[str, str]  # those of TAGS that the scenario has
+    reward: float | None  # None: infrastructure failed; such an attempt is not kept
+    metrics: dict[str, float]  # the env's own
+    stop_reason: str
+    truncated: bool
+    num_turns: int
+    num_tokens: int  # that the candidate wrote
+    num_tool_results: int
+    num_tool_errors: int
+    usd: float  # the simulated user's included
+    seconds: float
+    messages: list[Message]
+    judge_context: str  # what the env says has happened
+    error: str | None
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Which episode it is of."""
+        return self.digest, self.trial
+
+    @classmethod
+    def of(cls, t: Trajectory, trial: int) -> Attempt:
+        """A trajectory, without what only training needs."""
+        results = [m["content"] for m in t.messages if m["role"] == "tool"]
+        return cls(
+            scenario=t.scenario.id,
+            digest=digest_of(t.scenario),
+            trial=trial,
+            tags=_tags(t.scenario),
+            reward=t.reward,
+            metrics=t.metrics,
+            stop_reason=t.stop_reason,
+            truncated=t.truncated,
+            num_turns=t.num_turns,
+            num_tokens=t.num_sampled or t.num_written,
+            num_tool_results=len(results),
+            num_tool_errors=sum(text.startswith("error: ") for text in results),
+            usd=t.usd,
+            seconds=t.duration,
+            messages=t.messages,
+            judge_context=t.judge_context,
+            error=t.error,
+        )
+
+
+def digest_of(scenario: Scenario) -> str:
+    """What tells a scenario from all others."""
+    content = json.dumps(asdict(scenario), sort_keys=True, default=str)
+    return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def _tags(scenario: Scenario) -> dict[str, str]:
+    found = {tag: scenario.data.get(tag) for tag in TAGS}
+    return {
+        tag: str(value)
+        for tag, value in found.items()
+        if isinstance(value, str | int | float) and len(str(value)) <= LONGEST_TAG
+    }
+
+
+class AttemptStore:
+    """The finished attempts of one candidate, on disk."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._torn = False
+
+    def read(self) -> dict[tuple[str, int], Attempt]:
+        """All that were finished, by place."""
+        names = {f.name for f in fields(Attempt)}
+        found: dict[tuple[str, int], Attempt] = {}
+        raw = self._file.read_bytes() if self._file.exists() else b""
+        self._torn = bool(raw) and not raw.endswith(b"\n")
+        for line in raw.splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict) and row.keys() == names:
+                attempt = Attempt(**row)
+                found[attempt.place] = attempt
+        return found
+
+    def add(self, attempt: Attempt, identity: Any) -> None:
+        """Keep one. A new file begins with what its name is the hash of. Raises ArtError."""
+        line = json_line(asdict(attempt))
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with open(self._file, "a", encoding="utf-8", errors="replace") as file:
+                head = json_line({"identity": identity}) if file.tell() == 0 else ""
+                file.write(head + "\n" * self._torn + line)
+        except OSError as e:
+            raise ArtError(f"cannot write {self._file}: {e.strerror}. What it holds is good") from e
+        self._torn = False

@@ -1,0 +1,139 @@
+"""Who is evaluated: names on a command line to candidates."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from art_cli.checkpoint import find_checkpoint
+from art_cli.config.explain import mistakes
+from art_cli.config.schema import Experiment, LLMConfig
+from art_cli.errors import UsageError
+from art_cli.rundir import RunDir
+
+Source = Literal["start", "checkpoint", "base", "llm"]
+WORDS = ("untrained", "base", "best", "last")
+SEPARATOR = re.compile(r",(?=[A-Za-z_][\w.]*=)")
+EXAMPLE = '"openai/NAME,api_base=http://127.0.0.1:8000/v1,prices.input=0,prices.output=0"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One column of the comparison."""
+
+    name: str  # as the user wrote it, a model without its settings
+    source: Source
+    step: int | None = None  # of a checkpoint
+    llm: LLMConfig | None = None  # where it is a model that is asked
+
+
+def default_names(
+    run: RunDir | None, is_run: bool, checkpoints: list[str], named: list[str]
+) -> list[str]:
+    """All that is compared, in order.
+
+    `named` alone for a config; a run brings its untrained policy and its best checkpoint (or
+    `checkpoints`) along, unless policies of its own are among the named.
+    """
+    own = ["untrained", *(checkpoints or ["best"])] if run else ["untrained"]
+    if checkpoints and not run:
+        raise UsageError("there is no run yet, so there is no checkpoint; leave out --checkpoint")
+    if not named:
+        return own
+    if checkpoints or (is_run and all("/" in name for name in named)):
+        return [*own, *(name for name in named if name not in own)]
+    return named
+
+
+def find_candidates(names: list[str], cfg: Experiment, run: RunDir | None) -> list[Candidate]:
+    """The candidates that names stand for, each once. Raises UsageError, with what there is."""
+    found = [_candidate(name, cfg, run) for name in dict.fromkeys(names)]
+    twice = {c.name for c in found if [d.name for d in found].count(c.name) > 1}
+    return [
+        _renamed(c, name) if c.name in twice else c
+        for c, name in zip(found, dict.fromkeys(names), strict=True)
+    ]
+
+
+def baseline_of(candidates: list[Candidate], name: str | None) -> str:
+    """The name of the one that all are compared with: by default the first. Raises UsageError."""
+    names = [c.name for c in candidates]
+    if name is None or name in names:
+        return name or names[0]
+    raise UsageError(
+        f"--baseline {name}: not among the candidates{_did_you_mean(name, names)}; they are "
+        f"{', '.join(names)}"
+    )
+
+
+def _renamed(c: Candidate, name: str) -> Candidate:
+    return Candidate(name=name, source=c.source, step=c.step, llm=c.llm)
+
+
+def _candidate(name: str, cfg: Experiment, run: RunDir | None) -> Candidate:
+    if "/" in name.partition(",")[0]:
+        llm = parse_llm(name)
+        return Candidate(name=llm.model, source="llm", llm=llm)
+    if name == "untrained":
+        return Candidate(name=name, source="start")
+    if name == "base":
+        if cfg.warmup is None:
+            raise UsageError("there is no warm-up, so `base` is the same as `untrained`")
+        return Candidate(name=name, source="base")
+    if run and (name in ("best", "last") or name.isdecimal()):
+        return Candidate(name=name, source="checkpoint", step=find_checkpoint(run, name))
+    steps = list(map(str, run.checkpoint_steps())) if run else []
+    there = [w for w in (*WORDS, *steps) if run or w in ("untrained", "base")]
+    raise UsageError(
+        f"there is no candidate {name!r}{_did_you_mean(name, there)}. Expected {', '.join(there)}, "
+        f"or a model as litellm names it, provider/model: openai/gpt-4.1; a server of your own is "
+        f"{EXAMPLE}"
+    )
+
+
+def parse_llm(text: str) -> LLMConfig:
+    """`openai/NAME,api_base=http://...,params.temperature=0`. Raises UsageError with each mistake.
+
+    The keys are those of a judge or another model in a config (LLMConfig), dotted where nested.
+    """
+    model, *settings = SEPARATOR.split(text)
+    data: dict[str, Any] = {"model": model}
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        *path, last = key.split(".")
+        inner = data
+        for part in path:
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise UsageError(
+                    f"--candidate {model}: {key} is inside of {part}, which is a value"
+                )
+        try:
+            inner[last] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            inner[last] = value
+    try:
+        cfg = TypeAdapter(LLMConfig).validate_python(data)
+    except ValidationError as e:
+        wrong = [
+            f"{'.'.join(map(str, m.path))}: {m.message}" for m in mistakes(e, LLMConfig, data, {})
+        ]
+        raise UsageError("\n".join(f"--candidate {model}: {line}" for line in wrong)) from None
+    if "api_key" in cfg.params:
+        raise UsageError(
+            f"--candidate {model}: params.api_key would be in your shell's history; name the "
+            "variable that holds it: api_key_env=MY_KEY"
+        )
+    if cfg.command and cfg.api_base:
+        raise UsageError(f"--candidate {model}: command starts a server; leave out api_base")
+    return cfg
+
+
+def _did_you_mean(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f". Did you mean {close[0]!r}?" if close else ""

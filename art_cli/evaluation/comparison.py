@@ -1,0 +1,204 @@
+"""What attempts come to: a column of estimates a candidate, differences, and by kind of task."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from art_cli.evaluation.attempts import TAGS, Attempt
+from art_cli.evaluation.candidates import Candidate
+from art_cli.evaluation.play import Record, Task
+from art_cli.evaluation.statistics import Estimate, difference, mean, pass_hat
+
+PASS = "pass^"  # what the names of shares of passed scenarios begin with
+SUCCESS = "success"  # the env metric that says whether an attempt passed
+Values = dict[str, dict[str, float]]  # metric -> scenario -> mean over its trials
+ZERO = Estimate(0.0, 0.0, 0.0)  # of what does not occur
+Passed = Callable[[Attempt], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One candidate's results. Means are over scenarios, of means over their trials."""
+
+    candidate: Candidate
+    metrics: dict[str, Estimate]
+    gaps: dict[str, Estimate]  # to the baseline, on the same scenarios; none for itself
+    by: dict[str, dict[str, dict[str, Estimate]]]  # tag -> its value -> pass^1 and reward
+    attempts: list[Attempt]
+    failed: list[Attempt]
+    num_known: int
+
+    @property
+    def num_scenarios(self) -> int:
+        """With at least one finished attempt."""
+        return len({a.digest for a in self.attempts})
+
+    @property
+    def errors(self) -> list[str]:
+        """What went wrong in the attempts that failed, each once, in one line."""
+        return sorted({_line(a) for a in self.failed})
+
+    @property
+    def usd(self) -> float:
+        """What the finished attempts have cost, those of an earlier evaluation included."""
+        return sum(a.usd for a in self.attempts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Candidates side by side on the same scenarios."""
+
+    split: str
+    trials: int
+    baseline: str
+    success: str  # in words: what counts as passed
+    is_by_metric: bool  # the env's own metric says so
+    columns: list[Column]
+
+    @property
+    def metrics(self) -> list[str]:
+        """What there is to show, what matters most first."""
+        found = {n: None for c in self.columns for n, e in c.metrics.items() if e != ZERO}
+        hidden = {SUCCESS} if self.is_by_metric else set()  # it is pass^1
+        first = [*(f"{PASS}{k}" for k in range(1, self.trials + 1)), "reward"]
+        return [*first, *(n for n in found if n not in hidden.union(first))]
+
+    @property
+    def tags(self) -> list[str]:
+        """Those that tell attempts apart."""
+        found = {tag: {v for c in self.columns for v in c.by.get(tag, ())} for tag in TAGS}
+        return [tag for tag in TAGS if len(found[tag]) > 1]
+
+    def rows(self) -> dict[str, Any]:
+        """As JSON: one object a candidate."""
+        return {c.candidate.name: self._row(c) for c in self.columns}
+
+    def _row(self, c: Column) -> dict[str, Any]:
+        return {
+            "split": self.split,
+            "step": c.candidate.step,
+            "scenarios": c.num_scenarios,
+            "trials": self.trials,
+            "episodes": len(c.attempts),
+            "failed": len(c.failed),
+            "errors": c.errors[:10],
+            "success": self.success,
+            "usd": c.usd,
+            "metrics": _plain(c.metrics),
+            "baseline": None if c.candidate.name == self.baseline else self.baseline,
+            "difference": _plain(c.gaps),
+            "by": {tag: {v: _plain(m) for v, m in found.items()} for tag, found in c.by.items()},
+        }
+
+
+def compare(
+    task: Task,
+    records: list[Record],
+    *,
+    baseline: str,
+    threshold: float | None,
+) -> Comparison:
+    """All candidates side by side.
+
+    An attempt passed where the env's metric `success` is 1, or, without that metric or with a
+    `threshold`, where its reward is at least that (1 by default).
+    """
+    everything = [a for r in records for a in r.attempts]
+    has_metric = threshold is None and any(SUCCESS in a.metrics for a in everything)
+    least = 1.0 if threshold is None else threshold
+
+    def passed(a: Attempt) -> bool:
+        return a.metrics.get(SUCCESS, 0.0) >= 1.0 if has_metric else (a.reward or 0.0) >= least
+
+    values = {r.candidate.name: _values(r.attempts, passed) for r in records}
+    theirs = values[baseline]
+    return Comparison(
+        split=task.split,
+        trials=task.trials,
+        baseline=baseline,
+        success="metric success is 1" if has_metric else f"reward is at least {least:g}",
+        is_by_metric=has_metric,
+        columns=[
+            Column(
+                candidate=r.candidate,
+                metrics=_estimates(ours),
+                gaps={} if ours is theirs else _gaps(ours, theirs),
+                by=_by_tag(r.attempts, passed),
+                attempts=r.attempts,
+                failed=r.failed,
+                num_known=r.num_known,
+            )
+            for r, ours in zip(records, values.values(), strict=True)
+        ],
+    )
+
+
+def _values(attempts: list[Attempt], passed: Passed) -> Values:
+    by_scenario: dict[str, list[Attempt]] = {}
+    for a in attempts:
+        by_scenario.setdefault(a.digest, []).append(a)
+    found: Values = {}
+    for scenario, trials in by_scenario.items():
+        successes = sum(passed(a) for a in trials)
+        for k in range(1, len(trials) + 1):
+            found.setdefault(f"{PASS}{k}", {})[scenario] = pass_hat(successes, len(trials), k)
+        for name, numbers in _numbers(trials).items():
+            found.setdefault(name, {})[scenario] = statistics.fmean(numbers)
+    return found
+
+
+def _numbers(trials: list[Attempt]) -> dict[str, list[float]]:
+    """All that is measured of the trials of a scenario; an env's own metric of a name wins."""
+    found: dict[str, list[float]] = {"reward": [a.reward for a in trials if a.reward is not None]}
+    for a in trials:
+        for name, value in a.metrics.items():
+            if name != "reward":
+                found.setdefault(name, []).append(value)
+    measured = {
+        "turns": [float(a.num_turns) for a in trials],
+        "tokens": [float(a.num_tokens) for a in trials],
+        "tool_calls": [float(a.num_tool_results) for a in trials],
+        "tool_errors": [float(a.num_tool_errors) for a in trials],
+        "truncated": [float(a.truncated) for a in trials],
+        "usd": [a.usd for a in trials],
+        "seconds": [a.seconds for a in trials],
+    }
+    return measured | found
+
+
+def _estimates(values: Values) -> dict[str, Estimate]:
+    found = {
+        name: mean(list(by_scenario.values()), share=name.startswith(PASS) or name == SUCCESS)
+        for name, by_scenario in values.items()
+    }
+    return {name: e for name, e in found.items() if e is not None}
+
+
+def _gaps(ours: Values, theirs: Values) -> dict[str, Estimate]:
+    found = {
+        name: difference(ours[name], theirs[name], share=name.startswith(PASS) or name == SUCCESS)
+        for name in ours
+        if name in theirs
+    }
+    return {name: e for name, e in found.items() if e is not None}
+
+
+def _by_tag(attempts: list[Attempt], passed: Passed) -> dict[str, dict[str, dict[str, Estimate]]]:
+    out: dict[str, dict[str, dict[str, Estimate]]] = {}
+    for tag in TAGS:
+        for value in sorted({a.tags[tag] for a in attempts if tag in a.tags}):
+            found = _estimates(_values([a for a in attempts if a.tags.get(tag) == value], passed))
+            kept = {k: v for k, v in found.items() if k.startswith(PASS) or k == "reward"}
+            out.setdefault(tag, {})[value] = kept
+    return out
+
+
+def _plain(estimates: dict[str, Estimate]) -> dict[str, Any]:
+    return {name: asdict(e) for name, e in estimates.items()}
+
+
+def _line(a: Attempt) -> str:
+    return (a.error or "score() gave None").partition("\n")[0]

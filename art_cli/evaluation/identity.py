@@ -1,0 +1,118 @@
+"""What decides how a candidate plays. Whoever changes any of it evaluates anew; all else is known.
+
+The env's code counts with all that it imports from its own package or folder; art's own does not,
+but for VERSION, which is raised where the turn loop changes what episodes are like.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from art_cli.config.schema import Experiment, LLMConfig
+from art_cli.env import Env
+from art_cli.llms.remote import identity_of
+from art_cli.rundir import RunDir
+
+VERSION = 1
+WEIGHTS = ("*.safetensors", "config.json", "adapter_config.json", "chat_template.jinja")
+
+
+def task_identity(env_class: type[Env], settings: Any) -> Any:
+    """The env, its settings and its code, as JSON. Models that it asks count as they answer."""
+    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    known = {
+        name: identity_of(value) if isinstance(value, LLMConfig) else _plain(value)
+        for name, value in values.items()
+    }
+    return [VERSION, env_class.__qualname__, known, code_digest(env_class)]
+
+
+def policy_identity(cfg: Experiment, run: RunDir | None, source: str, step: int | None) -> Any:
+    """A policy and how it is sampled. Without a run: how it is made, which comes to the same."""
+    how = asdict(cfg)
+    sampled = [how[key] for key in ("seed", "sampling", "agent") if key in how]
+    made = [how["model"], cfg.engine.max_model_len, *sampled]
+    if source == "base":
+        return ["base", made]
+    if run is None:
+        return ["start", made, how["warmup"], cfg.train.microbatch_tokens]
+    folders = [run.base, run.checkpoint(step or 0)]
+    return ["weights", made, [folder_digest(f) if f.exists() else None for f in folders]]
+
+
+def key_of(identity: Any) -> str:
+    """The hash of an identity: a file's name."""
+    text = json.dumps(identity, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def folder_digest(folder: Path) -> str:
+    """Of the weights in it."""
+    total = hashlib.sha256()
+    for file in sorted(p for pattern in WEIGHTS for p in folder.glob(pattern)):
+        with open(file, "rb") as content:
+            total.update(
+                f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}".encode()
+            )
+    return total.hexdigest()[:16]
+
+
+def code_digest(env_class: type[Env]) -> str:
+    """Of the files that an env is made of."""
+    total = hashlib.sha256()
+    for file in sorted(_own_files(env_class)):
+        total.update(file.name.encode() + file.read_bytes())
+    return total.hexdigest()[:16]
+
+
+def _own_files(env_class: type[Env]) -> set[Path]:
+    """The env's file and what it imports, directly or not, from the same package or folder."""
+    found: set[Path] = set()
+    for base in env_class.__mro__:
+        top = base.__module__.partition(".")[0]
+        file = getattr(sys.modules.get(base.__module__), "__file__", None)
+        if file and top not in ("art_cli", "builtins"):
+            home = Path(sys.modules[top].__file__ or file).parent if top in sys.modules else None
+            _follow(Path(file), base.__module__, home or Path(file).parent, found)
+    return found
+
+
+def _follow(file: Path, module: str, home: Path, found: set[Path]) -> None:
+    if file in found or file.suffix != ".py" or not file.is_relative_to(home):
+        return
+    if found and "site-packages" in (home.name, *file.relative_to(home).parts):
+        return  # someone else's, installed beside it or below it
+    found.add(file)
+    for name in _imports(file, module):
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):  # a name of a module, not a module
+            continue
+        if spec and spec.origin:
+            _follow(Path(spec.origin), name, home, found)
+
+
+def _imports(file: Path, module: str) -> Iterator[str]:
+    """Full names that could be modules."""
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level]
+            parts = [*(above if node.level else []), *([node.module] if node.module else [])]
+            name = ".".join(p for p in parts if p)
+            yield name
+            yield from (f"{name}.{alias.name}" for alias in node.names)
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value

@@ -1,0 +1,136 @@
+"""The episodes of one candidate: those that are known, and those that have to be played."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from art_cli.agents.base import Agents
+from art_cli.env import Env, Services
+from art_cli.evaluation.attempts import Attempt, AttemptStore, digest_of
+from art_cli.evaluation.candidates import Candidate
+from art_cli.report import Report
+from art_cli.rollouts import eval_seed, play_groups
+from art_cli.types import Scenario, Split, TrajectoryGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What all candidates are put to."""
+
+    env_class: type[Env]
+    settings: Any
+    split: Split
+    scenarios: list[Scenario]
+    trials: int
+    seed: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """All that is known of how one candidate does."""
+
+    candidate: Candidate
+    store: AttemptStore
+    identity: Any
+    attempts: list[Attempt] = field(default_factory=list)  # finished ones
+    failed: list[Attempt] = field(default_factory=list)  # infrastructure's fault, in this process
+    num_known: int = 0  # of the attempts, from an evaluation before this one
+
+    @classmethod
+    def open(
+        cls, who: Candidate, task: Task, store: AttemptStore, identity: Any, *, fresh: bool
+    ) -> Record:
+        """What an earlier evaluation has found out; nothing of it where it is to be `fresh`."""
+        found = store.read()
+        places = [(digest_of(s), trial) for s in task.scenarios for trial in range(task.trials)]
+        known = [] if fresh else [found[place] for place in places if place in found]
+        return cls(
+            candidate=who, store=store, identity=identity, attempts=known, num_known=len(known)
+        )
+
+    def missing(self, task: Task) -> list[tuple[Scenario, int]]:
+        """The episodes to play, trial by trial: what is there after a stop compares well."""
+        done = {a.place for a in self.attempts}
+        return [
+            (s, trial)
+            for trial in range(task.trials)
+            for s in task.scenarios
+            if (digest_of(s), trial) not in done
+        ]
+
+
+async def play_missing(
+    task: Task,
+    record: Record,
+    agents: Agents,
+    services: Services | None,
+    *,
+    at_once: int | None = None,
+    in_waves: int | None = None,
+    report: Report,
+) -> None:
+    """Play them; each is kept as soon as it is finished.
+
+    At most `at_once` episodes go on together. With `in_waves` of so many, those of a wave are not
+    begun before all of the last have ended. Raises EngineError, BudgetError, ArtError (full disk).
+    """
+    missing = record.missing(task)
+    clock = _Clock(record.candidate.name, len(missing), report)
+    size = in_waves or max(1, len(missing))
+    for begin in range(0, len(missing), size):
+        await _play(task, record, agents, services, missing[begin : begin + size], at_once, clock)
+
+
+async def _play(
+    task: Task,
+    record: Record,
+    agents: Agents,
+    services: Services | None,
+    places: list[tuple[Scenario, int]],
+    at_once: int | None,
+    clock: _Clock,
+) -> None:
+    async def keep(n: int, group: TrajectoryGroup) -> None:
+        attempt = Attempt.of(group.trajectories[0], places[n][1])
+        if attempt.reward is not None:
+            record.store.add(attempt, record.identity)
+            record.attempts.append(attempt)
+
+    jobs = [(s, [agents.open(eval_seed(task.seed, s, trial))]) for s, trial in places]
+    groups = await play_groups(
+        task.env_class,
+        task.settings,
+        services,
+        jobs,
+        at_once=at_once,
+        after_each=keep,
+        report=clock.tick,
+    )
+    for (_, trial), group in zip(places, groups, strict=True):
+        if group.trajectories[0].reward is None:
+            record.failed.append(Attempt.of(group.trajectories[0], trial))
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Tells how far a candidate is, and for how long it will go on."""
+
+    name: str
+    total: int
+    report: Report
+    done: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def tick(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        """A Report of the rollouts of one wave."""
+        if text != "rollout":
+            return
+        self.done += 1
+        left = (time.monotonic() - self.began) / self.done * (self.total - self.done)
+        self.report(f"{self.name}, about {_duration(left)} left:", self.done, self.total)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"

@@ -1,0 +1,78 @@
+"""The candidates that are weights: a run's policies, and the base that it began with."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from pathlib import Path
+
+from art_cli.agents.base import Agents
+from art_cli.backends.local import LocalBackend
+from art_cli.config.load import LoadedExperiment
+from art_cli.env import Services
+from art_cli.evaluation.candidates import Candidate
+from art_cli.llms.services import RunServices
+from art_cli.model import TrainableModel
+from art_cli.report import Report
+from art_cli.rundir import RunDir
+
+
+class RunPolicies:
+    """Implements Policies with one model at a time, taken from candidate to candidate."""
+
+    def __init__(
+        self,
+        loaded: LoadedExperiment,
+        run: RunDir | None,
+        services: RunServices | None,
+        report: Report,
+    ) -> None:
+        """Without `services`, those of the model are opened with it."""
+        self._loaded = loaded
+        self._run = run
+        self._services = services
+        self._report = report
+        self._open = contextlib.AsyncExitStack()
+        self._model: TrainableModel | None = None
+        self._holds = ""
+
+    async def at(self, candidate: Candidate) -> tuple[Agents, Services]:
+        """The model with a candidate's weights: who plays with it, and the models that envs ask.
+
+        What it gave before has then ended. Raises UsageError, PreflightError, EngineError.
+        """
+        is_base = candidate.source == "base"
+        is_other = is_base != (self._holds == "base")
+        is_behind = candidate.source == "start" and self._holds == "checkpoint"
+        if self._model is None or is_other or is_behind:
+            self._model = await self._load(is_base)
+        if candidate.source == "checkpoint":
+            assert candidate.step is not None
+            await self._model.go_to(candidate.step)
+        self._holds = candidate.source
+        return self._model.parts.agents, self._model.parts.services
+
+    async def close(self) -> None:
+        """Let go of the model."""
+        self._model = None
+        await self._open.aclose()
+
+    async def _load(self, is_base: bool) -> TrainableModel:
+        await self.close()
+        loaded = self._loaded
+        experiment = dataclasses.replace(loaded.experiment, judge=None, reward=None)
+        if is_base:
+            experiment = dataclasses.replace(experiment, warmup=None)
+        model = TrainableModel.of(experiment, loaded.env_settings, loaded.to_yaml())
+        if self._run and not is_base:
+            backend = await self._backend(self._run.root.parent.parent)
+            await model.open(backend)
+        else:  # made, warm-up included, in a folder that is thrown away
+            folder = self._open.enter_context(tempfile.TemporaryDirectory())
+            await model.register(await self._backend(Path(folder)))
+        return model
+
+    async def _backend(self, root: Path) -> LocalBackend:
+        local = LocalBackend(root, report=self._report, services=self._services)
+        return await self._open.enter_async_context(local)

@@ -1,0 +1,160 @@
+"""One evaluation: candidates at a task, what is known of each, and what has to be played."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from art_cli.agents.base import Agents
+from art_cli.agents.prompted import PromptedAgents
+from art_cli.config.load import LoadedExperiment
+from art_cli.env import Services
+from art_cli.errors import EnvError
+from art_cli.evaluation.attempts import AttemptStore
+from art_cli.evaluation.candidates import Candidate
+from art_cli.evaluation.comparison import Comparison, compare
+from art_cli.evaluation.identity import key_of, policy_identity, task_identity
+from art_cli.evaluation.play import Record, Task, play_missing
+from art_cli.llms.base import LLM, Budget
+from art_cli.llms.remote import identity_of
+from art_cli.llms.services import RunServices, llm_configs, needs_reference, open_remote
+from art_cli.preflight import check_env
+from art_cli.registry import env_class
+from art_cli.report import Report
+from art_cli.rollouts import scenarios_in, why_none
+from art_cli.rundir import RunDir
+from art_cli.tools import schemas_of
+from art_cli.types import Split
+
+WAVE = 32  # episodes of a policy, where its users' money may run out: what is begun may be lost
+START = Candidate(name="untrained", source="start")
+PLAYING_ORDER = ("start", "checkpoint", "base", "llm")  # a model is loaded once for the first two
+
+
+class Policies(Protocol):
+    """Where the candidates come from that are weights; opened only when one of them has to play."""
+
+    async def at(self, candidate: Candidate) -> tuple[Agents, Services]:
+        """Who plays for a candidate, and the models that the env asks."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of them."""
+        ...
+
+
+OpenPolicies = Callable[[RunServices | None], Policies]
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """See the head of this file."""
+
+    task: Task
+    records: list[Record]  # one a candidate
+
+    @classmethod
+    def open(
+        cls,
+        loaded: LoadedExperiment,
+        folder: RunDir,
+        candidates: list[Candidate],
+        *,
+        split: Split,
+        episodes: int,
+        trials: int,
+        fresh: bool,
+    ) -> Session:
+        """With what earlier evaluations in this folder have found out, unless `fresh`.
+
+        Raises UsageError where the env has no such scenarios.
+        """
+        cfg, settings = loaded.experiment, loaded.env_settings
+        env = env_class(cfg.env.use)
+        task = Task(
+            env_class=env,
+            settings=settings,
+            split=split,
+            scenarios=scenarios_in(env, settings, split)[:episodes],
+            trials=trials,
+            seed=cfg.seed,
+        )
+        about, run = task_identity(env, settings), folder if folder.config.is_file() else None
+        records = []
+        for c in candidates:
+            who = identity_of(c.llm) if c.llm else policy_identity(cfg, run, c.source, c.step)
+            store = AttemptStore(folder.attempts(key_of([about, who])))
+            records.append(Record.open(c, task, store, [about, who], fresh=fresh))
+        return cls(task=task, records=records)
+
+    @property
+    def num_finished(self) -> int:
+        """Episodes that are known."""
+        return sum(len(r.attempts) for r in self.records)
+
+    @property
+    def num_episodes(self) -> int:
+        """All that there are."""
+        return len(self.records) * self.task.trials * len(self.task.scenarios)
+
+    async def play(
+        self, open_policies: OpenPolicies, max_usd: float | None, report: Report
+    ) -> None:
+        """Play what is missing; each finished episode is kept at once.
+
+        Raises PreflightError (no key, no answer, a price that is not known), BudgetError,
+        EngineError, UsageError (the env does not work).
+        """
+        todo = [r for r in self.records if r.missing(self.task)]
+        if not todo:
+            return
+        settings, tools = self.task.settings, schemas_of(self.task.env_class)
+        await check_env(self.task.env_class, settings)
+        budget = Budget(max_usd, name="--max-usd")
+        async with contextlib.AsyncExitStack() as stack:
+            shared = None
+            if not needs_reference(settings):
+                shared = await RunServices.open(settings, budget=budget)
+                stack.push_async_callback(shared.close)
+            llms: dict[str, LLM] = {}
+            for c in [r.candidate for r in todo]:
+                if c.llm:  # before anything is played: a key that is missing is told at once
+                    report(f"asking {c.name}")
+                    llms[c.name] = await open_remote(c.llm, budget, tools)
+                    stack.push_async_callback(llms[c.name].close)
+            policies = open_policies(shared)
+            stack.push_async_callback(policies.close)
+            limited = budget.is_limited and any(llm_configs(settings))
+            for r in sorted(todo, key=lambda r: PLAYING_ORDER.index(r.candidate.source)):
+                c = r.candidate
+                if c.llm:
+                    services = shared or (await policies.at(START))[1]
+                    agents = PromptedAgents(llms[c.name], tools)
+                    limits = {"at_once": c.llm.concurrency}
+                else:
+                    agents, services = await policies.at(c)
+                    limits = {"in_waves": WAVE} if limited else {}
+                await play_missing(self.task, r, agents, services, report=report, **limits)
+
+    def result(self, baseline: str, threshold: float | None) -> Comparison:
+        """The candidates of which anything is known, side by side.
+
+        Raises EnvError where nothing is known of the baseline.
+        """
+        for r in self.records:
+            if r.candidate.name == baseline and not r.attempts:
+                raise EnvError(_why(r))
+        known = [r for r in self.records if r.attempts]
+        return compare(self.task, known, baseline=baseline, threshold=threshold)
+
+    def check(self) -> None:
+        """Raises EnvError for the candidates all of whose episodes failed."""
+        lost = [_why(r) for r in self.records if not r.attempts]
+        if lost:
+            raise EnvError("\n".join(lost))
+
+
+def _why(r: Record) -> str:
+    return f"{r.candidate.name}: {why_none([a.error for a in r.failed])}"

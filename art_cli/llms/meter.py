@@ -1,0 +1,42 @@
+"""What the models that an env asks cost in one episode."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from art_cli.config.schema import LLMConfig
+from art_cli.env import Services
+from art_cli.llms.base import LLM, ChatMessage, Reply
+
+
+class MeteredServices:
+    """Services of one episode: the same models, and `usd` counts what this one has spent."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.usd = 0.0
+
+    def llm(self, cfg: LLMConfig) -> LLM:
+        """See Services."""
+        return cast(LLM, _Metered(self._services.llm(cfg), self))
+
+
+class _Metered:
+    """An LLM but for what its answers cost."""
+
+    def __init__(self, llm: LLM, meter: MeteredServices) -> None:
+        self._llm = llm
+        self._meter = meter
+
+    async def ask(
+        self,
+        messages: list[ChatMessage],
+        schema: dict[str, Any] | None = None,
+        tools: list[dict[str, Any]] | None = None,
+    ) -> Reply:
+        reply = await self._llm.ask(messages, schema, tools)
+        self._meter.usd += reply.usd
+        return reply
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._llm, name)
