@@ -213,6 +213,10 @@ class ServiceDesk(Env):
 
     # Demonstrations.
 
+    def gold(self) -> Iterator[str]:
+        """The right conversation."""
+        return self.assistant()
+
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
         """The right conversations; `demo_noise` of the decisions are guesses."""
