@@ -65,7 +65,7 @@ OPTIONS = {
 }
 Verb = Literal["cancel", "address", "payment", "modify", "return", "exchange"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
-CARD, PAYPAL, GIFT_CARD = "credit card", "paypal", "gift card"
+CARD, PAYPAL, GIFT_CARD = KINDS = ("credit card", "paypal", "gift card")  # of payment
 STATUSES = {PENDING: 38, MODIFIED: 4, DELIVERED: 38, PROCESSED: 10, CANCELLED: 10}  # percent
 
 
@@ -78,8 +78,10 @@ class Scale:
     variants: int
     orders: int
     items: tuple[int, ...]  # of an order, drawn from
-    digits: dict[str, int]  # of an id
+    digits: dict[str, int]  # of the number in an id
+    order_prefixes: str
     scenarios: dict[Split, int]
+    by_email: float  # share of customers who are found by it; the others by name and zip code
     verbs: tuple[Verb, ...]  # what customers may want of an order
     hidden: tuple[str, ...] = ()  # fields that the tools do not show
 
@@ -91,18 +93,23 @@ SCALES: dict[Size, Scale] = {
         variants=10,
         orders=500,
         items=(1, 1, 2, 2, 3, 3, 4, 5),
-        digits={"user": 4, "product": 10, "item": 10, "order": 7, "payment": 7, "zip": 5},
+        digits={"user": 4, "product": 10, "item": 10, "order": 7, "zip": 5},
+        order_prefixes="W",
         scenarios={"train": 800, "val": 100, "test": 100},
+        by_email=0.5,
         verbs=VERBS,
     ),
     "small": Scale(
         users=400,
         products=12,
         variants=3,
-        orders=899,
+        orders=900,
         items=(1,),
-        digits={"user": 3, "product": 2, "item": 2, "order": 3, "payment": 3, "zip": 3},
+        # A very small model copies a word and a number of two digits, but not three.
+        digits=dict.fromkeys(("user", "product", "item", "order"), 2),
+        order_prefixes="ABCDEFGHIJKLMNOPQRSTUVWXYZ",
         scenarios={"train": 1200, "val": 150, "test": 150},
+        by_email=1.0,
         verbs=("cancel", "payment", "return"),
         hidden=("first", "last", "email", "address", "order_id", "product_id"),
     ),
@@ -110,19 +117,19 @@ SCALES: dict[Size, Scale] = {
 
 
 class _Ids:
-    """Random numbers of so many digits, each once."""
+    """Prefixes with random numbers of so many digits, each once."""
 
     def __init__(self, rng: random.Random, digits: dict[str, int]) -> None:
         self._rng = rng
         self._digits = digits
-        self._used: set[tuple[str, int]] = set()
+        self._used: set[str] = set()
 
-    def new(self, of: str) -> int:
+    def new(self, of: str, prefix: str = "") -> str:
         low = 10 ** (self._digits[of] - 1)
-        while (of, number := self._rng.randrange(low, 10 * low)) in self._used:
+        while (id := f"{prefix}{self._rng.randrange(low, 10 * low)}") in self._used:
             continue
-        self._used.add((of, number))
-        return number
+        self._used.add(id)
+        return id
 
 
 def make_database(size: Size) -> Tables:
@@ -136,7 +143,7 @@ def make_database(size: Size) -> Tables:
     owners += [rng.choice(list(users)) for _ in range(scale.orders - len(owners))]
     orders: dict[str, Record] = {}
     for owner in owners:
-        id, order = _order(rng, ids, users[owner], products, rng.choice(scale.items))
+        id, order = _order(rng, ids, users[owner], products, scale)
         orders[id] = order
         users[owner]["orders"].append(id)
     return {"users": users, "products": products, "orders": orders}
@@ -152,53 +159,55 @@ def _product(rng: random.Random, ids: _Ids, name: str, num_variants: int) -> tup
     base = rng.randrange(1000, 50000)
     variants: dict[str, Record] = {}
     for combination in combinations:
-        variants[str(ids.new("item"))] = {
+        variants[ids.new("item")] = {
             "options": dict(zip(names, combination, strict=True)),
             "price": base + rng.randrange(0, base // 3),
             "available": rng.random() < 0.64,
         }
-    id = str(ids.new("product"))
+    id = ids.new("product")
     return id, {"product_id": id, "name": name, "variants": variants}
 
 
 def _user(rng: random.Random, ids: _Ids, size: Size) -> tuple[str, Record]:
-    first, last, number = rng.choice(FIRST), rng.choice(LAST), ids.new("user")
+    first, last = rng.choice(FIRST), rng.choice(LAST)
     if size == "small":
-        id, email = f"u{number}", f"{first.lower()}{number}@x.com"
+        id = ids.new("user", first.lower())
+        email, zip = f"{id}@x.com", id[len(first) :]  # so that name and zip code are one user's
     else:
-        id = f"{first}_{last}_{number}".lower()
-        email = f"{first}.{last}{number}@example.com".lower()
-    kinds = [kind for kind in (CARD, PAYPAL, GIFT_CARD) if rng.random() < 0.6] or [CARD]
+        id = ids.new("user", f"{first}_{last}_".lower())
+        email, zip = f"{id.replace('_', '.')}@example.com", ids.new("zip")
     payments: dict[str, Record] = {}
-    for kind in kinds:
+    for kind in [kind for kind in KINDS if rng.random() < 0.6] or [CARD]:
         payment: Record = {"kind": kind}
         if kind == GIFT_CARD:
             payment["balance"] = rng.choice((rng.randrange(500, 5000), rng.randrange(5000, 90000)))
-        payments[f"{kind.replace(' ', '_')}_{ids.new('payment')}"] = payment
+        number = rng.randrange(*((10, 100) if size == "small" else (10**6, 10**7)))
+        name = kind.split()[0] if size == "small" else f"{kind.replace(' ', '_')}_"
+        payments[f"{name}{number}"] = payment
     user = {
         "user_id": id,
         "first": first,
         "last": last,
         "email": email,
-        "address": make_address(rng, ids.new("zip")),
+        "address": make_address(rng, zip),
         "payments": payments,
         "orders": [],
     }
     return id, user
 
 
-def make_address(rng: random.Random, zip: int) -> Record:
+def make_address(rng: random.Random, zip: str) -> Record:
     """A street, city, state and zip code."""
     city, state = rng.choice(CITIES)
     street = f"{rng.randrange(1, 1000)} {rng.choice(STREETS)} Street"
-    return {"street": street, "city": city, "state": state, "zip": str(zip)}
+    return {"street": street, "city": city, "state": state, "zip": zip}
 
 
 def _order(
-    rng: random.Random, ids: _Ids, user: Record, products: dict[str, Record], num_items: int
+    rng: random.Random, ids: _Ids, user: Record, products: dict[str, Record], scale: Scale
 ) -> tuple[str, Record]:
     items = []
-    for product_id in rng.sample(sorted(products), num_items):
+    for product_id in rng.sample(sorted(products), rng.choice(scale.items)):
         product = products[product_id]
         item_id = rng.choice(sorted(product["variants"]))
         variant = product["variants"][item_id]
@@ -211,7 +220,7 @@ def _order(
                 "price": variant["price"],
             }
         )
-    id = f"W{ids.new('order')}"
+    id = ids.new("order", rng.choice(scale.order_prefixes))
     paid = {
         "payment_id": rng.choice(list(user["payments"])),
         "amount": sum(item["price"] for item in items),

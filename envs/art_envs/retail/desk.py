@@ -195,7 +195,8 @@ class RetailDesk(ServiceDesk):
     def _get(self, table: str, id: str) -> Record:
         record = self.store.get(table, id)
         if record is None:
-            raise ToolError(f"no {table[:-1]} {id!r}")
+            hint = "; give the number without #" if id.startswith("#") else ""
+            raise ToolError(f"no {table[:-1]} {id!r}{hint}")
         return record
 
     def _with_owner(self, order_id: str) -> tuple[Record, Record]:

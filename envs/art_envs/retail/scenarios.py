@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
 from typing import Literal
 
-from art_envs.retail.data import GIFT_CARD, SCALES, Verb, make_address
+from art_envs.retail.data import GIFT_CARD, SCALES, Scale
 from art_envs.retail.policy import PENDING, total
 from art_envs.retail.telling import Teller
-from art_envs.retail.wishes import CAUSES, Cause, Wish, Wishes, action, in_dollars, in_words
+from art_envs.retail.wishes import (
+    CAUSES,
+    Cause,
+    Wish,
+    Wishes,
+    action,
+    in_dollars,
+    in_words,
+    new_address,
+)
 from art_envs.service.answer import SLOTS as COMMON_SLOTS
 from art_envs.service.answer import Slot, Slots
 from art_envs.service.build import Sample
@@ -37,10 +45,10 @@ OUT_OF_SCOPE = (
 
 def sampler(tables: Tables, size: Size, level: Level) -> Sample:
     """Draws goals for the users of the tables."""
-    verbs = SCALES[size].verbs
+    scale = SCALES[size]
 
     def sample(rng: random.Random, user_id: str, kind: Kind) -> Goal | None:
-        return _Sampler(rng, tables, tables["users"][user_id], level, verbs).goal(kind)
+        return _Sampler(rng, tables, tables["users"][user_id], level, scale).goal(kind)
 
     return sample
 
@@ -52,13 +60,13 @@ class _Sampler:
         tables: Tables,
         user: Record,
         level: Level,
-        verbs: Sequence[Verb],
+        scale: Scale,
     ) -> None:
         self._rng = rng
         self._tables = tables
         self._user = user
         self._level: Level = level
-        self._verbs = verbs
+        self._scale = scale
         self._orders = [tables["orders"][id] for id in user["orders"]]
         self._wishes = Wishes(rng, tables, user, self._reference)
 
@@ -84,11 +92,11 @@ class _Sampler:
     def _wish(self, denied: bool, about: Wish | None = None) -> Wish | None:
         """Any wish, or another one about the same order."""
         rng = self._rng
-        if not denied and not about and "address" in self._verbs and rng.random() < 0.1:
+        if not denied and not about and "address" in self._scale.verbs and rng.random() < 0.1:
             return self._move()
         for _ in range(TRIES):
             order = rng.choice(self._orders)
-            verb = rng.choice(self._verbs)
+            verb = rng.choice(self._scale.verbs)
             cause: Cause | None = rng.choice(CAUSES[verb]) if denied else None
             if cause == "stranger":
                 order = self._strangers()
@@ -116,11 +124,11 @@ class _Sampler:
     def _reference(self, order: Record) -> str:
         """How the user says which order he means; nobody knows a number by heart at level 2."""
         if self._level < 2 or order["user_id"] != self._user["user_id"]:
-            return order["order_id"]
+            return f"#{order['order_id']}"
         return f"with the {self._landmark(order)}"
 
     def _move(self) -> Wish:
-        to = make_address(self._rng, int(self._user["address"]["zip"]) + self._rng.randrange(1, 9))
+        to = new_address(self._rng, self._user["address"])
         said = f"I have moved. Please change the address of my account to {in_words(to)}."
         id = self._user["user_id"]
         return Wish(
@@ -191,7 +199,8 @@ class _Sampler:
             return None  # two wishes about one order would get into each other's way
         if sum(self._pays_by_gift_card(wish) for wish in wanted) > 1:
             return None  # the balance would make the order of the two matter
-        teller = Teller(self._rng, self._level, self._user)
+        by_email = self._rng.random() < self._scale.by_email
+        teller = Teller(self._rng, self._level, self._user, by_email=by_email)
         return teller.goal(kind, wanted, fallback, changed_to)
 
     def _pays_by_gift_card(self, wish: Wish) -> bool:

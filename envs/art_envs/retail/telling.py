@@ -24,10 +24,10 @@ PRESSURE = (
 class Teller:
     """Tells the wishes of one user."""
 
-    def __init__(self, rng: random.Random, level: Level, user: Record) -> None:
+    def __init__(self, rng: random.Random, level: Level, user: Record, *, by_email: bool) -> None:
         self._level = level
         self._user = user
-        self._by_email = rng.random() < 0.5  # how he can be found
+        self._by_email = by_email  # how he can be found; else by name and zip code
         self._pressure: list[str] = rng.sample(PRESSURE, rng.choice((1, 2)))
         self._script: list[str | Action] = []
 
@@ -110,7 +110,7 @@ class Teller:
     def _tell_at_once(self, goal: Goal, fallback: Wish | None) -> None:
         user = self._user
         who = f"{user['first']} {user['last']}, zip {user['address']['zip']}"
-        who = user["email"] if self._by_email else who
+        who = f"<{user['email']}>" if self._by_email else who
         wants = " ".join(goal["wants"])
         if fallback:
             wants += f" Only if that is not possible: {fallback.said}"

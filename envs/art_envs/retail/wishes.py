@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from art_envs.retail import policy
-from art_envs.retail.data import CARD, GIFT_CARD, PAYPAL, Verb, make_address
+from art_envs.retail.data import KINDS, Verb, make_address
 from art_envs.retail.policy import CANCEL_REASONS, DELIVERED, PENDING
 from art_envs.service.goal import Action, Choice
 from art_envs.service.store import Record, Tables
@@ -33,7 +33,6 @@ BAD_REASONS = (
     "I do not like it any more",
     "my friend bought me one",
 )
-KINDS = [CARD, PAYPAL, GIFT_CARD]
 
 
 @dataclass(kw_only=True)
@@ -120,7 +119,7 @@ class Wishes:
     def _address(self, order: Record, verb: Verb, cause: Cause | None) -> Wish | None:
         if bool(policy.against_address(order)) != (cause == "status"):
             return None
-        to = make_address(self._rng, int(order["address"]["zip"]) + self._rng.randrange(1, 9))
+        to = new_address(self._rng, order["address"])
         said = f"Please send my order {self._reference(order)} to {in_words(to)}."
         return Wish(
             verb=verb,
@@ -241,7 +240,7 @@ class Wishes:
         return action("get_user", user_id=self._user["user_id"])
 
     def _kind(self, kind: str) -> Choice:
-        return {"options": KINDS, "takes": kind}
+        return {"options": list(KINDS), "takes": kind}
 
 
 _SWAP = {"modify": "change", "exchange": "exchange"}
@@ -263,6 +262,12 @@ def _cause(why: str | None) -> Cause | None:
 
 def _remark_on(why: str | None) -> str:
     return f"Not allowed: {why}." if why else "Allowed."
+
+
+def new_address(rng: random.Random, old: Record) -> Record:
+    """Another one, with another zip code."""
+    zip = int(old["zip"])
+    return make_address(rng, str(zip + rng.choice((-1, 1)) * rng.randrange(1, 9)))
 
 
 def in_words(address: Record) -> str:

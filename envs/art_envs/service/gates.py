@@ -60,12 +60,18 @@ class _Gate:
         self._right = self._make()
         self._writes = self._right.gold_writes()
         for write in self._writes:
-            finished(self._right.act(write))
+            self._act(self._right, write)
 
     def _expect(self, condition: bool, what: str) -> None:
         if not condition:
             goal = json.dumps(self._scenario.data["goal"], indent=1)
             raise GateError(f"{self._scenario.id}: {what}\n{goal}")
+
+    def _act(self, desk: ServiceDesk, action: Action) -> Any:
+        try:
+            return finished(desk.act(action))
+        except ToolError as e:
+            raise GateError(f"{self._scenario.id}: {action!r} is refused: {e}") from e
 
     def _score(self, desk: ServiceDesk) -> float:
         return finished(desk.score(Trajectory(scenario=self._scenario)))
@@ -81,10 +87,7 @@ class _Gate:
             else:
                 for value in _texts(step):
                     self._expect(value in read, f"{value!r} of {step!r} is known from nowhere")
-                try:
-                    heard = finished(desk.act(step))
-                except ToolError as e:
-                    raise GateError(f"{self._scenario.id}: {step!r} is refused: {e}") from e
+                heard = self._act(desk, step)
             ended = isinstance(heard, Done)
             read += "" if ended else f" {heard}"
         self._expect(ended, "the right conversation does not end")
