@@ -56,6 +56,7 @@ class Comparison:
     baseline: str
     success: str  # in words: what counts as passed
     is_by_metric: bool  # the env's own metric says so
+    passed: Passed
     columns: list[Column]
 
     @property
@@ -121,6 +122,7 @@ def compare(
         baseline=baseline,
         success="metric success is 1" if has_metric else f"reward is at least {least:g}",
         is_by_metric=has_metric,
+        passed=passed,
         columns=[
             Column(
                 candidate=r.candidate,

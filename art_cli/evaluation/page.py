@@ -1,9 +1,149 @@
-"""An evaluation as one HTML page."""
+"""An evaluation as one HTML file: the numbers, and every conversation behind them."""
 
 from __future__ import annotations
 
-from art_cli.evaluation.comparison import Comparison
+import json
+import math
+from html import escape
+from string import Template
+from typing import Any
+
+from art_cli.evaluation.attempts import Attempt
+from art_cli.evaluation.comparison import PASS, Column, Comparison
+from art_cli.evaluation.page_template import PAGE, SCRIPT, STYLE
+from art_cli.evaluation.statistics import Estimate
+
+WIDTH, HEIGHT = 120, 14  # of a bar, in pixels
 
 
 def page(c: Comparison, title: str) -> str:
-    return ""
+    """The whole file. Nothing that anyone said in an episode becomes markup."""
+    num = max(column.num_scenarios for column in c.columns)
+    summary = (
+        f"{c.split}: {num} held-out scenarios, {c.trials} {'trials' if c.trials > 1 else 'trial'} "
+        f"each. An attempt passed where {c.success}; pass^k is the chance that k attempts at a "
+        "scenario all pass. Brackets and whiskers are 95% intervals, by scenario."
+    )
+    return Template(PAGE).substitute(
+        title=escape(title),
+        summary=escape(summary),
+        style=STYLE,
+        tables="\n".join(_tables(c)),
+        data=_embedded(_data(c)),
+        script=SCRIPT,
+    )
+
+
+def _tables(c: Comparison) -> list[str]:
+    others = [column for column in c.columns if column.candidate.name != c.baseline]
+    rows = [(name, [column.metrics.get(name) for column in c.columns]) for name in c.metrics]
+    out = ["<h2>Results</h2>", _table(c.columns, [_row(n, es, _scale(n, es)) for n, es in rows])]
+    if others:
+        gaps = [(name, [column.gaps.get(name) for column in others]) for name in c.metrics]
+        out.append(f"<h2>Difference to {escape(c.baseline)}, on the same scenarios</h2>")
+        out.append(_table(others, [_gap_row(n, es) for n, es in gaps]))
+        out.append('<p class="note">Bold: the interval excludes 0.</p>')
+    for tag in c.tags:
+        values = sorted({v for column in c.columns for v in column.by.get(tag, {})})
+        found = [
+            (v, [column.by.get(tag, {}).get(v, {}).get(f"{PASS}1") for column in c.columns])
+            for v in values
+        ]
+        out.append(f"<h2>{PASS}1 by {tag}</h2>")
+        out.append(_table(c.columns, [_row(v, es, (0.0, 1.0)) for v, es in found]))
+    failed = [(column, line) for column in c.columns for line in column.errors]
+    if failed:
+        out.append("<h2>Failed episodes, which count for nobody</h2><ul>")
+        out += [f"<li>{escape(f'{x.candidate.name}: {line}')}</li>" for x, line in failed]
+        out.append("</ul>")
+    return out
+
+
+def _table(columns: list[Column], rows: list[str]) -> str:
+    heads = "".join(f"<th>{escape(column.candidate.name)}</th>" for column in columns)
+    return f"<table><tr><th></th>{heads}</tr>\n" + "\n".join(rows) + "</table>"
+
+
+def _row(name: str, estimates: list[Estimate | None], scale: tuple[float, float] | None) -> str:
+    cells = "".join(
+        f"<td>{_number(e)}{_bar(e, *scale) if scale else ''}</td>" if e else "<td>-</td>"
+        for e in estimates
+    )
+    return f"<tr><td>{escape(name)}</td>{cells}</tr>"
+
+
+def _gap_row(name: str, estimates: list[Estimate | None]) -> str:
+    cells = "".join(
+        f'<td class="{"sure" if e.excludes_zero else ""}">{_number(e, "+")}</td>'
+        if e
+        else "<td>-</td>"
+        for e in estimates
+    )
+    return f"<tr><td>{escape(name)}</td>{cells}</tr>"
+
+
+def _number(e: Estimate, sign: str = "") -> str:
+    small = f"<small>[{e.low:{sign}.3g}, {e.high:{sign}.3g}]</small>"
+    return f"{e.value:{sign}.3g} {small}"
+
+
+def _scale(name: str, estimates: list[Estimate | None]) -> tuple[float, float] | None:
+    """What a bar goes from and to: shares from 0 to 1, the reward as far as it goes."""
+    if name.startswith(PASS):
+        return 0.0, 1.0
+    if name != "reward":
+        return None
+    ends = [x for e in estimates if e for x in (e.low, e.high, e.value) if math.isfinite(x)]
+    return min(0.0, *ends), max(0.0, *ends)
+
+
+def _bar(e: Estimate, low: float, high: float) -> str:
+    """The mean as a bar from zero, its interval as a line."""
+
+    def x(value: float) -> float:
+        share = (min(max(value, low), high) - low) / ((high - low) or 1.0)
+        return round(share * (WIDTH - 2) + 1, 1)
+
+    begin, end = sorted((x(0.0), x(e.value)))
+    middle = HEIGHT / 2
+    return (
+        f'<svg width="{WIDTH}" height="{HEIGHT}" role="img">'
+        f'<rect class="bar" x="{begin}" y="2" width="{end - begin:.1f}" height="{HEIGHT - 4}"/>'
+        f'<line class="ci" x1="{x(e.low)}" x2="{x(e.high)}" y1="{middle}" y2="{middle}"/></svg>'
+    )
+
+
+def _data(c: Comparison) -> dict[str, Any]:
+    """What the script shows: each text once, since most of a conversation is in many."""
+    texts: dict[str, int] = {}
+    attempts: list[dict[str, Any]] = []
+    scenarios: dict[str, dict[str, Any]] = {}
+    for n, column in enumerate(c.columns):
+        for a in sorted(column.attempts, key=lambda a: a.trial):
+            row = {"id": a.scenario, "tags": a.tags, "cells": [[] for _ in c.columns]}
+            scenarios.setdefault(a.digest, row)["cells"][n].append(len(attempts))
+            attempts.append(_attempt(a, c, texts))
+    return {
+        "candidates": [column.candidate.name for column in c.columns],
+        "scenarios": list(scenarios.values()),
+        "attempts": attempts,
+        "texts": list(texts),
+    }
+
+
+def _attempt(a: Attempt, c: Comparison, texts: dict[str, int]) -> dict[str, Any]:
+    said = [(m["role"], texts.setdefault(m["content"], len(texts))) for m in a.messages]
+    facts = {"reward": a.reward, **a.metrics, "ended by": a.stop_reason, "tokens": a.num_tokens}
+    facts |= {"seconds": a.seconds, "dollars": a.usd}
+    return {
+        "pass": c.passed(a),
+        "reward": f"{a.reward:.3g}",
+        "facts": {k: f"{v:.3g}" if isinstance(v, float) else v for k, v in facts.items() if v},
+        "messages": said,
+        "context": a.judge_context,
+    }
+
+
+def _embedded(data: dict[str, Any]) -> str:
+    """JSON that cannot end the element that it stands in."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
