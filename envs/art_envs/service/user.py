@@ -44,12 +44,17 @@ class ScriptedUser:
         self._fallbacks = list(goal["fallbacks"])
         self._pressure = list(goal["pressure"])
         self._second_thoughts = list(goal["second_thoughts"])
+        self._answered: set[str] = set()
 
     async def say(self, text: str) -> Said:
         """See User."""
-        if denies(text):
+        asked = asked_slots(text, self._slots)
+        known = {slot for slot in asked if slot in self._goal["may_reveal"]}
+        is_new, self._answered = known - self._answered, self._answered | known
+        # "Unfortunately I cannot find you. What is your zip code?" is a question, not a no.
+        if denies(text) and not is_new:
             return self._refused(text)
-        facts = self._facts(text)
+        facts = self._facts(text, asked)
         if proposes(text):
             return self._proposed(text, facts)
         if facts:
@@ -75,9 +80,9 @@ class ScriptedUser:
             return Said(text=f"No. I want this: {wrong[0]['takes']}.")
         return Said(text=f"Yes, please. {facts}".strip())
 
-    def _facts(self, text: str) -> str:
+    def _facts(self, text: str, asked: list[str]) -> str:
         goal, lines, unknown = self._goal, [], []
-        for slot in asked_slots(text, self._slots):
+        for slot in asked:
             if slot in goal["may_reveal"]:
                 lines.append(self._slots[slot].sentence.format(goal["facts"][slot]))
             else:
