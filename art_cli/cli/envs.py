@@ -84,7 +84,9 @@ def check_command(
     found: list[Finding] = []
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):  # what the env prints is no part of the report
-        for finding in check(use, env_class(use), loaded.env_settings, options):
+        env = env_class(use)
+        for finding in check(use, env, loaded.env_settings, options, inputs.progress):
+            inputs.progress("")
             found.append(finding)
             if not as_json:
                 print("\n".join(_lines(finding)), file=out, flush=True)

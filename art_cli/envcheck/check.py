@@ -59,9 +59,15 @@ CHECKS: dict[str, Callable[[Subject], Findings]] = {
 
 
 def check(
-    use: str, env_class: type[Env], settings: Any, options: Options | None = None
+    use: str,
+    env_class: type[Env],
+    settings: Any,
+    options: Options | None = None,
+    report: Callable[[str], None] = lambda name: None,
 ) -> Iterator[Finding]:
     """What each check found, as soon as it is known: at least one finding for each.
+
+    `report` hears the name of each check before it begins.
 
     Nothing that the env does ends it: an exception is a finding, and so is a call that does not
     come back, after which nothing more is played.
@@ -71,6 +77,7 @@ def check(
     stuck = False
     for name, function in CHECKS.items():
         found: list[Finding] = []
+        report(name)
         try:
             found += [skipped("the env is stuck")] if stuck else function(subject)
         except Stuck as e:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import re
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -100,15 +99,11 @@ def _errors(s: Subject, plays: Sequence[Played], said: bool = False) -> Findings
             continue
         where, what = where_and_what(p.error, s.env_class)
         after = f", after {p.turns[-1]!r:.100}" if said and p.turns else ""
-        key = where or place_of(s.env_class, _method_named_in(what)), what
+        key = where or place_of(s.env_class, p.during), what
         seen[key] = seen.get(key, 0) + 1
         if seen[key] == 1:
             todo = "a wrong answer is answered, or raises ToolError in a tool" if said else ""
             yield failed(f"{what}{after}", key[0], todo)
-
-
-def _method_named_in(text: str) -> str:
-    return (re.findall(r"(\w+)\(\)", text) or [""])[0]
 
 
 def check_replay(s: Subject) -> Findings:
@@ -210,7 +205,7 @@ def check_deadlines(s: Subject) -> Findings:
     env_class, slowest = s.env_class, {}
     for p in plays:
         if isinstance(p.error, DeadlineError):
-            where = place_of(env_class, _method_named_in(str(p.error)))
+            where = place_of(env_class, p.during)
             yield failed(str(p.error), where, "wait for less, or raise the env's deadline")
             break
         slowest = {k: max(v, slowest.get(k, 0.0)) for k, v in p.slowest.items()} | slowest
@@ -218,7 +213,8 @@ def check_deadlines(s: Subject) -> Findings:
         limit = env_class.tool_timeout if name.startswith("tool") else env_class.episode_timeout
         if seconds > TOO_LONG * limit:
             what = f"{name} took {seconds:.1f} s of the {limit:g} s that it may"
-            yield warning(what, place_of(env_class, _method_named_in(name)))
+            method = name.removeprefix("tool ").removesuffix("()")
+            yield warning(what, place_of(env_class, method))
     for stall in s.watch.stalls.values():
         if stall.times > 1 or stall.seconds > SHORT_STALL:
             what = f"{stall.function} held up all other episodes for {stall.seconds:.1f} s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+DEFINITION = re.compile(r"\s*(async\s+def|def|class)\b")
 Status = Literal["ok", "warning", "failed", "skipped"]
 
 
@@ -71,10 +73,11 @@ def place_of(env_class: type, name: str = "") -> str:
 
 def _line_of(thing: Any) -> str:
     try:
-        file, (_, line) = inspect.getsourcefile(thing), inspect.getsourcelines(thing)
+        file, (lines, first) = inspect.getsourcefile(thing), inspect.getsourcelines(thing)
     except (TypeError, OSError):
         return ""
-    return f"{short(file)}:{line}" if file else ""
+    starts = [i for i, line in enumerate(lines) if DEFINITION.match(line)]  # after decorators
+    return f"{short(file)}:{first + (starts or [0])[0]}" if file else ""
 
 
 def place_of_name(module: ModuleType, name: str) -> str:

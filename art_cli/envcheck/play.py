@@ -27,6 +27,7 @@ class Played:
     turns: list[str] = field(default_factory=list)  # what the player said
     error: Exception | None = None  # what the env raised
     slowest: dict[str, float] = field(default_factory=dict)  # "tool look()" -> seconds
+    during: str = ""  # the method of the env that was called last
     data_changed: bool = False  # the env wrote to its scenario's data
 
     @property
@@ -47,7 +48,7 @@ class TimedEpisode(Episode):
 
     def __init__(self, env: Env, played: Played) -> None:
         super().__init__(env, played.trajectory)
-        self._slowest = played.slowest
+        self._played = played
 
     async def start(self) -> list[Message]:
         """See Episode."""
@@ -71,12 +72,12 @@ class TimedEpisode(Episode):
 
     @contextmanager
     def _timing(self, what: str) -> Iterator[None]:
-        began = time.monotonic()
+        began, slowest = time.monotonic(), self._played.slowest
+        self._played.during = what.removeprefix("tool ").removesuffix("()")
         try:
             yield
         finally:
-            seconds = time.monotonic() - began
-            self._slowest[what] = max(seconds, self._slowest.get(what, 0.0))
+            slowest[what] = max(time.monotonic() - began, slowest.get(what, 0.0))
 
 
 async def play_one(

@@ -26,7 +26,7 @@ def check_easy_rewards(s: Subject) -> Findings:
     best, worst = max(seen), min(*seen, 0.0) if gold is not None else min(seen)
     bound = worst + s.options.low * ((best if gold is None else gold) - worst)
     where, numbers = place_of(s.env_class, "score"), _listed(means)
-    if best == min(seen):
+    if gold is None and best == worst:
         what = f"every episode of {len(s.plays)} players earned {best:g}, so it is unknown whether"
         yield warning(f"{what} anything earns more", where, "write gold(), a perfect player")
         return

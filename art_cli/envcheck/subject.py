@@ -31,6 +31,7 @@ from art_cli.types import Message, Scenario, Split
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 MAX_SCENARIOS = 20_000  # of a split that are looked at
 NUM_DEMONSTRATIONS = 32
+GENERATING = 10.0  # times as long as an episode may be taken to make scenarios
 NUM_REPLAYED = 4  # scenarios whose plays are repeated
 
 DEMONSTRATED, AT_RANDOM = "demonstrations", "demonstrated turns at random"
@@ -43,7 +44,7 @@ class Options:
 
     episodes: int = 16  # of each player
     low: float = 0.5  # share of gold's reward that idle and random players may earn
-    timeout: float = 60.0  # seconds that one episode, or one call outside of one, may take
+    timeout: float = 60.0  # seconds that an episode may take; scenarios may take longer
 
 
 class Subject:
@@ -62,7 +63,8 @@ class Subject:
     def list_scenarios(self, split: Split) -> list[Scenario]:
         """What the env says now."""
         return self.watch.run(
-            lambda: list(islice(self.env_class.scenarios(self.settings, split), MAX_SCENARIOS))
+            lambda: list(islice(self.env_class.scenarios(self.settings, split), MAX_SCENARIOS)),
+            GENERATING,
         )
 
     @cached_property
@@ -73,10 +75,10 @@ class Subject:
     def list_demonstrations(self) -> list[list[Message]]:
         """What the env says now, however many."""
         num = NUM_DEMONSTRATIONS
-        found = self.watch.run(
-            lambda: list(islice(self.env_class.demonstrations(self.settings, num), 2 * num))
+        return self.watch.run(
+            lambda: list(islice(self.env_class.demonstrations(self.settings, num), 2 * num)),
+            GENERATING,
         )
-        return found
 
     @cached_property
     def chosen(self) -> list[Scenario]:
@@ -148,7 +150,9 @@ class Subject:
 
     def play(self, scenario: Scenario, player: MakePlayer) -> Played:
         """One episode alone, of a copy of the scenario."""
-        return self.play_together([copy.deepcopy(scenario)], [player])[0]
+        played = self.play_together([copy.deepcopy(scenario)], [player])[0]
+        played.trajectory.scenario = scenario
+        return played
 
     def play_together(
         self, scenarios: Sequence[Scenario], players: Sequence[MakePlayer]

@@ -49,8 +49,9 @@ class Watch:
         self._beat: float | None = None
         self._counted = 0.0  # the beat whose standstill was counted already
 
-    def run(self, work: Callable[[], Result]) -> Result:
-        """What `work` returns. Raises what it raises, and Stuck."""
+    def run(self, work: Callable[[], Result], patience: float = 1.0) -> Result:
+        """What `work` returns, within `patience` times the limit. Raises what it raises, Stuck."""
+        limit = patience * self._seconds
         outcome: list[Callable[[], Result]] = []
 
         def target() -> None:
@@ -68,8 +69,8 @@ class Watch:
         while thread.is_alive():
             thread.join(LOOK_EVERY)
             self._look(thread)
-            if thread.is_alive() and time.monotonic() - began > self._seconds:
-                raise self._stuck(thread)
+            if thread.is_alive() and time.monotonic() - began > limit:
+                raise self._stuck(thread, limit)
         return outcome[0]()
 
     def run_async(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
@@ -108,13 +109,13 @@ class Watch:
             known.seconds = max(known.seconds, seconds)
         self._counted = beat
 
-    def _stuck(self, thread: threading.Thread) -> Stuck:
+    def _stuck(self, thread: threading.Thread, limit: float) -> Stuck:
         frames = sys._current_frames()
         candidates = [frames.pop(thread.ident or 0, None), *frames.values()]
         for frame in filter(None, map(self._own_frame, candidates)):
-            what = f"{frame.f_code.co_qualname} did not come back within {self._seconds:g} s"
+            what = f"{frame.f_code.co_qualname} did not come back within {limit:g} s"
             return Stuck(what, _line(frame))
-        return Stuck(f"no answer within {self._seconds:g} s", "")
+        return Stuck(f"no answer within {limit:g} s", "")
 
     def _own_frame(self, frame: FrameType | None) -> FrameType | None:
         """The innermost frame in the env's own files."""
