@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -115,10 +116,11 @@ def parse_llm(text: str) -> LLMConfig:
                 )
         try:
             inner[last] = yaml.safe_load(value)
-        except yaml.YAMLError:
+            json.dumps(inner[last])
+        except (yaml.YAMLError, TypeError):  # a date, say
             inner[last] = value
     try:
-        cfg = TypeAdapter(LLMConfig).validate_python(data)
+        cfg = TypeAdapter(LLMConfig).validate_json(json.dumps(data), strict=True)
     except ValidationError as e:
         wrong = [
             f"{'.'.join(map(str, m.path))}: {m.message}" for m in mistakes(e, LLMConfig, data, {})

@@ -107,14 +107,15 @@ def compare(
     An attempt passed where the env's metric `success` is 1, or, without that metric or with a
     `threshold`, where its reward is at least that (1 by default).
     """
-    everything = [a for r in records for a in r.attempts]
+    played = {r.candidate.name: r.in_order(task) for r in records}
+    everything = [a for attempts in played.values() for a in attempts]
     has_metric = threshold is None and any(SUCCESS in a.metrics for a in everything)
     least = 1.0 if threshold is None else threshold
 
     def passed(a: Attempt) -> bool:
         return a.metrics.get(SUCCESS, 0.0) >= 1.0 if has_metric else (a.reward or 0.0) >= least
 
-    values = {r.candidate.name: _values(r.attempts, passed) for r in records}
+    values = {name: _values(attempts, passed) for name, attempts in played.items()}
     theirs = values[baseline]
     return Comparison(
         split=task.split,
@@ -128,8 +129,8 @@ def compare(
                 candidate=r.candidate,
                 metrics=_estimates(ours),
                 gaps={} if ours is theirs else _gaps(ours, theirs),
-                by=_by_tag(r.attempts, passed),
-                attempts=r.attempts,
+                by=_by_tag(played[r.candidate.name], passed),
+                attempts=played[r.candidate.name],
                 failed=r.failed,
                 num_known=r.num_known,
             )

@@ -50,6 +50,11 @@ class Record:
             candidate=who, store=store, identity=identity, attempts=known, num_known=len(known)
         )
 
+    def in_order(self, task: Task) -> list[Attempt]:
+        """The attempts, scenario by scenario: not as they happened to end."""
+        order = {digest_of(s): n for n, s in enumerate(task.scenarios)}
+        return sorted(self.attempts, key=lambda a: (order[a.digest], a.trial))
+
     def missing(self, task: Task) -> list[tuple[Scenario, int]]:
         """The episodes to play, trial by trial: what is there after a stop compares well."""
         done = {a.place for a in self.attempts}

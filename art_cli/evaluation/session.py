@@ -124,17 +124,22 @@ class Session:
                     report(f"asking {c.name}")
                     llms[c.name] = await open_remote(c.llm, budget, tools)
                     stack.push_async_callback(llms[c.name].close)
-            policies = open_policies(shared)
-            stack.push_async_callback(policies.close)
+            opened: list[Policies] = []
+
+            def policies() -> Policies:  # opened when first needed: that loads a model
+                if not opened:
+                    opened.append(open_policies(shared))
+                    stack.push_async_callback(opened[0].close)
+                return opened[0]
+
             limited = budget.is_limited and any(llm_configs(settings))
             for r in sorted(todo, key=lambda r: PLAYING_ORDER.index(r.candidate.source)):
-                c = r.candidate
-                if c.llm:
-                    services = shared or (await policies.at(START))[1]
-                    agents = PromptedAgents(llms[c.name], tools)
-                    limits = {"at_once": c.llm.concurrency}
+                if llm := r.candidate.llm:
+                    services = shared or (await policies().at(START))[1]
+                    agents = PromptedAgents(llms[r.candidate.name], tools)
+                    limits = {"at_once": llm.concurrency}
                 else:
-                    agents, services = await policies.at(c)
+                    agents, services = await policies().at(r.candidate)
                     limits = {"in_waves": WAVE} if limited else {}
                 await play_missing(self.task, r, agents, services, report=report, **limits)
 
