@@ -8,10 +8,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hosted import host, script
 
+from art_cli.agents.make import make_runner
 from art_cli.config.load import load_experiment
+from art_cli.config.schema import AgentConfig
 from art_cli.preflight import check_env
 from art_cli.registry import env_class
 from art_cli.rollout import play
@@ -34,9 +38,22 @@ def test_the_env_of_the_readme_works(tmp_path: Path) -> None:
     ]
 
 
+def test_the_agent_of_the_readme_plays(tmp_path: Path, make_policy: Any) -> None:
+    (tmp_path / "agent.py").write_text(next(code for code in PYTHON if "def play(client" in code))
+    runner = make_runner(AgentConfig(type="function", use=f"{tmp_path}/agent.py:play"))
+    policy = make_policy()
+    call = '<tool_call>{"name": "sell", "arguments": {"item": "mug"}}</tool_call>'
+    trajectory = asyncio.run(host(policy, script(policy, call, "bye"), runner))
+    assert trajectory.reward == pytest.approx(1.1) and len(trajectory.sequences) == 1
+
+
 def test_the_python_example_of_the_readme_learns(tmp_path: Path) -> None:
     out = subprocess.run(
-        [sys.executable, "-c", PYTHON[1]], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", PYTHON[-1]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert out.returncode == 0, out.stderr
     before, after = map(float, re.findall(r"-?\d\.\d\d", out.stdout))
