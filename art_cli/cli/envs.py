@@ -78,12 +78,12 @@ def check_command(
     from art_cli.errors import EXIT_FAILED
     from art_cli.registry import env_class
 
-    loaded = _load(use, settings or [])
-    use = loaded.experiment.env.use
     options = Options(episodes=episodes, low=low, timeout=timeout)
     found: list[Finding] = []
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):  # what the env prints is no part of the report
+        loaded = _load(use, settings or [])
+        use = loaded.experiment.env.use
         env = env_class(use)
         for finding in check(use, env, loaded.env_settings, options, inputs.progress):
             inputs.progress("")

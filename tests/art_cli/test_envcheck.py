@@ -42,7 +42,8 @@ class Task(Env):
     def scenarios(cls, cfg, split):
         for i in range(cls.num_scenarios[split]):
             word = random.Random(f"{split}{i}").choice(WORDS)
-            yield Scenario(id=f"{split}-{i}", split=split, seed=seed_of(split, i), data={"box": word})
+            seed = seed_of(split, i)
+            yield Scenario(id=f"{split}-{i}", split=split, seed=seed, data={"box": word})
 
     async def start(self):
         self.word, self.said = self.scenario.data["box"], None
@@ -86,10 +87,10 @@ MISTAKES = {
     "no scenarios": ("scenarios", '"train": 40', '"train": 0', "def scenarios", "no train"),
     "shared cases": (
         "splits",
-        "seed_of(split, i), data={",
-        "i, data={'i': i} or {",
+        "seed=seed, data={",
+        "seed=i, data={'i': i} or {",
         "def scen",
-        "in",
+        "are in train too",
     ),
     "no description": (
         "tools",

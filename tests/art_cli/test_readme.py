@@ -16,6 +16,7 @@ from hosted import host, script
 from art_cli.agents.make import make_runner
 from art_cli.config.load import load_experiment
 from art_cli.config.schema import AgentConfig
+from art_cli.envcheck.check import check
 from art_cli.preflight import check_env
 from art_cli.registry import env_class
 from art_cli.rollout import play
@@ -70,6 +71,13 @@ def test_the_config_of_the_readme_is_right_with_and_without_its_judge(tmp_path: 
         loaded = load_experiment(given, plugin_config=lambda use: env_class(use).Config)
         assert loaded.experiment.model.adapter is not None
     assert loaded.experiment.judge is not None
+
+
+def test_the_env_of_the_readme_passes_every_check(tmp_path: Path) -> None:
+    (tmp_path / "thermostat.py").write_text(PYTHON[0])
+    use = f"{tmp_path}/thermostat.py:Thermostat"
+    found = list(check(use, env_class(use), env_class(use).Config()))
+    assert {f.status for f in found} == {"ok"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda p: p.stem)
