@@ -26,7 +26,7 @@ from art_cli.envcheck.other import play_elsewhere
 from art_cli.envcheck.play import Played
 from art_cli.envcheck.players import GoldError, Player, Repeater, call_text
 from art_cli.envcheck.state import GENERATORS, changed, snapshot
-from art_cli.envcheck.subject import Subject
+from art_cli.envcheck.subject import NUM_REPLAYED, Subject
 from art_cli.tools import tools_of
 from art_cli.types import Message, Scenario
 
@@ -175,19 +175,24 @@ def check_concurrency(s: Subject) -> Findings:
     if not s.alone:
         yield skipped(NO_PLAYS)
         return
-    before = snapshot(s.env_class)
+    before, state = snapshot(s.env_class), {}
+    for p in s.alone[:NUM_REPLAYED]:  # of different scenarios, which leave different things behind
+        s.play(p.trajectory.scenario, _repeating(p))
+        state |= changed(s.env_class, before)
     times = -(-AT_ONCE // len(s.alone))
     shared = {p.trajectory.scenario.id: copy.deepcopy(p.trajectory.scenario) for p in s.alone}
     scenarios: list[Scenario] = [shared[p.trajectory.scenario.id] for p in s.alone]
     players = [_repeating(p) for p in s.alone]
     together = s.play_together(scenarios * times, players * times)
     written = next((p for p in s.alone if p.data_changed), None)
-    state = {n: w for n, w in changed(s.env_class, before).items() if n != GENERATORS}
+    state |= changed(s.env_class, before)
+    state.pop(GENERATORS, None)
     todo = "keep all state in self"
     if written:
         what = f"an episode wrote to the data of its scenario {written.trajectory.scenario.id!r}"
-        todo = "copy what is changed: copy.deepcopy(scenario.data[...])"
-        yield failed(f"{what}, which its siblings share", place_of(s.env_class, "__init__"), todo)
+        copied = "copy what is changed: copy.deepcopy(scenario.data[...])"
+        where = place_of(s.env_class, "__init__")
+        yield failed(f"{what}, which its siblings share", where, copied)
     leaks: list[Finding] = []
     for i in range(times):
         part = together[i * len(s.alone) : (i + 1) * len(s.alone)]

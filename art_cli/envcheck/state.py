@@ -6,6 +6,7 @@ import inspect
 import pickle
 import random
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +25,7 @@ def snapshot(env_class: type) -> dict[str, bytes]:
         for owner in owners:
             for name, value in list(vars(owner).items()):
                 if _is_state(name, value):
-                    out[f"{owner.__name__}.{name}"] = _print_of(value)
+                    out[f"{_name(owner)}.{name}"] = _print_of(value)
     return out
 
 
@@ -33,6 +34,12 @@ def changed(env_class: type, before: dict[str, bytes]) -> dict[str, str]:
     now = snapshot(env_class)
     names = [n for n in now if now[n] != before.get(n)]
     return {n: _place(env_class, n.rpartition(".")[2]) for n in names}
+
+
+def _name(owner: ModuleType | type) -> str:
+    """A module by its file: one that was given as a file has a name that nobody knows."""
+    file = owner.__file__ if isinstance(owner, ModuleType) else None
+    return Path(file).stem if file else owner.__name__
 
 
 def _is_state(name: str, value: Any) -> bool:
