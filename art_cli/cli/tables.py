@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from art_cli.evaluation.comparison import PASS, Column, Comparison
@@ -90,7 +91,7 @@ def print_comparison(c: Comparison) -> None:
 def _means(c: Comparison) -> Table:
     table = _table(c.columns)
     for name in c.metrics:
-        table.add_row(_label(name), *(_estimate(x.metrics.get(name), name) for x in c.columns))
+        table.add_row(_label(name), *(_cell(x.metrics.get(name), name) for x in c.columns))
     if any(column.usd for column in c.columns):
         table.add_row("dollars in all", *(f"{column.usd:.4f}" for column in c.columns))
     table.add_row("episodes", *(_episodes(column) for column in c.columns))
@@ -102,7 +103,7 @@ def _differences(c: Comparison, others: list[Column]) -> Table:
     for name in c.metrics:
         gaps = [column.gaps.get(name) for column in others]
         if any(gaps):
-            table.add_row(_label(name), *(_gap(gap, name) for gap in gaps))
+            table.add_row(_label(name), *(_cell(gap, name, "+") for gap in gaps))
     return table
 
 
@@ -111,7 +112,7 @@ def _by_tag(c: Comparison, tag: str) -> Table:
     values = sorted({v for column in c.columns for v in column.by.get(tag, {})})
     for value in values:
         found = [column.by.get(tag, {}).get(value, {}) for column in c.columns]
-        table.add_row(value, *(_estimate(f.get(f"{PASS}1"), PASS) for f in found))
+        table.add_row(escape(value), *(_cell(f.get(f"{PASS}1"), PASS) for f in found))
     return table
 
 
@@ -120,29 +121,24 @@ def _table(columns: list[Column]) -> Table:
     table.add_column("")
     for column in columns:
         step = "" if column.candidate.step is None else f" (step {column.candidate.step})"
-        table.add_column(f"{column.candidate.name}{step}", justify="right", overflow="fold")
+        table.add_column(f"{escape(column.candidate.name)}{step}", justify="right", overflow="fold")
     return table
 
 
 def _label(name: str) -> str:
-    return {"usd": "dollars", "tool_errors": "tool errors", "tool_calls": "tool calls"}.get(
-        name, name
-    )
+    known = {"usd": "dollars", "tool_errors": "tool errors", "tool_calls": "tool calls"}
+    return escape(known.get(name, name))
 
 
-def _estimate(e: Estimate | None, name: str) -> str:
+def _cell(e: Estimate | None, name: str, sign: str = "") -> str:
+    """A mean and its interval; with a `sign` it is a difference, and a star says it is sure."""
     if e is None:
         return "-"
     places = 4 if name == "usd" else 3 if abs(e.value) < 10 else 1
-    return f"{e.value:.{places}f} [{e.low:.{places - 1}f}, {e.high:.{places - 1}f}]"
-
-
-def _gap(e: Estimate | None, name: str) -> str:
-    if e is None:
-        return "-"
-    places = 4 if name == "usd" else 3 if abs(e.value) < 10 else 1
-    sure = "*" if e.excludes_zero else " "
-    return f"{e.value:+.{places}f} [{e.low:+.{places - 1}f}, {e.high:+.{places - 1}f}] {sure}"
+    value = f"{e.value:{sign}.{places}f}"
+    if e.is_bounded:
+        value += f" [{e.low:{sign}.{places - 1}f}, {e.high:{sign}.{places - 1}f}]"
+    return f"{value} {'*' if e.excludes_zero else ' '}" if sign else value
 
 
 def _episodes(column: Column) -> str:

@@ -83,6 +83,8 @@ def _gap_row(name: str, estimates: list[Estimate | None]) -> str:
 
 
 def _number(e: Estimate, sign: str = "") -> str:
+    if not e.is_bounded:
+        return f"{e.value:{sign}.3g}"
     small = f"<small>[{e.low:{sign}.3g}, {e.high:{sign}.3g}]</small>"
     return f"{e.value:{sign}.3g} {small}"
 

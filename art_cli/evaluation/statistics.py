@@ -28,11 +28,16 @@ _Z = NormalDist().inv_cdf(0.975)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number and its 95% interval; without one where there is a single scenario."""
+    """A number and its 95% interval; of a single scenario it is not bounded."""
 
     value: float
     low: float
     high: float
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is an interval to speak of."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
 
     @property
     def excludes_zero(self) -> bool:
