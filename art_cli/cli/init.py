@@ -15,7 +15,7 @@ Made {folder}/ with {names}.
 
     cd {folder}
     art envs check config.yaml  is it a task to train on
-    art run config.yaml         about a minute on a CPU; the reward rises
+    art run config.yaml         a minute or two on a CPU; the reward rises
 
 README.md says what to change to make it your task."""
 
