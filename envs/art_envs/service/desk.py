@@ -94,7 +94,8 @@ class ServiceDesk(Env):
         """One for each goal."""
         for i, goal in enumerate(cls.goals(cfg)[split]):
             id = f"{split}-{i}"
-            yield Scenario(id=id, split=split, seed=seed_of(cls.__name__, id), data={"goal": goal})
+            data = {"goal": goal, "kind": goal["kind"], "level": cfg.level}
+            yield Scenario(id=id, split=split, seed=seed_of(cls.__name__, id), data=data)
 
     async def start(self) -> list[Message]:
         """The policy, and the ticket or the user's first words."""
