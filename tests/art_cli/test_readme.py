@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,11 @@ from typing import Any
 
 import pytest
 from hosted import host, script
+from loopback_judge import LoopbackJudge, says
+from typer.testing import CliRunner
 
 from art_cli.agents.make import make_runner
+from art_cli.cli.main import app
 from art_cli.config.load import load_experiment
 from art_cli.config.schema import AgentConfig
 from art_cli.envcheck.check import check
@@ -60,6 +64,33 @@ def test_the_python_example_of_the_readme_learns(tmp_path: Path) -> None:
     before, after = map(float, re.findall(r"-?\d\.\d\d", out.stdout))
     assert after > before
     assert (tmp_path / "runs/tutorial/tic-tac-toe/checkpoints/30/model.safetensors").exists()
+
+
+def test_every_evaluation_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    short = (
+        "train.steps=2 train.schedule_warmup_steps=0 eval.episodes=4 warmup.num_demonstrations=64"
+    )
+    art("run", "configs/quickstart.yaml", *short.split())
+    section = README.partition("## Evaluate")[2].partition("\n## ")[0]
+    commands = re.findall(r"^    art (eval .*)", section, re.M)
+    assert len(commands) == 4
+    with LoopbackJudge(then=says("refuse")) as server:
+        own = f"openai/gpt-4.1,api_base={server.api_base},prices.input=0,prices.output=0"
+        for command in commands:
+            line = command.replace("http://127.0.0.1:8000/v1", server.api_base)
+            printed = art(*shlex.split(line.replace("openai/gpt-4.1", own)), "--episodes", "4")
+            assert "pass^1" in printed and "4 held-out scenarios" in printed
+    assert "</html>" in (tmp_path / "report.html").read_text()
+
+
+def art(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.output
 
 
 def test_the_config_of_the_readme_is_right_with_and_without_its_judge(tmp_path: Path) -> None:
