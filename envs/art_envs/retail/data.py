@@ -100,15 +100,15 @@ SCALES: dict[Size, Scale] = {
         verbs=VERBS,
     ),
     "small": Scale(
-        users=400,
+        users=600,
         products=12,
         variants=3,
-        orders=900,
+        orders=1500,
         items=(1,),
         # A very small model copies a word and a number of two digits, but not three.
         digits=dict.fromkeys(("user", "product", "item", "order"), 2),
         order_prefixes="ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-        scenarios={"train": 1200, "val": 150, "test": 150},
+        scenarios={"train": 1600, "val": 150, "test": 150},
         by_email=1.0,
         verbs=("cancel", "payment", "return"),
         hidden=("first", "last", "email", "address", "order_id", "product_id"),

@@ -59,6 +59,7 @@ class _Gate:
         self._rng = random.Random(scenario.seed)
         self._right = self._make()
         self._writes = self._right.gold_writes()
+        self._others = [a for a in self._right.legal_writes() if a not in self._writes]
         for write in self._writes:
             self._act(self._right, write)
 
@@ -130,25 +131,18 @@ class _Gate:
 
     def random_writes(self) -> None:
         for num in (1, 2, 3):
-            desk = self._make()
-            done: list[Action] = []
-            for _ in range(num):
-                options = [a for a in desk.legal_writes() if a not in self._writes]
-                if options:
-                    done.append(self._rng.choice(options))
-                    finished(desk.act(done[-1]))
-            if done:
-                self._wrong(f"{done}", done, f"{REFUSAL} {DONE}", DONE)
+            writes = self._rng.sample(self._others, min(num, len(self._others)))
+            if writes:
+                self._wrong(f"{writes}", writes, f"{REFUSAL} {DONE}", DONE)
 
     def unique(self) -> None:
-        others = [a for a in self._make().legal_writes() if a not in self._writes]
         for i in range(len(self._writes)):
             rest = self._writes[:i] + self._writes[i + 1 :]
             self._expect(not self._reaches(rest), f"{self._writes[i]} is not needed")
-            for other in others:
+            for other in self._others:
                 self._expect(not self._reaches([*rest, other]), f"{other} does as well")
         if not self._writes:
-            for other in others:
+            for other in self._others:
                 self._expect(not self._reaches([other]), f"{other} changes nothing")
         for order in itertools.islice(itertools.permutations(self._writes), 1, 6):
             self._expect(self._reaches(list(order)) is not False, "the order of the writes matters")
