@@ -64,7 +64,8 @@ def check_gold(s: Subject) -> Findings:
             yield failed(f"{p.error} ({p.trajectory.scenario.id!r})", where)
             return
     if not _rewards(plays):
-        yield skipped(NO_SCORES)
+        broken = any(p.error for p in plays)
+        yield skipped("none of its episodes came to its end" if broken else NO_SCORES)
         return
     best = max(r for found in s.plays.values() for r in _rewards(found))
     target = best if best > 1 else 1.0

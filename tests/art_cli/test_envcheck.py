@@ -233,6 +233,12 @@ def test_without_gold_what_is_much_is_only_a_warning(tmp_path: Path) -> None:
     assert [f.status for f in CHECKS["gold"](s)] == ["skipped"]
 
 
+def test_an_env_without_a_score_of_its_own_is_not_blamed_for_it(tmp_path: Path) -> None:
+    s = subject(tmp_path, ("float(self.said == self.word)", "None"))
+    found = {f.check: f.status for f in check(s.use, s.env_class, s.settings, s.options)}
+    assert found == dict.fromkeys(CHECKS, "ok") | {"easy rewards": "skipped", "gold": "skipped"}
+
+
 def test_random_arguments_are_those_that_a_schema_allows() -> None:
     class Tools(Env):
         @tool()
