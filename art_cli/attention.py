@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -51,6 +52,29 @@ def sdpa(
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
     )
+
+
+def one_query_sdpa(
+    q: Tensor, shared: tuple[Tensor, Tensor], k: Tensor, v: Tensor, scale: float, mask: Tensor
+) -> Tensor:
+    """Attention of one query a row, q [B, H, 1, D], over keys that all rows share and its own.
+
+    `shared` keys and values [1, K, P, D] are read once for the whole batch; k, v [B, K, T, D] are
+    the rows' own behind them, with `mask` [B, 1, 1, T] added to the scores. The softmax is over
+    both: the same result as if each row held a copy ("cascade attention", 2402.05099).
+    """
+    rows, heads, _, width = q.shape
+    kv_heads = k.shape[1]
+    group = heads // kv_heads
+    q = q.reshape(rows, kv_heads, group, width) * scale
+    by_head = q.transpose(0, 1).reshape(kv_heads, rows * group, width)
+    first = (by_head @ shared[0][0].mT).view(kv_heads, rows, group, -1).transpose(0, 1)
+    scores = torch.cat([first, q @ k.mT + mask], -1)
+    weights = torch.softmax(scores, -1)
+    num = shared[0].shape[2]
+    w = weights[..., :num].transpose(0, 1).reshape(kv_heads, rows * group, num)
+    o = (w @ shared[1][0]).view(kv_heads, rows, group, width).transpose(0, 1)
+    return (o + weights[..., num:] @ v).reshape(rows, heads, 1, width)
 
 
 def _attention(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from art_cli.attention import sdpa
+from art_cli.attention import one_query_sdpa, sdpa
 from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.errors import EngineError
 from art_cli.policy import Policy, Reference
@@ -26,6 +26,7 @@ from art_cli.types import Completion
 
 PREFILL_TOKENS = 16384  # at most in one forward, padding included
 SHORTEST_PREFIX = 8  # tokens; a shorter one is not worth a forward of its own
+SHORTEST_SHARED = 64  # tokens; a shorter one is read as quickly from each row
 IDLE_ROWS = 0.5  # of all: run along in a decoding step, rather than copied around
 JOIN_AT = 0.34  # of the rows waiting for prefill: let them join, else decode the others further
 
@@ -45,13 +46,17 @@ class KVCache:
         self.keys = [torch.zeros(self._shape, **like) for _ in layers]
         self.values = [torch.zeros(self._shape, **like) for _ in layers]
         self._rows: Tensor | None = None
+        self._shared: KVCache | None = None
         self._positions = torch.zeros(0)
         self._mask = torch.zeros(0)
         self._end = 0
 
-    def at(self, rows: Tensor | None, positions: Tensor) -> KVCache:
-        """The layout of a forward of tokens at positions [R, T] of these rows (None: all)."""
-        self._rows, self._positions = rows, positions
+    def at(self, rows: Tensor | None, positions: Tensor, shared: KVCache | None = None) -> KVCache:
+        """The layout of a forward of tokens at positions [R, T] of these rows (None: all).
+
+        They all begin with what `shared` holds, if that is given; then it is read from there.
+        """
+        self._rows, self._positions, self._shared = rows, positions, shared
         self._end = int(positions.max()) + 1
         if self._end > self.keys[0].shape[2]:
             self._grow(self._end)
@@ -59,7 +64,14 @@ class KVCache:
         hidden = slots > positions[:, None, :, None]
         # Added to the scores; a boolean mask would be made into this again in every layer.
         self._mask = torch.zeros_like(hidden, dtype=self._dtype).masked_fill_(hidden, -torch.inf)
+        if shared:
+            self._mask = self._mask[..., shared.length :]
         return self
+
+    @property
+    def length(self) -> int:
+        """Positions that each row has room for."""
+        return self.keys[0].shape[2]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         """Write the new keys and values, and attend over each row up to its query."""
@@ -73,10 +85,14 @@ class KVCache:
             index = torch.arange(len(keys), device=k.device) if rows is None else rows
             keys[index[:, None], :, self._positions] = k.transpose(1, 2)
             values[index[:, None], :, self._positions] = v.transpose(1, 2)
+        start = self._shared.length if self._shared else 0
         if rows is None:
-            keys, values = keys[:, :, :end], values[:, :, :end]
+            keys, values = keys[:, :, start:end], values[:, :, start:end]
         else:
-            keys, values = keys[rows, :, :end], values[rows, :, :end]
+            keys, values = keys[rows, :, start:end], values[rows, :, start:end]
+        if self._shared:
+            shared = self._shared.keys[layer], self._shared.values[layer]
+            return one_query_sdpa(q, shared, keys, values, scale, self._mask).transpose(1, 2)
         return sdpa(q, keys, values, scale, mask=self._mask).transpose(1, 2)
 
     def select(self, rows: list[int]) -> None:
@@ -126,6 +142,7 @@ class _Session:
     uniforms: random.Random
     awaited: bool
     is_open: bool = True
+    shares: bool = False  # its row begins with the prefix that the engine keeps
     row: int | None = None
     cached: list[int] = field(default_factory=list)  # ids whose keys and values are in the row
     pending: list[int] = field(default_factory=list)  # ids to prefill
@@ -144,6 +161,7 @@ class _Session:
         same = len(self.cached)
         if ids[:same] != self.cached:  # a fork: keep what still stands
             same = _common_prefix([ids, self.cached])
+            self.shares = False
         same = min(same, len(ids) - 1)
         self.cached, self.pending = ids[:same], ids[same:]
         self.answer = asyncio.get_running_loop().create_future()
@@ -337,7 +355,7 @@ class TransformersEngine:
         idle = [s for s in self._rows if s and s.is_idle]
         for session in sorted(idle, key=lambda s: s.order)[: max(0, missing)]:
             self._rows[session.row or 0] = None
-            session.row, session.cached = None, []
+            session.row, session.cached, session.shares = None, [], False
 
     def _compact(self) -> None:
         assert self._cache is not None
@@ -365,6 +383,7 @@ class TransformersEngine:
         if takers:
             self._cache.copy_prefix(cache, [s.row for s in takers if s.row is not None], len(ids))
         for session in takers:
+            session.shares = True
             session.cached, session.pending = list(ids), session.pending[len(ids) :]
 
     def _prefill(self, sessions: list[_Session]) -> None:
@@ -402,18 +421,26 @@ class TransformersEngine:
     def _decode(self, sessions: list[_Session]) -> None:
         """One more token for these rows."""
         assert self._cache is not None
+        shared = self._shared_by(sessions)
         idle = len(self._rows) - len(sessions)
         if 0 < idle <= IDLE_ROWS * len(self._rows):
-            logits = self._decode_all(sessions)
+            logits = self._decode_all(sessions, shared)
         else:
             tokens = [[s.sampled[-1]] for s in sessions]
             rows = [s.row or 0 for s in sessions]
-            logits = self._forward(self._cache, rows, tokens, [len(s.cached) for s in sessions])
+            starts = [len(s.cached) for s in sessions]
+            logits = self._forward(self._cache, rows, tokens, starts, shared)
         for s in sessions:
             s.cached.append(s.sampled[-1])
         self._sample(sessions, logits)
 
-    def _decode_all(self, sessions: list[_Session]) -> Tensor:
+    def _shared_by(self, sessions: list[_Session]) -> KVCache | None:
+        """The prefix that these rows begin with, where it is worth being read from one place."""
+        if self._prefix is None or not all(s.shares for s in sessions):
+            return None
+        return self._prefix[1] if len(self._prefix[0]) >= SHORTEST_SHARED else None
+
+    def _decode_all(self, sessions: list[_Session], shared: KVCache | None) -> Tensor:
         """The same with idle rows run along: cheaper than to copy the others' keys out and back.
 
         An idle row gets a token behind its last; what comes next will overwrite it.
@@ -424,19 +451,29 @@ class TransformersEngine:
         rows = [s.row or 0 for s in sessions]
         for session, row in zip(sessions, rows, strict=True):
             tokens[row] = [session.sampled[-1]]
-        return self._forward(self._cache, list(range(len(tokens))), tokens, starts)[rows]
+        return self._forward(self._cache, list(range(len(tokens))), tokens, starts, shared)[rows]
 
     def _forward(
-        self, cache: KVCache, rows: list[int], tokens: list[list[int]], starts: list[int]
+        self,
+        cache: KVCache,
+        rows: list[int],
+        tokens: list[list[int]],
+        starts: list[int],
+        shared: KVCache | None = None,
     ) -> Tensor:
         """Logits [R, V] behind the last token of each row."""
-        hidden = self._hidden(cache, rows, tokens, starts)
+        hidden = self._hidden(cache, rows, tokens, starts, shared)
         last = torch.tensor([len(t) - 1 for t in tokens], device=hidden.device)
         hidden = hidden[torch.arange(len(tokens), device=hidden.device), last]
         return hidden @ self._policy.head.T
 
     def _hidden(
-        self, cache: KVCache, rows: list[int], tokens: list[list[int]], starts: list[int]
+        self,
+        cache: KVCache,
+        rows: list[int],
+        tokens: list[list[int]],
+        starts: list[int],
+        shared: KVCache | None = None,
     ) -> Tensor:
         """Hidden states [R, T, D] of new tokens that begin at `starts`, padded on the right."""
         device = self._policy.device
@@ -447,7 +484,7 @@ class TransformersEngine:
         )
         everyone = rows == list(range(cache.keys[0].shape[0]))
         index = None if everyone else torch.tensor(rows, device=device)
-        return self._policy.hidden(ids, positions, cache.at(index, positions))
+        return self._policy.hidden(ids, positions, cache.at(index, positions, shared))
 
     def _sample(self, sessions: list[_Session], logits: Tensor) -> None:
         """Draw a token for each row from its own stream of random numbers."""

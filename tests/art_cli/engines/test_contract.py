@@ -35,6 +35,7 @@ def some_ids(num: int) -> list[int]:
 PROMPTS = {
     "nothing_shared": [some_ids(3 + 5 * i) for i in range(12)],
     "a_shared_prefix": [SHARED + some_ids(1 + 4 * i) for i in range(12)],
+    "a_long_shared_prefix": [3 * SHARED + some_ids(1 + i) for i in range(12)],
     "some_share_one": [(SHARED if i % 3 else []) + some_ids(2 + i) for i in range(12)],
     "identical": [SHARED] * 12,
     "short": [[i] for i in range(12)],
