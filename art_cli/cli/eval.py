@@ -148,7 +148,8 @@ def _play(
 
 
 def _kept(session: Session) -> str:
+    again = [word for word in sys.argv[1:] if word != "--fresh"]
     return (
         f"{session.num_finished} of {session.num_episodes} episodes are finished and kept. "
-        f"The same command goes on: {shlex.join(['art', *sys.argv[1:]])}"
+        f"Go on: {shlex.join(['art', *again])}"
     )

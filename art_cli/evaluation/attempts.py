@@ -1,8 +1,8 @@
 """What is kept of an episode that was evaluated, and where: one line of a file an episode.
 
 A file belongs to one candidate at one task, and its name is the hash of all that decides how it
-plays (identity.py). Lines are only ever added; a torn one (kill -9, full disk) is one that is not
-there, and of two of the same episode the later counts.
+plays (identity.py). Lines are only ever added: a torn one (kill -9, full disk) is one that is not
+there, and what stands before a line FORGET does not count any more.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from art_cli.types import Message, Scenario, Trajectory
 
 TAGS = ("level", "kind")  # of scenario.data, by which results are broken down
 LONGEST_TAG = 40  # characters
+FORGET = {"forget": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,19 +107,28 @@ class AttemptStore:
                 row = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(row, dict) and row.keys() == names:
+            if row == FORGET:
+                found.clear()
+            elif isinstance(row, dict) and row.keys() == names:
                 attempt = Attempt(**row)
                 found[attempt.place] = attempt
         return found
 
     def add(self, attempt: Attempt, identity: Any) -> None:
         """Keep one. A new file begins with what its name is the hash of. Raises ArtError."""
-        line = json_line(asdict(attempt))
+        head = "" if self._file.exists() else json_line({"identity": identity})
+        self._append(head + json_line(asdict(attempt)))
+
+    def forget(self) -> None:
+        """Begin afresh. Raises ArtError."""
+        if self._file.exists():
+            self._append(json_line(FORGET))
+
+    def _append(self, lines: str) -> None:
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with open(self._file, "a", encoding="utf-8", errors="replace") as file:
-                head = json_line({"identity": identity}) if file.tell() == 0 else ""
-                file.write(head + "\n" * self._torn + line)
+                file.write("\n" * self._torn + lines)
         except OSError as e:
             raise ArtError(f"cannot write {self._file}: {e.strerror}. What it holds is good") from e
         self._torn = False

@@ -42,10 +42,12 @@ class Record:
     def open(
         cls, who: Candidate, task: Task, store: AttemptStore, identity: Any, *, fresh: bool
     ) -> Record:
-        """What an earlier evaluation has found out; nothing of it where it is to be `fresh`."""
+        """What an earlier evaluation has found out, which is forgotten if this is a `fresh` one."""
+        if fresh:
+            store.forget()
         found = store.read()
         places = [(digest_of(s), trial) for s in task.scenarios for trial in range(task.trials)]
-        known = [] if fresh else [found[place] for place in places if place in found]
+        known = [found[place] for place in places if place in found]
         return cls(
             candidate=who, store=store, identity=identity, attempts=known, num_known=len(known)
         )

@@ -105,6 +105,8 @@ def test_a_repeated_evaluation_asks_nobody_and_fresh_asks_again(folder: Path) ->
         assert set(player.played.values()) == {4}
         evaluated(*model(server), "--fresh")
         assert set(player.played.values()) == {5}
+        evaluated(*model(server), "--trials", "4")  # what was known before is forgotten
+        assert set(player.played.values()) == {8}
 
 
 def test_another_setting_of_the_env_or_the_model_is_evaluated_anew(folder: Path) -> None:
@@ -161,6 +163,18 @@ def test_a_killed_evaluation_goes_on_where_it_was(folder: Path) -> None:
 def _num_kept(attempts: Path) -> int:
     files = attempts.iterdir() if attempts.exists() else ()
     return sum(len(f.read_text().splitlines()) - 1 for f in files)
+
+
+def test_another_version_of_the_envs_code_is_evaluated_anew(folder: Path) -> None:
+    (folder / "quiz.py").write_text(QUIZ.read_text() + "\nimport answers_of_quiz\n")
+    (folder / "answers_of_quiz.py").write_text("RIGHT = 1\n")
+    (folder / "quiz.yaml").write_text(CONFIG.replace(str(QUIZ), "quiz.py"))
+    with LoopbackJudge(then=Player()) as server:
+        evaluated(*model(server))
+        asked = len(server.asked)
+        (folder / "answers_of_quiz.py").write_text("RIGHT = 2\n")  # the env's file imports it
+        evaluated(*model(server))
+        assert len(server.asked) == 2 * asked
 
 
 def test_failures_of_infrastructure_count_for_nobody(folder: Path) -> None:
