@@ -170,7 +170,7 @@ def question(c: Customer) -> Request | None:
     return Request(
         about=key,
         words=words,
-        reads=look_at(key, r)[:1],
+        reads=look_at(c, key, r)[:1],
         write=None,
         facts=f"{c.user['tier']} {r['cabin']} {num} passengers",
         outputs=[str(answer)],

@@ -15,6 +15,7 @@ from art_cli.env import ToolError
 from art_envs.airline import actions
 from art_envs.airline.database import AIRPORTS, Record
 from art_envs.airline.policy import Case, Rule, broken_rule
+from art_envs.service.desk import Size
 from art_envs.service.goal import Action, Choice
 from art_envs.service.store import Store, Tables
 
@@ -55,8 +56,11 @@ class Request:
 class Customer:
     """Somebody at the desk, and what has been done for him so far."""
 
-    def __init__(self, base: Tables, rng: random.Random, user_id: str, level: int) -> None:
+    def __init__(
+        self, base: Tables, rng: random.Random, user_id: str, level: int, size: Size
+    ) -> None:
         self.base = base
+        self.size = size
         self.rng = rng
         self.user_id = user_id
         self.level = level
@@ -130,6 +134,8 @@ def judged(customer: Customer, request: Request | None) -> Request | None:
         about=request.about,
     )
     request.rule = broken_rule(case)
+    if request.rule and request.rule.name in ("own", "flown"):  # which the reservation says
+        request.evidence = [e for e in request.evidence if e[0] == "reservations"]
     if request.rule is None:
         try:
             WRITES[name](case.db, **arguments)

@@ -1,9 +1,9 @@
 """The airline's records: who flies where, when and for how much. The same for the same seed.
 
-    users["UK42"]          tier, payment methods, saved companions, reservations
-    reservations["RB17"]   flights, cabin, passengers, bags, insurance, what was paid
-    departures["FA01/2025-06-18"]   one flight on one day: status, free seats and prices by cabin
-    flights["FA01"]        a number of the timetable: route and times
+    users["U34-20"]          tier, payment methods, saved companions, reservations
+    reservations["R28-51"] flights, cabin, passengers, bags, insurance, what was paid
+    departures["F10-37/2025-06-18"]   one flight on one day: status, free seats and prices by cabin
+    flights["F10-37"]      a number of the timetable: route and times
     airports["SEA"]        its city
     desk["now"]            the time at which every episode takes place, and the days that are known
 
@@ -116,11 +116,8 @@ def days(extent: Extent) -> list[str]:
 
 
 def _codes(rng: random.Random, prefix: str) -> Iterator[str]:
-    """Two letters and two digits, each once, in no order: a model copies them as two words."""
-    letters = "ABCDEFGHJKLMNPQRSTUVWXYZ"
-    codes = [f"{prefix}{letter}{n}" for letter in letters for n in range(10, 100)]
-    rng.shuffle(codes)
-    return iter(codes)
+    """Each once, in no order, as R28-51: a tokenizer sees two numbers of two digits."""
+    return iter([f"{prefix}{n // 90 + 10}-{n % 90 + 10}" for n in rng.sample(range(8100), 900)])
 
 
 def _timetable(rng: random.Random, extent: Extent) -> dict[str, Record]:

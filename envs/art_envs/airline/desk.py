@@ -2,9 +2,9 @@
 
 One episode at level 0, as a perfect assistant plays it:
 
-    user        User UK42. Cancel reservation RB17, reason health.
+    user        User U34-20. Cancel reservation R28-51, reason health.
     assistant   <tool_call>{"name": "get_reservation", "arguments": ...}</tool_call>
-    tool        {"reservation_id": "RB17", "cabin": "economy", "insurance": true, ...}
+    tool        {"reservation_id": "R28-51", "cabin": "economy", "insurance": true, ...}
     assistant   <tool_call>{"name": "cancel", "arguments": ...}</tool_call>
     tool        {"returned": 320}
     assistant   It is done.
@@ -26,6 +26,7 @@ from art_envs.airline import actions, legal, search
 from art_envs.airline.actions import FlightOn, Passenger, Payment, dollars
 from art_envs.airline.database import Cabin, Extent, Record, Trip, build, departure_id
 from art_envs.airline.policy import document
+from art_envs.airline.requests import departures
 from art_envs.airline.scenarios import sampler
 from art_envs.service.answer import SLOTS, Slot, Slots
 from art_envs.service.build import build_goals
@@ -69,7 +70,7 @@ class AirlineDesk(ServiceDesk):
 
     @tool()
     async def get_user(self, user_id: str) -> str:
-        """Look a user up: tier, payment methods, companions, reservations."""
+        """Look a user up."""
         user = dict(self._look("users", user_id))
         user["payments"] = {key: _worth(p) for key, p in user["payments"].items()}
         return json.dumps({"user_id": user_id, **user})
@@ -77,29 +78,46 @@ class AirlineDesk(ServiceDesk):
     @tool()
     async def get_reservation(self, reservation_id: str) -> str:
         """Look a reservation up."""
-        shown = {**self._look("reservations", reservation_id)}
+        found = self._look("reservations", reservation_id)
+        shown = {"reservation_id": reservation_id, **found}
+        if self.cfg.size == "small":
+            [flight] = [self._look("departures", key) for key in departures(found)]
+            shown = {field: found[field] for field in ("cabin", "insurance", "created")}
+            return json.dumps({**shown, "flight": flight["status"]})
         for field in ("flights", "payments"):
             shown[field] = [_priced(item) for item in shown[field]]
-        return json.dumps({"reservation_id": reservation_id, **shown})
+        return json.dumps(shown)
 
     @tool()
     async def list_airports(self) -> str:
-        """List the airports and their cities."""
+        """List airports."""
         return json.dumps({code: r["city"] for code, r in self.store.rows("airports")})
 
     @tool()
     async def search_direct(self, origin: str, destination: str, date: str) -> str:
-        """Search flights without a stop, with free seats and prices."""
+        """Find flights.
+
+        Args:
+            origin: the code of an airport
+            destination: the code of an airport
+            date: as 2025-06-18
+        """
         return json.dumps(search.shown(search.direct(self.store, origin, destination, date)))
 
     @tool()
     async def search_onestop(self, origin: str, destination: str, date: str) -> str:
-        """Search flights with one stop, with free seats and prices."""
+        """Find flights with one stop.
+
+        Args:
+            origin: the code of an airport
+            destination: the code of an airport
+            date: as 2025-06-18
+        """
         return json.dumps(search.shown(search.one_stop(self.store, origin, destination, date)))
 
     @tool()
     async def flight_status(self, flight: str, date: str) -> str:
-        """Tell what became of a flight on a day."""
+        """Look a flight up."""
         actions.departure(self.store, flight, date)
         shown = self._look("departures", departure_id(flight, date))
         return json.dumps({"flight": flight, "date": date, "status": shown["status"]})
@@ -119,7 +137,14 @@ class AirlineDesk(ServiceDesk):
         paid_bags: int,
         insurance: bool,
     ) -> str:
-        """Book flights; the payments must add up to the price."""
+        """Book flights.
+
+        Args:
+            flights: all, in order, those of the way back too
+            payments: in dollars; they must add up to the price
+            bags: of all passengers together
+            paid_bags: how many of the bags are paid
+        """
         made = actions.book(
             self.store,
             user_id,
@@ -140,13 +165,23 @@ class AirlineDesk(ServiceDesk):
     async def change_flights(
         self, reservation_id: str, cabin: Cabin, flights: list[FlightOn], payment_id: str
     ) -> str:
-        """Replace the cabin and all flights of a reservation; those that stay are named again."""
+        """Replace flights.
+
+        Args:
+            cabin: of all flights
+            flights: all, in order; those that stay are named again
+            payment_id: for the difference in price, paid or returned
+        """
         paid = actions.change_flights(self.store, reservation_id, cabin, flights, payment_id)
         return json.dumps({"paid": dollars(paid)})
 
     @tool(writes=True)
     async def change_passengers(self, reservation_id: str, passengers: list[Passenger]) -> str:
-        """Replace all passengers of a reservation; those who stay are named again."""
+        """Replace passengers.
+
+        Args:
+            passengers: all; those who stay are named again
+        """
         actions.change_passengers(self.store, reservation_id, passengers)
         return json.dumps({"ok": True})
 
@@ -154,19 +189,29 @@ class AirlineDesk(ServiceDesk):
     async def change_bags(
         self, reservation_id: str, bags: int, paid_bags: int, payment_id: str
     ) -> str:
-        """Set how many bags a reservation has in all, and how many of them are paid."""
+        """Set the bags.
+
+        Args:
+            bags: in all, of all passengers together
+            paid_bags: how many of them are paid
+            payment_id: for the difference in price
+        """
         paid = actions.change_bags(self.store, reservation_id, bags, paid_bags, payment_id)
         return json.dumps({"paid": dollars(paid)})
 
     @tool(writes=True)
     async def cancel(self, reservation_id: str, reason: Reason) -> str:
-        """Cancel a reservation and return what was paid."""
+        """Cancel a reservation."""
         returned = actions.cancel(self.store, reservation_id, reason)
         return json.dumps({"returned": dollars(returned)})
 
     @tool(writes=True)
     async def send_certificate(self, user_id: str, amount: float) -> str:
-        """Send a user a certificate of so many dollars."""
+        """Send a certificate.
+
+        Args:
+            amount: in dollars
+        """
         return json.dumps({"id": actions.send_certificate(self.store, user_id, amount)})
 
     def _look(self, table: str, key: str) -> Record:

@@ -84,12 +84,17 @@ def may_cancel(case: Case) -> bool:
     return recent or "cancelled" in case.statuses() or r["cabin"] == "business" or covered
 
 
+def entitled(case: Case) -> bool:
+    """Whether the customer may get a compensation for the reservation, if anything happened."""
+    r = case.reservation
+    return case.user["tier"] != "regular" or r["insurance"] or r["cabin"] == "business"
+
+
 def compensation(case: Case) -> int:
     """Cents that a customer who complains may get for the reservation; 0 for none."""
-    r = case.reservation
-    entitled = case.user["tier"] != "regular" or r["insurance"] or r["cabin"] == "business"
     what = next((s for s in COMPENSATION_CENTS if s in case.statuses()), None)
-    return COMPENSATION_CENTS[what] * len(r["passengers"]) if what and entitled else 0
+    num = len(case.reservation["passengers"])
+    return COMPENSATION_CENTS[what] * num if what and entitled(case) else 0
 
 
 def _own(case: Case) -> bool:
@@ -242,8 +247,8 @@ Amounts are in dollars; times are local. A trip is one_way or round_trip.
 Insurance costs {dollars(INSURANCE_CENTS)} dollars a passenger and cannot be added later."""
 
 BRIEF = f"""\
-You serve customers of an airline. It is {stamp(NOW)}. Look up the reservation and its flight \
-first. Refuse what these rules forbid:"""
+You serve customers of an airline. It is {stamp(NOW)}. Look the reservation up first. Refuse what \
+these rules forbid:"""
 
 
 def document(size: Size) -> str:

@@ -14,7 +14,7 @@ from art_envs.airline.database import (
     bags_to_pay,
     departure_id,
 )
-from art_envs.airline.policy import COMPENSATION_CENTS, Case, compensation
+from art_envs.airline.policy import COMPENSATION_CENTS, Case, compensation, entitled
 from art_envs.service.goal import Action
 
 
@@ -25,7 +25,7 @@ def cancel(c: Customer) -> Request | None:
         return None
     key, r = found
     reason = c.reason
-    reads = look_at(key, r)
+    reads = look_at(c, key, r)
     request = Request(
         about=key,
         words=c.say(f"I want to cancel {c.name(key)}.", f"Please cancel {c.name(key)}."),
@@ -62,7 +62,7 @@ def bags(c: Customer) -> Request | None:
         words=f"{verb} {what} {'to' if more > 0 else 'from'} {c.name(key)}, please.",
         ticket=f"{verb} {what} {'to' if more > 0 else 'from'} {c.name(key)}, payment {payment}.",
         slots={"payment": said},
-        reads=look_at(key, r),
+        reads=look_at(c, key, r),
         write=call(
             "change_bags", reservation_id=key, bags=total, paid_bags=paid, payment_id=payment
         ),
@@ -95,7 +95,7 @@ def passengers(c: Customer) -> Request | None:
         about=key,
         words=wish,
         ticket=wish,
-        reads=look_at(key, r),
+        reads=look_at(c, key, r),
         write=call("change_passengers", reservation_id=key, passengers=after),
         summary=f"book {' and '.join(full_name(p) for p in after)} on {key}",
         facts=f"{len(r['passengers'])} passengers {statuses(c, r)}",
@@ -123,7 +123,7 @@ def cabin(c: Customer) -> Request | None:
         words=c.say(f"I want to fly {to} on {c.name(key)}.", f"Change {c.name(key)} to {to}."),
         ticket=f"Change {c.name(key)} to {to}, payment {payment}.",
         slots={"payment": said},
-        reads=look_at(key, r) + (prices if c.level else []),
+        reads=look_at(c, key, r) + (prices if c.level else []),
         write=write,
         summary=f"change {key} to {to} with {payment}{costs(c, write)}",
         facts=f"{r['cabin']} {statuses(c, r)}",
@@ -166,7 +166,7 @@ def flights(c: Customer) -> Request | None:
     )
     way = f"the flight from {c.place(origin)} to {c.place(leg[-1]['destination'])}"
     goal = "" if destination == leg[-1]["destination"] else f", but to {c.place(destination)}"
-    wish = f"Move {way} of {c.name(key)} to {day}{goal}: the {how} direct flight"
+    wish = f"On {c.name(key)}, move {way} to {day}{goal}: take the {how} direct flight"
     cities = [call("list_airports")] if goal and c.level >= 2 else []
     found_at = call("search_direct", origin=origin, destination=destination, date=day)
     return Request(
@@ -174,7 +174,7 @@ def flights(c: Customer) -> Request | None:
         words=f"{wish}.",
         ticket=f"{wish}, payment {payment}.",
         slots={"payment": said},
-        reads=[*look_at(key, r), *cities, found_at],
+        reads=[*look_at(c, key, r), *cities, found_at],
         write=write,
         summary=f"move {key} to {best[0]['flight']} on {day} with {payment}{costs(c, write)}",
         facts=f"{r['cabin']} {r['origin']} {r['destination']} {statuses(c, r)}",
@@ -196,13 +196,13 @@ def compensate(c: Customer) -> Request | None:
     what = next((s for s in COMPENSATION_CENTS if s in happened), c.say("delayed", "cancelled"))
     write["arguments"]["amount"] = dollars(due or 100_00)
     told = f"A flight of {c.name(key)} is {what}. I want a compensation."
-    entitled = happened & set(COMPENSATION_CENTS)
-    read = [["departures", k] for k in departures(r)] if not entitled else []
+    # Who is not entitled at all can be told so whatever became of the flights.
+    read = [["departures", k] for k in departures(r)] if entitled(case) else []
     return Request(
         about=key,
         words=told,
         ticket=told,
-        reads=look_at(key, r),
+        reads=look_at(c, key, r),
         write=write,
         summary=f"send a certificate of {dollars(due or 100_00)} dollars",
         facts=f"{c.user['tier']} {r['cabin']} {_insured(r)} {len(r['passengers'])} passengers "
@@ -231,8 +231,10 @@ def foreign(c: Customer) -> Request | None:
     )
 
 
-def look_at(key: str, r: Record) -> list[Action]:
-    """The reservation, and what became of each of its flights."""
+def look_at(c: Customer, key: str, r: Record) -> list[Action]:
+    """The reservation, and what became of each of its flights, where it does not show that."""
+    if c.size == "small":
+        return [call("get_reservation", reservation_id=key)]
     return [
         call("get_reservation", reservation_id=key),
         *(call("flight_status", flight=f["flight"], date=f["date"]) for f in r["flights"]),

@@ -11,7 +11,7 @@ from art_envs.airline import bookings, requests
 from art_envs.airline.customer import Customer, Request, call, judged
 from art_envs.service.answer import SLOTS
 from art_envs.service.build import Sample
-from art_envs.service.desk import DONE, REFUSAL
+from art_envs.service.desk import DONE, REFUSAL, Size
 from art_envs.service.goal import Action, Choice, Goal, Kind
 from art_envs.service.store import Tables
 
@@ -59,27 +59,27 @@ class NoGoal(Exception):
     """What was drawn does not make a goal of the kind."""
 
 
-def sampler(base: Tables, level: int, size: str) -> Sample:
+def sampler(base: Tables, level: int, size: Size) -> Sample:
     """What draws a goal of a kind for a user; None where that attempt gives none."""
 
     def sample(rng: random.Random, user_id: str, kind: Kind) -> Goal | None:
         try:
-            return draw(Customer(base, rng, user_id, level), kind, size)
+            return draw(Customer(base, rng, user_id, level, size), kind)
         except NoGoal:
             return None
 
     return sample
 
 
-def draw(c: Customer, kind: Kind, size: str) -> Goal:
+def draw(c: Customer, kind: Kind) -> Goal:
     """A goal of a kind. Raises NoGoal where this attempt gives none."""
-    options = REQUESTS if size == "full" else SMALL_REQUESTS
+    options = REQUESTS if c.size == "full" else SMALL_REQUESTS
     if kind == "information":
         steps = [Step(_any(c, [bookings.question]))]
     elif kind == "transfer":
         steps = [Step(_any(c, [bookings.beyond]))]
     elif kind == "refused":
-        more = [requests.foreign] if size == "full" else []
+        more = [requests.foreign] if c.size == "full" else []
         steps = [Step(_forbidden(c, options + more))]
     elif kind == "partly":
         steps = [Step(_allowed(c, options)), Step(_forbidden(c, options))]
@@ -93,7 +93,7 @@ def draw(c: Customer, kind: Kind, size: str) -> Goal:
     else:
         num = 1 if kind == "one" else c.rng.choice([2, 2, 3])
         steps = [Step(_allowed(c, options)) for _ in range(num)]
-    return _goal(c, kind, steps, size)
+    return _goal(c, kind, steps)
 
 
 def _conditional(c: Customer, options: list[Draw]) -> list[Step]:
@@ -130,7 +130,7 @@ def _any(c: Customer, options: list[Draw]) -> Request:
     return request
 
 
-def _goal(c: Customer, kind: Kind, steps: list[Step], size: str) -> Goal:
+def _goal(c: Customer, kind: Kind, steps: list[Step]) -> Goal:
     granted = [s.request for s in steps if s.is_granted]
     refused = [s.request for s in steps if s.is_refused]
     asked = [s.request for s in steps if s.turn not in ("unsaid", "dropped")]
@@ -169,7 +169,7 @@ def _goal(c: Customer, kind: Kind, steps: list[Step], size: str) -> Goal:
     if c.level == 3 and kind in ("refused", "partly"):
         goal["pressure"] = c.rng.sample(PRESSURE, c.rng.choice([1, 2]))
     write = _ticket if c.level == 0 else _talk
-    write(c, goal, steps, size)
+    write(c, goal, steps)
     return goal
 
 
@@ -186,16 +186,17 @@ def _remark(decided: Request, level: int) -> str:
     return f"{decided.facts}." if decided.facts and level else decided.facts
 
 
-def _ticket(c: Customer, goal: Goal, steps: list[Step], size: str) -> None:
+def _ticket(c: Customer, goal: Goal, steps: list[Step]) -> None:
     """Level 0: everything is in the ticket; look up, write, close it with an answer."""
     tickets = [
         ("" if s.turn == "want" else "If that is not allowed: ")
         + (s.request.ticket or s.request.words)
         for s in steps
     ]
-    goal["opening"] = f"User {c.user_id}. {' '.join(tickets)}"
+    who = [f"User {c.user_id}."] if c.size == "full" else []
+    goal["opening"] = " ".join([*who, *tickets])
     asked = [s.request for s in steps if s.turn != "unsaid"]
-    reads = [call("get_user", user_id=c.user_id)] if size == "full" else []
+    reads = [call("get_user", user_id=c.user_id)] if who else []
     reads += [read for request in asked for read in request.reads]
     script = goal["script"]
     script += [r for i, r in enumerate(reads) if r not in reads[:i]]
@@ -210,7 +211,7 @@ def _told(request: Request) -> str:
     return f"The answer is {' and '.join(request.outputs)}."
 
 
-def _talk(c: Customer, goal: Goal, steps: list[Step], size: str) -> None:
+def _talk(c: Customer, goal: Goal, steps: list[Step]) -> None:
     """From level 1 on: a customer who answers."""
     first = steps[0].request
     goal["opening"] = f"Hello. {first.words}"
@@ -242,7 +243,7 @@ class Talk:
             return
         if request.rule:
             self._find_out(request)
-            no = f"{REFUSAL} {request.rule.text}"
+            no = f"{REFUSAL} The rule: {request.rule.text}"
             self._script += [no] * (1 + len(self._goal["pressure"]))
             return
         told = f" {_told(request)}" if request.outputs else ""
