@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from loopback_judge import Answer, Ask
 
@@ -64,6 +64,19 @@ class Quiz(art.Env):
             raise LookupError("broken")
         self.metrics["success"] = float(self.said == self.cfg.wanted)
         return self.metrics["success"]
+
+
+class Essay(art.Env):
+    """Say something good; only a judge can tell."""
+
+    num_scenarios: ClassVar[dict[Split, int]] = {"train": 1, "val": 4, "test": 1}
+
+    async def start(self) -> str:
+        """What is asked."""
+        return f"Essay {self.scenario.id}."
+
+    async def score(self, trajectory: art.Trajectory) -> None:
+        """Nothing."""
 
 
 class Player:

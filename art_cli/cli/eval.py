@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shlex
 import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,10 +20,12 @@ from art_cli.errors import BudgetError, Interrupted, UsageError
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
     from art_cli.evaluation.session import Policies, Session
+    from art_cli.judges.base import Judge
     from art_cli.llms.services import RunServices
     from art_cli.rundir import RunDir
 
 Names = list[str] | None
+SMALLEST_BUDGET = 1e-9  # US dollars: what is known from before may still be said
 
 
 def evaluate_command(
@@ -96,7 +101,7 @@ def evaluate_command(
         trials=trials,
         fresh=fresh,
     )
-    _play(session, loaded, run, max_usd)
+    _play(session, loaded, run, compared_with, max_usd)
     comparison = session.result(compared_with, threshold)
     rows = json_line(comparison.rows())
     atomic_write(folder.evaluation(session.task.split), rows)
@@ -130,21 +135,52 @@ def _open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, R
 
 
 def _play(
-    session: Session, loaded: LoadedExperiment, run: RunDir | None, max_usd: float | None
+    session: Session,
+    loaded: LoadedExperiment,
+    run: RunDir | None,
+    baseline: str,
+    max_usd: float | None,
 ) -> None:
-    """Play what is missing. Raises what ends it, with how to go on."""
+    """Play what is missing, and judge what has no score. Raises what ends it, and how to go on."""
 
     def open_policies(services: RunServices | None) -> Policies:
         from art_cli.evaluation.policies import RunPolicies
 
         return RunPolicies(loaded, run, services, progress)
 
+    async def play() -> None:
+        left = await session.play(open_policies, max_usd, progress)
+        if unscored(session.records):
+            tools = schemas_of(session.task.env_class)
+            async with _judge(loaded, run, left) as judge:
+                await judge_pairs(session.records, baseline, judge, tools, progress)
+
+    from art_cli.evaluation.judged import judge_pairs, unscored
+    from art_cli.tools import schemas_of
+
     try:
-        asyncio.run(session.play(open_policies, max_usd, progress))
+        asyncio.run(play())
     except BudgetError as e:
         raise BudgetError(f"{e}.\n{_kept(session)}") from None
     except KeyboardInterrupt:
         raise Interrupted(f"stopped. {_kept(session)}") from None
+
+
+@contextlib.asynccontextmanager
+async def _judge(
+    loaded: LoadedExperiment, run: RunDir | None, max_usd: float | None
+) -> AsyncIterator[Judge | None]:
+    """The one of the config, if it has one, and what it may spend."""
+    from art_cli.rejudge import open_judge
+
+    cfg = loaded.experiment.judge
+    if cfg is None:
+        yield None
+        return
+    if max_usd is not None and cfg.model != "reference":
+        cfg = replace(cfg, max_usd=max(max_usd, SMALLEST_BUDGET))
+    async with open_judge(cfg, loaded, run, progress) as judge:
+        yield judge
 
 
 def _kept(session: Session) -> str:

@@ -30,7 +30,7 @@ class Attempt:
     digest: str  # of the whole scenario: another one of the same id is not it
     trial: int
     tags: dict[str, str]  # those of TAGS that the scenario has
-    reward: float | None  # None: infrastructure failed; such an attempt is not kept
+    reward: float | None  # None: it failed, and is not kept; or only a judge can say
     metrics: dict[str, float]  # the env's own
     stop_reason: str
     truncated: bool

@@ -101,9 +101,8 @@ async def _play(
 ) -> None:
     async def keep(n: int, group: TrajectoryGroup) -> None:
         attempt = Attempt.of(group.trajectories[0], places[n][1])
-        if attempt.reward is not None:
-            record.store.add(attempt, record.identity)
-            record.attempts.append(attempt)
+        record.store.add(attempt, record.identity)
+        record.attempts.append(attempt)
 
     jobs = [(s, [agents.open(eval_seed(task.seed, s, trial))]) for s, trial in places]
     groups = await play_groups(
@@ -116,7 +115,7 @@ async def _play(
         report=clock.tick,
     )
     for (_, trial), group in zip(places, groups, strict=True):
-        if group.trajectories[0].reward is None:
+        if group.trajectories[0].failed:
             record.failed.append(Attempt.of(group.trajectories[0], trial))
 
 

@@ -101,15 +101,15 @@ class Session:
 
     async def play(
         self, open_policies: OpenPolicies, max_usd: float | None, report: Report
-    ) -> None:
-        """Play what is missing; each finished episode is kept at once.
+    ) -> float | None:
+        """Play what is missing; each finished episode is kept at once. -> what is left of the money
 
         Raises PreflightError (no key, no answer, a price that is not known), BudgetError,
         EngineError, UsageError (the env does not work).
         """
         todo = [r for r in self.records if r.missing(self.task)]
         if not todo:
-            return
+            return max_usd
         settings, tools = self.task.settings, schemas_of(self.task.env_class)
         await check_env(self.task.env_class, settings)
         budget = Budget(max_usd, name="--max-usd")
@@ -142,6 +142,7 @@ class Session:
                     agents, services = await policies().at(r.candidate)
                     limits = {"in_waves": WAVE} if limited else {}
                 await play_missing(self.task, r, agents, services, report=report, **limits)
+        return None if max_usd is None else max_usd - budget.spent
 
     def result(self, baseline: str, threshold: float | None) -> Comparison:
         """The candidates of which anything is known, side by side.

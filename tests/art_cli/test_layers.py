@@ -30,7 +30,7 @@ ROWS = (
     "model gather evaluation.progress",
     "backends.local loop rejudge",
     "evaluation.attempts evaluation.candidates evaluation.identity evaluation.play",
-    "evaluation.comparison evaluation.page_template evaluation.page",
+    "evaluation.judged evaluation.comparison evaluation.page_template evaluation.page",
     "evaluation.session evaluation.policies",
     "cli.inputs cli.tables cli.run cli.eval cli.judge cli.validate cli.envs cli.init cli.runs",
     "cli.main",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback_judge import Answer, Ask, LoopbackJudge, hanging, refused
+from loopback_judge import Answer, Ask, LoopbackJudge, hanging, refused, says, scored
 from quiz import NUM, PASSES, Player, Quiz
 from typer.testing import CliRunner
 
@@ -201,6 +201,29 @@ def test_a_candidate_that_never_answers_is_told_with_the_others_shown(folder: Pa
     assert isinstance(result.exception, EnvError) and "openai/good" in result.stdout
     assert "openai/bad: all 10 episodes failed" in str(result.exception)
     assert "no luck" in str(result.exception)
+
+
+def test_without_a_score_a_judge_says_who_wins_against_the_baseline(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    config = CONFIG.replace("Quiz", "Essay")
+    weak, strong, judge = (
+        LoopbackJudge(then=step) for step in (says("quality 0.3"), says("quality 0.8"), scored())
+    )
+    with weak, strong, judge:
+        both = [*model(weak, "weak"), *model(strong, "strong")]
+        (folder / "quiz.yaml").write_text(config)
+        with pytest.raises(EnvError, match="a judge can give one"):
+            evaluated(*both)
+        section = f"judge: {{model: {judge.model}, api_base: '{judge.api_base}', retries: 0}}\n"
+        (folder / "quiz.yaml").write_text(config + section)
+        rows = evaluated(*both)
+        assert len(weak.asked) == 1 + 4  # its episodes were kept, though nobody had scored them
+        assert rows["openai/weak"]["metrics"]["reward"]["value"] == 0.5
+        assert rows["openai/strong"]["metrics"]["pass^1"]["value"] == 1.0
+        judged = len(judge.asked)
+        assert evaluated(*both) == rows and len(judge.asked) == judged
 
 
 def test_money_has_an_end_and_what_was_paid_for_is_kept(folder: Path) -> None:
