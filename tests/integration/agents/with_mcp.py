@@ -1,0 +1,43 @@
+"""The order desk's agent with the official MCP client: tools are found and called through it."""
+
+import asyncio
+import json
+import os
+
+from mcp import Client
+from openai import AsyncOpenAI
+
+
+async def main() -> None:
+    with open(os.environ["ART_SCENARIO_FILE"]) as file:
+        messages = json.load(file)["messages"]
+    async with Client(os.environ["ART_MCP_URL"]) as server, AsyncOpenAI() as llm:
+        listed = [t for t in (await server.list_tools()).tools if t.name != "reply"]
+        tools = [
+            {
+                "type": "function",
+                "function": {
+                    "name": t.name,
+                    "description": t.description,
+                    "parameters": t.input_schema,
+                },
+            }
+            for t in listed
+        ]
+        for _ in range(5):
+            answer = await llm.chat.completions.create(
+                model="policy", messages=messages, tools=tools
+            )
+            message = answer.choices[0].message
+            messages.append(message.model_dump(exclude_none=True))
+            if not message.tool_calls:
+                await server.call_tool("reply", {"text": message.content or ""})
+                return
+            for call in message.tool_calls:
+                arguments = json.loads(call.function.arguments)
+                result = await server.call_tool(call.function.name, arguments)
+                text = result.content[0].text
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
+
+
+asyncio.run(main())
