@@ -79,7 +79,7 @@ class Scale:
     orders: int
     items: tuple[int, ...]  # of an order, drawn from
     digits: dict[str, int]  # of the number in an id
-    order_prefixes: str
+    own_numbers: bool  # a user's orders are counted: mia65-1, mia65-2
     scenarios: dict[Split, int]
     by_email: float  # share of customers who are found by it; the others by name and zip code
     verbs: tuple[Verb, ...]  # what customers may want of an order
@@ -94,7 +94,7 @@ SCALES: dict[Size, Scale] = {
         orders=500,
         items=(1, 1, 2, 2, 3, 3, 4, 5),
         digits={"user": 4, "product": 10, "item": 10, "order": 7, "zip": 5},
-        order_prefixes="W",
+        own_numbers=False,
         scenarios={"train": 800, "val": 100, "test": 100},
         by_email=0.5,
         verbs=VERBS,
@@ -105,9 +105,9 @@ SCALES: dict[Size, Scale] = {
         variants=3,
         orders=1500,
         items=(1,),
-        # A very small model copies a word and a number of two digits, but not three.
-        digits=dict.fromkeys(("user", "product", "item", "order"), 2),
-        order_prefixes="ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+        # A very small model copies a name and a number of two digits, but no longer number.
+        digits=dict.fromkeys(("user", "product", "item"), 2),
+        own_numbers=True,
         scenarios={"train": 1600, "val": 150, "test": 150},
         by_email=1.0,
         verbs=("cancel", "payment", "return"),
@@ -220,7 +220,10 @@ def _order(
                 "price": variant["price"],
             }
         )
-    id = ids.new("order", rng.choice(scale.order_prefixes))
+    if scale.own_numbers:
+        id = f"{user['user_id']}-{len(user['orders']) + 1}"
+    else:
+        id = ids.new("order", "W")
     paid = {
         "payment_id": rng.choice(list(user["payments"])),
         "amount": sum(item["price"] for item in items),
