@@ -96,6 +96,10 @@ class Renderer:
         ends = [self.encode(self.end_of_turn)[0], tokenizer.eos_token_id, *(eos_token_ids or [])]
         self.stop_ids = frozenset(i for i in ends if i is not None)
 
+    def offering(self, tools: list[Any]) -> Renderer:
+        """The same template with other tools."""
+        return Renderer(self._tokenizer, tools, list(self.stop_ids))
+
     def text(self, messages: list[Message], *, generate: bool = True) -> str:
         """The rendered conversation, ending where the assistant is to begin if `generate`."""
         return self._render_cached(json.dumps(messages), generate)

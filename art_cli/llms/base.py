@@ -44,6 +44,18 @@ class Reply:
     usd: float = field(default=0.0, compare=False)
 
 
+def calls_of(message: ChatMessage) -> tuple[NativeCall, ...]:
+    """The tool calls of an assistant's message in OpenAI's form."""
+    return tuple(
+        NativeCall(
+            id=str(call.get("id") or f"call{n:05d}"),  # of nine letters, as Mistral wants them
+            name=str(call["function"].get("name")),
+            arguments=call["function"].get("arguments") or "{}",
+        )
+        for n, call in enumerate(message.get("tool_calls") or ())
+    )
+
+
 @dataclass(slots=True, kw_only=True)
 class Usage:
     """What asking has cost so far."""

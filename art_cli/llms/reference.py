@@ -9,11 +9,12 @@ import hashlib
 import time
 from typing import Any
 
+from art_cli.chat import read_messages, write_turn
 from art_cli.engines.base import Engine
 from art_cli.env import seed_of
 from art_cli.errors import EngineError, LLMError
-from art_cli.llms.base import ChatMessage, Reply, Usage
-from art_cli.render import Conversation, Renderer, spoken
+from art_cli.llms.base import ChatMessage, Reply, Usage, calls_of
+from art_cli.render import Conversation, Renderer
 
 
 class ReferenceLLM:
@@ -43,14 +44,13 @@ class ReferenceLLM:
         tools: list[dict[str, Any]] | None = None,
     ) -> Reply:
         """See LLM. The same messages are answered with the same text."""
-        if tools:
-            raise LLMError("reference: it answers in words only; ask another model to call tools")
-        text = "".join(f"{m['role']}{m['content']}" for m in messages)
+        said = read_messages(messages)
+        text = "".join(f"{m['role']}{m['content']}" for m in said)
         seed = seed_of(hashlib.sha256(text.encode()).hexdigest())
         session, began = self._engine.open(seed), time.monotonic()
-        conversation = Conversation(self._renderer)
+        conversation = Conversation(self._renderer.offering(tools) if tools else self._renderer)
         try:
-            conversation.add_messages(messages)  # type: ignore[arg-type]
+            conversation.add_messages(said)
             if len(conversation.ids) > self.max_input_tokens:
                 raise LLMError(
                     f"reference: the prompt is {len(conversation.ids)} tokens, and there is room "
@@ -63,8 +63,15 @@ class ReferenceLLM:
             session.close()
             self.usage.seconds += time.monotonic() - began
         self.usage.calls += 1
-        answer = spoken(conversation.add_completion(completion))
-        return Reply(text=answer, cut=completion.finish_reason == "length")
+        message = write_turn(conversation.add_completion(completion), with_tools=bool(tools))
+        return Reply(
+            text=message["content"] or "",
+            cut=completion.finish_reason == "length",
+            calls=calls_of(message),
+            message=message,
+            num_read=len(conversation.ids) - len(completion.token_ids),
+            num_written=len(completion.token_ids),
+        )
 
     async def close(self) -> None:
         """See LLM. The engine is the run's, and ends with it."""

@@ -14,7 +14,6 @@ import random
 import re
 import time
 import warnings
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import ModuleType
@@ -24,7 +23,8 @@ import httpx
 
 from art_cli.config.schema import LLMConfig
 from art_cli.errors import BudgetError, LLMError, PreflightError
-from art_cli.llms.base import Budget, ChatMessage, NativeCall, Reply, Usage, estimate_tokens
+from art_cli.llms.base import Budget, ChatMessage, Reply, Usage, estimate_tokens
+from art_cli.llms.own import Answer, OwnServer
 from art_cli.llms.server import Server
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds before another attempt, doubling
@@ -36,79 +36,6 @@ RETRYABLE = {408, 409, 425, 429}
 SHORTEST_KEY = 6  # characters; a shorter value is a word like any other
 NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # of a variable that holds a key
 KEY = re.compile(r"\b(?:sk|pk|gsk|xai|hf|AIza)[-_A-Za-z0-9*]{8,}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """What came back, and what it took."""
-
-    message: ChatMessage  # in OpenAI's form
-    finish: str | None
-    tokens: tuple[int, int]  # read, written
-    usd: float = 0.0  # as litellm knows it
-
-    def reply(self, usd: float) -> Reply:
-        """`usd` is what it cost."""
-        calls = tuple(
-            NativeCall(
-                id=str(call.get("id") or f"call{n:05d}"),  # of nine letters, as Mistral wants them
-                name=str(call["function"].get("name")),
-                arguments=call["function"].get("arguments") or "{}",
-            )
-            for n, call in enumerate(self.message.get("tool_calls") or ())
-        )
-        return Reply(
-            text=self.message.get("content") or "",
-            cut=self.finish == "length",
-            calls=calls,
-            message=self.message,
-            num_read=self.tokens[0],
-            num_written=self.tokens[1],
-            usd=usd,
-        )
-
-
-class _Refused(Exception):
-    """An answer that is an HTTP error."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        super().__init__(f"HTTP {response.status_code}: {response.text}")
-        self.status_code = response.status_code
-        self.response = response
-
-
-class _OwnServer:
-    """A server that speaks OpenAI's protocol, at an address that the user gave."""
-
-    def __init__(self, cfg: LLMConfig, base: str | None, key: str | None) -> None:
-        self._url = f"{base}/chat/completions"
-        self._params = {k: v for k, v in cfg.params.items() if k != "api_key"}
-        is_here = httpx.URL(self._url).host in ("127.0.0.1", "localhost", "::1")
-        self._client = httpx.AsyncClient(
-            timeout=cfg.timeout,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            limits=httpx.Limits(max_keepalive_connections=cfg.concurrency),
-            trust_env=not is_here,  # no proxy stands between this machine and itself
-        )
-
-    async def ask(self, model: str, messages: list[ChatMessage], asked: dict[str, Any]) -> _Answer:
-        body = {"model": model.removeprefix("openai/"), "messages": messages}
-        settings = asked | self._params
-        body |= {k: v for k, v in settings.items() if v is not None}
-        response = await self._client.post(self._url, json=body)
-        if response.status_code != 200:
-            raise _Refused(response)
-        answer = response.json()
-        choice, usage = answer["choices"][0], answer.get("usage") or {}
-        kept = ("role", "content", "tool_calls")  # the rest is of this server, and for the reader
-        return _Answer(
-            message={k: v for k, v in choice["message"].items() if k in kept},
-            finish=choice.get("finish_reason"),
-            tokens=(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)),
-        )
-
-    async def close(self) -> None:
-        await self._client.aclose()
 
 
 def _asked(schema: dict[str, Any] | None, tools: list[dict[str, Any]] | None) -> dict[str, Any]:
@@ -146,7 +73,7 @@ class RemoteLLM:
         self._base = server.api_base if server else cfg.api_base
         self._turns = asyncio.Semaphore(cfg.concurrency)
         self._key = self._find_key()
-        self._own = _OwnServer(cfg, self._base, self._key) if self._is_own() else None
+        self._own = OwnServer(cfg, self._base, self._key) if self._is_own() else None
         self._litellm: Any = None
         if not self._own or cfg.fallbacks:
             self._litellm = _import_litellm()
@@ -245,7 +172,7 @@ class RemoteLLM:
 
     async def _complete(
         self, model: str, messages: list[ChatMessage], asked: dict[str, Any]
-    ) -> _Answer:
+    ) -> Answer:
         own: dict[str, Any] = {}
         if model == self._cfg.model:
             own = {"api_base": self._base, "api_key": self._key}
@@ -262,7 +189,7 @@ class RemoteLLM:
             **{k: v for k, v in settings.items() if v is not None},
         )
         choice, usage = response.choices[0], getattr(response, "usage", None)
-        return _Answer(
+        return Answer(
             message=choice.message.model_dump(exclude_none=True),
             finish=choice.finish_reason,
             tokens=(usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0),
@@ -280,7 +207,7 @@ class RemoteLLM:
         per_token = known.get("input_cost_per_token") or 0.0
         return tokens * per_token + USUAL_ANSWER * (known.get("output_cost_per_token") or 0.0)
 
-    def _price(self, model: str, answer: _Answer) -> float:
+    def _price(self, model: str, answer: Answer) -> float:
         if self._cfg.prices and model == self._cfg.model:
             (read, written), prices = answer.tokens, self._cfg.prices
             return (read * prices.input + written * prices.output) / 1e6

@@ -15,7 +15,7 @@ ROWS = (
     "registry rundir report",
     "attention decoder tiny deadline render chat policy",
     "engines.base engines.transformers",
-    "llms.base llms.meter llms.server llms.remote llms.reference llms.services",
+    "llms.base llms.meter llms.server llms.own llms.remote llms.reference llms.services",
     "judges.base judges.answer judges.prompt judges.cache judges.ruler judges.make judges.audit",
     "trackers.base trackers.jsonl trackers.console trackers.wandb",
     "episode agents.base agents.policy",
