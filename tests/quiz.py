@@ -17,7 +17,7 @@ from loopback_judge import Answer, Ask
 import art_cli as art
 from art_cli.config.schema import LLMConfig
 from art_cli.env import Services
-from art_cli.types import Scenario, Split
+from art_cli.types import Message, Scenario, Split
 
 NUM = 10
 PASSES = [n % 5 for n in range(NUM)]  # of four trials
@@ -42,6 +42,13 @@ class Quiz(art.Env):
         for n in range(NUM):
             data = {"level": n % 2, "kind": "abc"[n % 3], "passes": PASSES[n]}
             yield Scenario(id=f"{split}-{n}", split=split, seed=n, data=data)
+
+    @classmethod
+    def demonstrations(cls, cfg: Any, num: int) -> Iterable[list[Message]]:
+        """What a tokenizer is made of."""
+        call = '<tool_call>{"name": "answer", "arguments": {"text": "yes"}}</tool_call>'
+        user = "Question val-0, passed 1 times."
+        yield [{"role": "user", "content": user}, {"role": "assistant", "content": call}]
 
     async def start(self) -> str:
         """The question."""

@@ -250,6 +250,19 @@ def test_the_simulated_user_is_the_same_for_all_and_is_paid_for(folder: Path) ->
             evaluated(f"env.args.user={user}", *model(server, "player", *FREE), *limit)
 
 
+def test_a_user_who_is_the_reference_meets_all_candidates(folder: Path) -> None:
+    tiny = "{base: tiny, adapter: {rank: 2}, tiny: {hidden_size: 32, num_layers: 1}}"
+    sections = ("engine.max_model_len=256", "sampling.max_tokens=4")
+    with LoopbackJudge(then=Player()) as server:
+        config = CONFIG.replace("{base: tiny}", tiny)
+        (folder / "quiz.yaml").write_text(config)
+        own = ("--candidate", "untrained", *sections, "env.args.user={model: reference}")
+        rows = evaluated(*model(server), *own, "--episodes", "3")
+        question = server.asked[1].messages[-1]["content"]
+    assert not question.startswith("Question")  # the reference has spoken first
+    assert rows["openai/player"]["episodes"] == rows["untrained"]["episodes"] == 3
+
+
 def test_a_limit_without_prices_is_refused(folder: Path) -> None:
     with LoopbackJudge(then=Player()) as server, pytest.raises(PreflightError, match="no price"):
         art(*model(server), "--max-usd", "1")
