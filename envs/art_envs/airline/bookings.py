@@ -152,13 +152,13 @@ def _choice(options: list[Option], chosen: Option) -> Any:
 
 def question(c: Customer) -> Request | None:
     """Something that the records answer with a number."""
+    if c.size == "small" or c.rng.random() < 0.3:  # small records show neither price nor bags
+        return _fare_question(c)
     found = c.reservation()
     if found is None:
         return None
     key, r = found
     num = len(r["passengers"])
-    if c.rng.random() < 0.3:
-        return _fare_question(c)
     paid = dollars(sum(p["cents"] for p in r["payments"]))
     free = FREE_BAGS[c.user["tier"]][r["cabin"]] * num
     words, answer = c.rng.choice(

@@ -227,7 +227,7 @@ class AirlineDesk(ServiceDesk):
 
     def legal_writes(self) -> Iterator[Action]:
         """See ServiceDesk: paid by card alone; of flights and bookings, a few stand for all."""
-        return legal.writes(self.store, self.database(self.cfg), self.goal["user_id"])
+        return legal.writes(self.store, self.goal["user_id"])
 
 
 def _worth(payment: Record) -> Any:
