@@ -12,16 +12,18 @@ import importlib.util
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from art_cli.config.schema import Experiment, LLMConfig
+from art_cli.config.schema import AgentConfig, Experiment, LLMConfig
 from art_cli.env import Env
 from art_cli.llms.remote import identity_of
 from art_cli.rundir import RunDir
 
 VERSION = 1
+LARGEST_FILE = 1_000_000  # bytes, of a program's own; what is larger is no code
 WEIGHTS = ("*.safetensors", "config.json", "adapter_config.json", "chat_template.jinja")
 
 
@@ -38,8 +40,8 @@ def task_identity(env_class: type[Env], settings: Any) -> Any:
 def policy_identity(cfg: Experiment, run: RunDir | None, source: str, step: int | None) -> Any:
     """A policy and how it is sampled. Without a run: how it is made, which comes to the same."""
     how = asdict(cfg)
-    sampled = [how[key] for key in ("seed", "sampling", "agent") if key in how]
-    made = [how["model"], cfg.engine.max_model_len, *sampled]
+    played = [how["seed"], how["sampling"], how["agent"], agent_digest(cfg.agent)]
+    made = [how["model"], cfg.engine.max_model_len, *played]
     if source == "base":
         return ["base", made]
     if run is None:
@@ -63,6 +65,23 @@ def folder_digest(folder: Path) -> str:
                 f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}".encode()
             )
     return total.hexdigest()[:16]
+
+
+def agent_digest(agent: AgentConfig) -> str | None:
+    """Of a program or function that plays: the files that the config names, and those beside."""
+    words = [*(agent.command or ()), *((agent.use or "").rpartition(":")[:1])]
+    if agent.command and Path(agent.command[0]).is_absolute():
+        words.pop(0)  # /usr/bin/node is not what someone is working on
+    named = [Path(word) for word in words if word and Path(word).is_file()]
+    if agent.use and not named:
+        with suppress(ImportError, ValueError):
+            spec = importlib.util.find_spec(agent.use.partition(":")[0])
+            named = [Path(spec.origin)] if spec and spec.origin else []
+    beside = {f for file in named for f in file.parent.iterdir() if f.is_file()}
+    total = hashlib.sha256()
+    for file in sorted(f for f in beside if f.stat().st_size < LARGEST_FILE):
+        total.update(file.name.encode() + file.read_bytes())
+    return total.hexdigest()[:16] if named else None
 
 
 def code_digest(env_class: type[Env]) -> str:

@@ -86,7 +86,7 @@ def _interval(values: list[float]) -> tuple[float, float]:
     center = math.fsum(values) / num  # taken off first: equal values then have no width at all
     gaps = _draws(num) @ (np.asarray(values) - center)
     low, high = np.quantile(gaps, [tail, 1 - tail])
-    return center + float(low), center + float(high)
+    return round(center + float(low), 12) + 0.0, round(center + float(high), 12) + 0.0  # no -0.0
 
 
 @lru_cache(maxsize=8)  # metrics of the same scenarios share their draws
