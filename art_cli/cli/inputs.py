@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
 
+SELDOM = 30.0  # seconds between lines of progress in a log
 OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
+
+_last_told = time.monotonic()
 
 
 def load(arguments: list[str]) -> LoadedExperiment:
@@ -26,7 +30,11 @@ def load(arguments: list[str]) -> LoadedExperiment:
 
 
 def progress(text: str, done: int | None = None, total: int | None = None) -> None:
-    """A Report of one line on a terminal, which the next one replaces."""
+    """A Report: one line on a terminal, which the next one replaces; in a log, one now and then."""
+    global _last_told
+    if not sys.stderr.isatty() and done is not None and time.monotonic() - _last_told > SELDOM:
+        _last_told = time.monotonic()
+        print(f"{text} {done}/{total}", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         count = f" {done}/{total}" if total else ""
         print(f"\r\033[K{text}{count}", end="", file=sys.stderr, flush=True)
