@@ -83,10 +83,10 @@ def _gap_row(name: str, estimates: list[Estimate | None]) -> str:
 
 
 def _number(e: Estimate, sign: str = "") -> str:
+    form = f"{sign}.{3 if abs(e.value) < 10 else 1}f"
     if not e.is_bounded:
-        return f"{e.value:{sign}.3g}"
-    small = f"<small>[{e.low:{sign}.3g}, {e.high:{sign}.3g}]</small>"
-    return f"{e.value:{sign}.3g} {small}"
+        return f"{e.value:{form}}"
+    return f"{e.value:{form}} <small>[{e.low:{form}}, {e.high:{form}}]</small>"
 
 
 def _scale(name: str, estimates: list[Estimate | None]) -> tuple[float, float] | None:
