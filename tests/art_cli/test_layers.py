@@ -14,7 +14,7 @@ ROWS = (
     "tools env",
     "registry rundir report",
     "attention decoder tiny deadline render chat policy",
-    "engines.base engines.transformers",
+    "engines.base engines.kv_cache engines.transformers",
     "llms.base llms.meter llms.server llms.own llms.remote llms.reference llms.services",
     "judges.base judges.answer judges.prompt judges.cache judges.ruler judges.make judges.audit",
     "trackers.base trackers.jsonl trackers.console trackers.wandb",
