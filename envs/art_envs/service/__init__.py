@@ -7,7 +7,8 @@ a generated database, a policy and goals. The order of reading:
     goal.py    what a customer wants, and the right way to serve him
     answer.py  what an answer says: values, a refusal, a question
     user.py    the customer: scripted, or played by a language model
-    desk.py    the env
+    desk.py    the env; arithmetic.py is its calculator
     gates.py   what every generated scenario must pass
+    build.py   from a domain's sampler to its scenarios: mix, splits, gates
     cache.py   generated data on disk
 """
