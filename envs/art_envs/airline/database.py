@@ -117,7 +117,9 @@ def days(extent: Extent) -> list[str]:
 
 def _codes(rng: random.Random, prefix: str) -> Iterator[str]:
     """Each once, in no order, as R28-51: a tokenizer sees two numbers of two digits."""
-    return iter([f"{prefix}{n // 90 + 10}-{n % 90 + 10}" for n in rng.sample(range(8100), 900)])
+    codes = [f"{prefix}{a}-{b}" for a in range(10, 100) for b in range(10, 100)]
+    rng.shuffle(codes)
+    return iter(codes)
 
 
 def _timetable(rng: random.Random, extent: Extent) -> dict[str, Record]:

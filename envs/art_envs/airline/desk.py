@@ -36,7 +36,11 @@ from art_envs.service.goal import Action, Goal
 from art_envs.service.store import Tables
 
 Reason = Literal["plans", "health", "weather", "airline"]
-EXTENTS = {"full": Extent(), "small": Extent(pairs=8, dates=12, plain=True)}
+EXTENTS = {
+    "full": Extent(),
+    # So many reservations that hardly any two tickets are about one: else a model learns which.
+    "small": Extent(users=400, pairs=8, dates=12, reservations=2400, plain=True),
+}
 NUM_GOALS: dict[Split, int] = {"train": 800, "val": 100, "test": 100}
 SEED = 0
 CODE = Path(__file__).parent
