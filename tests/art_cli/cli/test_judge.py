@@ -60,7 +60,7 @@ def art(*arguments: str) -> str:
     if isinstance(result.exception, ArtError):
         raise result.exception
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 def judge_file(folder: Path, judge: LoopbackJudge, name: str = "mine") -> str:
