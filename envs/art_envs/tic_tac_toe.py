@@ -99,8 +99,8 @@ class TicTacToe(Env):
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.75
 
     system = (
-        "You play tic-tac-toe as x. You see the rows, the columns and the diagonals. Say which cell "
-        "would complete a line of x, and which one of o, then the number of a free cell: "
+        "You play tic-tac-toe as x. You see the rows, the columns and the diagonals. Say which "
+        "cell would complete a line of x, and which one of o, then the number of a free cell: "
         "x - o 5 <move> 5</move>."
     )
     max_turns = 5

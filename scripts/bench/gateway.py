@@ -35,7 +35,8 @@ from art_envs.order_desk import OrderDesk
 EPISODES, CALLS = 256, 20
 SHORTEST, LONGEST = 0.5, 1.5  # seconds of the engine
 GOAL = 5.0  # ms, of the median
-SAYS = 'exchange delivered <tool_call>{"name": "get_order", "arguments": {"order_id": "W4"}}</tool_call>'
+CALL = '{"name": "get_order", "arguments": {"order_id": "W4"}}'
+SAYS = f"exchange delivered <tool_call>{CALL}</tool_call>"
 RESULT = json.dumps({"order_id": "W4", "item": "mug", "in_stock": ["small"], "status": "pending"})
 
 

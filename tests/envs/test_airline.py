@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import itertools
 import json
-import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
@@ -39,6 +38,8 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def goals() -> dict[Split, list[Goal]]:
     """Those of level 3; building them plays every gate on each."""
+    module._database.cache_clear()  # another test may have made them for another folder
+    module._goals.cache_clear()
     return AirlineDesk.goals(TALK)
 
 
@@ -123,12 +124,13 @@ def test_a_thousand_episodes_share_the_records(goals: dict[Split, list[Goal]]) -
     assert digest(AirlineDesk.database(TALK)) == before
 
 
-def test_what_was_generated_once_is_loaded_fast(goals: dict[Split, list[Goal]]) -> None:
+def test_what_was_generated_once_is_loaded(
+    goals: dict[Split, list[Goal]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "build_goals", str)  # it is on disk: nothing builds it
     module._database.cache_clear()
     module._goals.cache_clear()
-    began = time.process_time()
     assert AirlineDesk.goals(TALK) == goals
-    assert time.process_time() - began < 0.5
 
 
 def test_unknown_arguments_are_answered_in_words() -> None:

@@ -94,7 +94,14 @@ def test_a_full_board_without_a_line_is_a_draw(board: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["<move> 1</move>", "<move> 0</move>", "<move> 10</move>", "9", "<move> 2</move> <move> 9</move>"]
+    "text",
+    [
+        "<move> 1</move>",
+        "<move> 0</move>",
+        "<move> 10</move>",
+        "9",
+        "<move> 2</move> <move> 9</move>",
+    ],
 )
 def test_an_illegal_move_ends_the_game(text: str) -> None:
     env = game("x___o____")
