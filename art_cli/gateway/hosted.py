@@ -21,7 +21,7 @@ from art_cli.chat import read_message, write_turn
 from art_cli.engines.base import Engine, Session
 from art_cli.env import Done, Env, seed_of
 from art_cli.episode import Episode
-from art_cli.errors import EngineError
+from art_cli.errors import EngineError, UsageError
 from art_cli.gateway.request import ChatRequest, RequestError
 from art_cli.render import Conversation, Renderer, parse_tool_calls, spoken
 from art_cli.types import Completion, Message, StopReason, Trajectory
@@ -118,11 +118,14 @@ class Hosted:
         messages, tools = request.conversation(), request.offered_tools()
         self._check_open()
         self.num_calls += 1
-        renderer = self._served.renderer(tools)
-        thread = self._thread(messages, renderer)
-        thread.busy = True  # and stays so where this fails: nothing can go on behind it
-        talk = thread.conversation
-        talk.add_messages(messages[len(thread.said) :], request.opening())
+        try:
+            renderer = self._served.renderer(tools)
+            thread = self._thread(messages, renderer)
+            thread.busy = True  # and stays so where this fails: nothing can go on behind it
+            talk = thread.conversation
+            talk.add_messages(messages[len(thread.said) :], request.opening())
+        except UsageError as e:  # the template, which other models' users do not know of
+            raise RequestError(400, str(e)) from None
         num_prompt = len(talk.ids)
         if num_prompt >= self._served.max_model_len:
             self._end("context")
@@ -138,7 +141,7 @@ class Hosted:
                 list(talk.ids), max_tokens=request.limit(), stop=stop
             )
         except EngineError as e:
-            self._fail(e)
+            self.fail(e)
             raise RequestError(503, str(e), "engine") from e
         self._completions.append(completion)
         text = talk.add_completion(completion)
@@ -193,7 +196,8 @@ class Hosted:
             self.failure.exception()  # it was seen
         self.failure.cancel()
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """End the episode by a failure that is not the agent's."""
         if not self.failure.done():
             self.failure.set_exception(error)
 
@@ -209,7 +213,7 @@ class Hosted:
             asked.close()
             raise
         except Exception as e:  # the env's own failure ends the episode, not the gateway
-            self._fail(e)
+            self.fail(e)
             raise RequestError(500, f"the environment failed: {type(e).__name__}", "env") from e
         if isinstance(result, Done):
             self._end("env")

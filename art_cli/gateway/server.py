@@ -112,6 +112,13 @@ class Gateway:
                 return await reply(hosted, request)
             except RequestError as e:
                 return web.json_response(e.body(), status=e.status)
+            except ConnectionError:  # who hangs up is not told
+                raise
+            except Exception as e:  # ours: it is not the agent that failed
+                if hosted:
+                    hosted.fail(e)
+                error = RequestError(500, f"the gateway failed: {e!r}", "gateway")
+                return web.json_response(error.body(), status=500)
 
         return handle
 

@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from hosted import Shop, host, script
 
@@ -188,6 +189,31 @@ def test_an_engine_that_fails_stops_the_run_and_not_the_gateway(play: Any, strea
 
     with pytest.raises(EngineError, match="it died"):
         play(agent, EngineError("it died"))
+
+
+def test_messages_that_the_template_refuses_get_400(play: Any, make_policy: Any) -> None:
+    policy = make_policy()
+    refusal = "{% if messages | length > 2 %}{{ raise_exception('one at a time') }}{% endif %}"
+    policy.tokenizer.chat_template = refusal + policy.tokenizer.chat_template
+
+    async def agent(client: Any, task: Task) -> None:
+        with pytest.raises(openai.BadRequestError, match="one at a time"):
+            messages = [{"role": "user", "content": "hi"}] * 3
+            await client.chat.completions.create(model="m", messages=messages)
+
+    trajectory = asyncio.run(host(policy, script(policy, "a"), agent))
+    assert trajectory.error is None and trajectory.metrics.get("crashed") is None
+
+
+def test_a_failure_of_the_gateway_is_not_the_agents(play: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(server, "_completion", lambda *_: {}["bug"])
+
+    async def agent(http: Any, url: str, task: Task) -> None:
+        answer = await http.post(f"{url}/chat/completions", json=BODY)
+        assert answer.status_code == 500 and "bug" in answer.text
+
+    trajectory = play(agent, "a")
+    assert trajectory.reward is None and "KeyError: 'bug'" in (trajectory.error or "")
 
 
 def test_after_max_turns_the_episode_is_over(play: Any) -> None:
