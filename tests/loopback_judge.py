@@ -162,6 +162,7 @@ class LoopbackJudge:
     def _handler(judge) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
                 _send(self, 200, {"object": "list", "data": []}, {})

@@ -14,6 +14,7 @@ from art_cli.judges.ruler import Ruler
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.server import Server
+from art_cli.llms.services import QUESTION
 
 KEYS = {  # of the providers that most people use; litellm knows the others'
     "openai": "OPENAI_API_KEY",
@@ -25,7 +26,6 @@ KEYS = {  # of the providers that most people use; litellm knows the others'
     "deepseek": "DEEPSEEK_API_KEY",
     "xai": "XAI_API_KEY",
 }
-QUESTION = {"role": "user", "content": "What is 2 + 2?"}
 
 
 async def make_judge(
