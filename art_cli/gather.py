@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from art_cli.agents.base import Agent, Agents
+from art_cli.agents.base import Agent
 from art_cli.env import seed_of
 from art_cli.errors import EnvError
 from art_cli.model import TrainableModel
@@ -19,13 +19,12 @@ async def gather_trajectory_groups(
     *,
     group_size: int = 8,
     purpose: str = "train",
-    agents: Agents | None = None,
     after_each: Callable[[TrajectoryGroup], Awaitable[object]] | None = None,
     report: Report = silent,
 ) -> list[TrajectoryGroup]:
     """Roll out `group_size` trajectories of each scenario with the model's present weights.
 
-    With `agents`, someone else plays in the model's place. `after_each`: see `play_groups`.
+    `after_each`: see `play_groups`.
 
     What is sampled follows from the experiment's seed, `purpose`, the step, the place in the stream
     of scenarios, the scenario, and the trajectory's number in this call. Evaluation uses the same
@@ -35,7 +34,7 @@ async def gather_trajectory_groups(
     parts, seed = model.parts, model.experiment.seed
     moment = f"{model.step}+{parts.progress.cursor}"
     # All agents exist before the first episode starts: the engine then knows whom to wait for.
-    make = (agents or parts.agents).open
+    make = parts.agents.open
 
     def player(n: int, trial: int, s: Scenario) -> Agent:
         if purpose == "eval":

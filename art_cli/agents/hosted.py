@@ -88,7 +88,7 @@ class HostedAgent:
         trajectory.logs.append(f"the agent failed: {why}")
         if hosted.failure.done():
             hosted.failure.result()
-        if self._agents.on_crash == "drop" or not hosted.num_calls:
+        if self._agents.on_crash == "drop" or not hosted.num_answers:
             raise AgentError(f"the agent failed: {why}")
         return "agent"
 

@@ -122,6 +122,10 @@ def _open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, R
 
     run = RunDir(Path(target[0]).resolve())
     is_run = run.config.is_file()
+    if not is_run and not run.root.is_file():
+        raise UsageError(
+            f"{target[0]} is neither a run directory nor a config file; `art runs` lists the runs"
+        )
     loaded = inputs.load([str(run.config), *target[1:]] if is_run else target)
     cfg = loaded.experiment
     root = run.root.parent.parent if is_run else runs_dir

@@ -91,7 +91,8 @@ def _candidate(name: str, cfg: Experiment, run: RunDir | None) -> Candidate:
     steps = list(map(str, run.checkpoint_steps())) if run else []
     there = [w for w in (*WORDS, *steps) if run or w in ("untrained", "base")]
     raise UsageError(
-        f"there is no candidate {name!r}{_did_you_mean(name, there)}. Expected {', '.join(there)}, "
+        f"there is no candidate {name!r}{_did_you_mean(name, there) or '.'} Expected "
+        f"{', '.join(there)}, "
         f"or a model as litellm names it, provider/model: openai/gpt-4.1; a server of your own is "
         f"{EXAMPLE}"
     )

@@ -109,6 +109,11 @@ class Hosted:
         """Whether the env answers to words."""
         return type(self._episode.env).reply is not Env.reply
 
+    @property
+    def num_answers(self) -> int:
+        """Calls that the policy has answered."""
+        return len(self._completions)
+
     def is_secret(self, secret: str) -> bool:
         """Whether the caller may know of this episode."""
         return hmac.compare_digest(secret.encode(), self._secret.encode())

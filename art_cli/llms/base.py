@@ -1,4 +1,4 @@
-"""Models that are asked rather than trained: judges now, users that a task simulates later."""
+"""Models that are asked rather than trained: judges, simulated users, candidates of `art eval`."""
 
 from __future__ import annotations
 
