@@ -10,10 +10,10 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-import torch
 import yaml
 
 from art_cli.agents.base import Agents
+from art_cli.canary import Canary
 from art_cli.checkpoint import Progress, read_progress, save_checkpoint
 from art_cli.config.schema import (
     AdapterConfig,
@@ -29,18 +29,15 @@ from art_cli.config.schema import (
 )
 from art_cli.engines.base import Engine
 from art_cli.env import Env
-from art_cli.errors import EngineError, UsageError
+from art_cli.errors import UsageError
 from art_cli.llms.services import RunServices
-from art_cli.logprobs import chosen_logprobs
 from art_cli.policy import Policy
 from art_cli.registry import env_class
 from art_cli.render import Renderer
 from art_cli.rundir import RunDir
 from art_cli.score import Scorer
-from art_cli.trainers.grpo import MAX_LOGPROB_GAP, GRPOTrainer
+from art_cli.trainers.grpo import GRPOTrainer
 from art_cli.types import TrajectoryGroup
-
-CANARY_TOKENS = 16  # of the fixed prompt that is scored by trainer and engine after each sync
 
 
 @dataclass(slots=True)
@@ -58,6 +55,7 @@ class Parts:
     policy: Policy
     renderer: Renderer
     engine: Engine
+    canary: Canary
     agents: Agents
     services: RunServices
     trainer: GRPOTrainer
@@ -200,24 +198,4 @@ class TrainableModel:
         """Hand the weights to the engine, and see that they arrived."""
         parts = self.parts
         await parts.engine.sync(self.step)
-        vocab = parts.policy.head.shape[0]
-        ids = [(7 * i + 3) % vocab for i in range(CANARY_TOKENS)]
-        theirs = torch.tensor(await parts.engine.logprobs(ids))
-        mine = policy_logprobs(parts.policy, ids)
-        gap = float((mine - theirs).abs().max())
-        bound = MAX_LOGPROB_GAP[parts.policy.head.dtype] * 10  # of one token, not of a mean
-        if not gap <= bound:
-            raise EngineError(
-                f"after the sync to version {self.step} the engine does not hold the trainer's "
-                f"weights: log-probabilities of a fixed prompt differ by {gap:.2g} (at most "
-                f"{bound:g} is rounding)"
-            )
-
-
-@torch.no_grad()
-def policy_logprobs(policy: Policy, ids: list[int]) -> torch.Tensor:
-    """The trainer's log-probability of each id but the first, [T - 1], at temperature 1."""
-    tokens = torch.tensor([ids], device=policy.device)
-    positions = torch.arange(len(ids), device=policy.device)[None]
-    hidden = policy.hidden(tokens, positions)[0, :-1]
-    return chosen_logprobs(hidden, policy.head, tokens[0, 1:], 1.0).cpu()
+        await parts.canary.check(parts.engine, self.step)

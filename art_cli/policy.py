@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -74,6 +75,22 @@ class Policy:
         return isinstance(self.model, PeftModel)
 
     @property
+    def source(self) -> str:
+        """The folder or hub id that the base was loaded from."""
+        return str(self.base.name_or_path)
+
+    @property
+    def adapter_rank(self) -> int:
+        """The rank of the adapter's matrices."""
+        assert isinstance(self.model, PeftModel)
+        config: Any = self.model.peft_config["default"]
+        return config.r
+
+    @property
+    def _is_tied(self) -> bool:
+        return self.head is self.base.get_input_embeddings().weight
+
+    @property
     def eos_token_ids(self) -> list[int]:
         """Tokens that the model's own settings say end a text."""
         eos = self.base.generation_config.eos_token_id if self.base.generation_config else None
@@ -111,17 +128,38 @@ class Policy:
         self.base.eval()
 
     def save(self, folder: Path) -> None:
-        """Write the adapter, or all weights, with the tokenizer: loadable by PEFT or transformers.
+        """Write `save_weights` and the tokenizer. Raises OSError."""
+        self.save_weights(folder)
+        self.tokenizer.save_pretrained(str(folder))
 
-        Raises OSError.
-        """
+    def save_weights(self, folder: Path) -> None:
+        """Write the adapter, or all weights, as PEFT or transformers load them. Raises OSError."""
         with _transformers_attention(self.base):
             if isinstance(self.model, PeftModel):
                 # "auto" would ask the hub whether the base's vocabulary was changed.
                 self.model.save_pretrained(str(folder), save_embedding_layers=False)
             else:
                 self.model.save_pretrained(str(folder))
-        self.tokenizer.save_pretrained(str(folder))
+
+    @torch.no_grad()
+    def save_merged(self, folder: Path) -> None:
+        """Write all weights, the adapter's product added, as if there were no adapter.
+
+        The policy's own weights stay as they are: to merge and unmerge in place would round them.
+        """
+        if not self.has_adapter:
+            return self.save_weights(folder)
+        merged: dict[str, Tensor] = {}
+        for name, tensor in self.base.state_dict().items():
+            if ".lora_" in name or (name == "lm_head.weight" and self._is_tied):
+                continue
+            if ".base_layer." in name:
+                layer: Any = self.base.get_submodule(name.partition(".base_layer.")[0])
+                delta = layer.get_delta_weight(layer.active_adapters[0])
+                tensor = (tensor.float() + delta.float()).to(tensor.dtype)
+            merged[name.replace(".base_layer.", ".")] = tensor.contiguous()
+        save_file(merged, folder / "model.safetensors", metadata={"format": "pt"})
+        return None
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
@@ -131,6 +169,21 @@ class Policy:
             return
         loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=self.head.dtype)
         for mine, theirs in zip(self.base.parameters(), loaded.parameters(), strict=True):
+            mine.copy_(theirs)
+
+    def twin(self) -> Policy:
+        """The same policy on trainable weights of its own; what is frozen is shared."""
+        frozen = {id(p): p for p in self.model.parameters() if not p.requires_grad}
+        other = copy.copy(self)
+        other.model = copy.deepcopy(self.model, frozen)  # type: ignore[arg-type]
+        other.base = other.model.base_model.model if self.has_adapter else other.model  # type: ignore[assignment, union-attr]
+        other._decoder = other.base.get_decoder()
+        return other
+
+    @torch.no_grad()
+    def copy_weights(self, source: Policy) -> None:
+        """Take the trainable weights of a twin."""
+        for mine, theirs in zip(self.trainable, source.trainable, strict=True):
             mine.copy_(theirs)
 
     def keep_reference(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import shutil
@@ -16,11 +17,11 @@ from typing import IO
 from art_cli.agents.hosted import CrashError
 from art_cli.errors import PreflightError
 from art_cli.gateway.hosted import Hosted
-from art_cli.llms.server import die_with_parent
 from art_cli.types import Trajectory
 
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")  # of our own environment
 SHOWN = 4000  # characters of what it printed that are kept, from the end
+PR_SET_PDEATHSIG = 1  # of Linux: what a child gets when its parent dies
 STOP_TIMEOUT = 2.0  # seconds between asking to stop and killing
 
 
@@ -75,7 +76,7 @@ class ProgramRunner:
             stdout=printed,
             stderr=printed,
             start_new_session=True,
-            preexec_fn=die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
         )
         try:
             return await process.wait()
@@ -87,6 +88,11 @@ class ProgramRunner:
         finally:
             _signal_group(process.pid, signal.SIGKILL)
             await process.wait()
+
+
+def _die_with_parent() -> None:
+    """Run in a child: kill -9 of the run must not leave it behind."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _signal_group(pid: int, number: int) -> None:

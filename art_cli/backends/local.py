@@ -15,10 +15,13 @@ from art_cli.agents.base import Agents
 from art_cli.agents.hosted import HostedAgents, Runner
 from art_cli.agents.make import make_runner
 from art_cli.agents.policy import PolicyAgents
+from art_cli.canary import Canary
 from art_cli.checkpoint import Progress, prune, read_progress, save_checkpoint, write_folder
 from art_cli.config.diff import changes_on_resume
 from art_cli.config.schema import Experiment, SamplingConfig, WarmupConfig
 from art_cli.demonstrations import load_demonstrations, texts_of
+from art_cli.engines.base import Engine
+from art_cli.engines.make import check_engine, make_engine
 from art_cli.engines.transformers import TransformersEngine
 from art_cli.env import Env
 from art_cli.errors import Interrupted, UsageError
@@ -151,6 +154,7 @@ class LocalBackend:
     async def _parts(self, model: TrainableModel, run: RunDir) -> Parts:
         cfg, settings = model.experiment, model.settings
         runner = make_runner(cfg.agent)
+        check_engine(cfg.engine)
         services, budget = self._services, Budget(None, run.llm_costs)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
             services = await RunServices.open(settings, None, budget)  # before the warm-up
@@ -160,13 +164,16 @@ class LocalBackend:
             services = await RunServices.open(settings, reference, budget)
         if services is not self._services:
             self._open.push_async_callback(services.close)
-        engine = TransformersEngine(policy, cfg.engine, cfg.sampling, renderer.stop_ids)
+        engine = await make_engine(
+            policy, cfg.engine, cfg.sampling, renderer.stop_ids, logs=run.root, report=self._report
+        )
         self._open.push_async_callback(engine.close)
         return Parts(
             run=run,
             policy=policy,
             renderer=renderer,
             engine=engine,
+            canary=Canary(policy, cfg.sampling, cfg.engine.max_model_len),
             agents=await self._agents(cfg, runner, engine, policy, renderer),
             services=services,
             trainer=GRPOTrainer(policy, cfg.train, cfg.sampling),
@@ -177,7 +184,7 @@ class LocalBackend:
         self,
         cfg: Experiment,
         runner: Runner | None,
-        engine: TransformersEngine,
+        engine: Engine,
         policy: Policy,
         renderer: Renderer,
     ) -> Agents:

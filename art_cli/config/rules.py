@@ -23,6 +23,14 @@ class Rule:
     message: str  # formatted with the same values
 
 
+MAX_LORA_RANK = 512  # of vLLM
+OWN_OPTIONS = {  # of `vllm serve`, that follow from other keys
+    *("model", "served_model_name", "host", "port", "dtype", "enable_lora", "max_lora_rank"),
+    *("max_model_len", "max_num_seqs", "tensor_parallel_size", "gpu_memory_utilization"),
+    *("logprobs_mode", "enable_sleep_mode", "generation_config", "enable_scale_out"),
+}
+
+
 def _unused_size(default: object, size: int, base: str) -> bool:
     return base != "tiny" and size != default
 
@@ -86,6 +94,70 @@ RULES = (
         ("sampling.max_tokens",),
         lambda length, turn: length <= turn,
         "must be more than sampling.max_tokens ({1}), got {0}",
+    ),
+    *(
+        Rule(
+            f"engine.{field}",
+            ("engine.use",),
+            lambda value, use, default=default, only=only: value != default and use != only,
+            "has no effect with engine.use={1}; remove it",
+        )
+        for field, default, only in (
+            ("deterministic", True, "transformers"),
+            ("gpus", None, "vllm"),
+            ("tensor_parallel", 1, "vllm"),
+            ("replicas", 1, "vllm"),
+            ("gpu_memory_fraction", None, "vllm"),
+            ("sync", "auto", "vllm"),
+            ("url", None, "vllm"),
+            ("extra", {}, "vllm"),
+        )
+    ),
+    *(
+        Rule(
+            f"engine.{field}",
+            ("engine.url",),
+            lambda value, url, default=default: value != default and url is not None,
+            "has no effect with engine.url, a server that someone else has started; remove it",
+        )
+        for field, default in (
+            ("gpus", None),
+            ("tensor_parallel", 1),
+            ("replicas", 1),
+            ("gpu_memory_fraction", None),
+            ("extra", {}),
+        )
+    ),
+    Rule(
+        "engine.gpus",
+        ("engine.replicas", "engine.tensor_parallel"),
+        lambda gpus, replicas, parallel: gpus is not None and len(set(gpus)) != replicas * parallel,
+        "must name as many GPUs as engine.replicas ({1}) times engine.tensor_parallel ({2}), "
+        "each once, got {0}",
+    ),
+    Rule(
+        "engine.gpus",
+        ("engine.replicas", "engine.tensor_parallel"),
+        lambda gpus, replicas, parallel: gpus is None and replicas * parallel > 1,
+        "is missing: {1} replicas of {2} GPUs need GPUs of their own, e.g. [1, 2]",
+    ),
+    Rule(
+        "engine.extra",
+        (),
+        lambda extra: bool(OWN_OPTIONS & {key.replace("-", "_") for key in extra}),
+        "holds an option that this program sets itself ({0}); use the keys of engine",
+    ),
+    Rule(
+        "engine.sync",
+        ("model.adapter",),
+        lambda sync, adapter: sync == "adapter" and adapter is None,
+        "is adapter, but model.adapter is null: all weights are trained, and sent; remove it",
+    ),
+    Rule(
+        "model.adapter.rank",
+        ("engine.use",),
+        lambda rank, use: use == "vllm" and rank > MAX_LORA_RANK,
+        f"must be at most {MAX_LORA_RANK} with engine.use=vllm, got {{0}}",
     ),
     Rule(
         "warmup.weights",

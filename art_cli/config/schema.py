@@ -94,13 +94,24 @@ class WarmupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """What generates."""
+    """What generates: the trainer's own process, or vLLM servers that are started with the run.
+
+    `gpus: null` puts vLLM on the trainer's GPU: they take turns, and vLLM sleeps during updates.
+    """
 
     __pydantic_config__ = FORBID_UNKNOWN
-    use: Literal["transformers"] = "transformers"
-    max_concurrent: Count = 256  # episodes that hold a KV cache at once
+    use: Literal["transformers", "vllm"] = "transformers"
+    max_concurrent: Count = 256  # episodes that hold a KV cache at once, of one replica
     max_model_len: Annotated[int, Field(ge=16)] = 4096  # tokens of one sequence
     deterministic: bool = True  # wait for every env before each step, so that runs repeat exactly
+    gpus: list[CountOrZero] | None = None  # of vLLM alone, replicas x tensor_parallel of them
+    tensor_parallel: Count = 1  # GPUs of one replica
+    replicas: Count = 1
+    gpu_memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None  # null: what is free
+    # How new weights get there; auto tries both and keeps the quicker.
+    sync: Literal["auto", "adapter", "merged"] = "auto"
+    url: str | None = None  # a vLLM server that someone else has started
+    extra: dict[str, Any] = field(default_factory=dict)  # further options of `vllm serve`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

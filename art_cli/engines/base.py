@@ -38,11 +38,14 @@ class Engine(Protocol):
         ...
 
     async def sync(self, version: int) -> None:
-        """Serve the trainer's present weights from now on, and call them `version`."""
+        """Serve the trainer's present weights from now on, and call them `version`.
+
+        Turns that are being sampled end with the weights they began with. Raises EngineError.
+        """
         ...
 
-    async def logprobs(self, ids: list[int]) -> list[float]:
-        """Log-probability of each id but the first, given those before it, at temperature 1."""
+    async def rest(self) -> None:
+        """Give back the device's memory until the next sync: the trainer is about to use it."""
         ...
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@
 Each episode is a row of one KV cache. A row's keys and values stay between its turns, so that a
 turn costs only its new tokens; a prompt prefix that the first rows share is computed once and
 copied; rows that finish leave and new ones join between steps. The weights are the trainer's own,
-so nothing has to be sent anywhere.
+so nothing has to be sent anywhere; or a copy of them, where rollouts go on while they are updated.
 
 With `deterministic`, a step waits until every episode that is with its env has come back: batches
 then depend on nothing but seeds, and a run repeats bit for bit. Without, rows go ahead alone.
@@ -77,6 +77,11 @@ class _Session:
         self.engine._left(self)
 
     @property
+    def is_asking(self) -> bool:
+        """Whether someone waits for its turn."""
+        return self.answer is not None and not self.answer.done()
+
+    @property
     def is_idle(self) -> bool:
         """Whether its row may be given to another: it can be read again if need be."""
         return not self.awaited and self.answer is None
@@ -91,10 +96,13 @@ class TransformersEngine:
         cfg: EngineConfig,
         sampling: SamplingConfig,
         stop_ids: frozenset[int],
+        source: Policy | None = None,
     ) -> None:
+        """`source` is the trainer's policy, where `policy` is a twin of it."""
         self.policy_version = 0
         self.max_tokens = sampling.max_tokens  # of one turn
         self._policy = policy
+        self._source = source
         self._cfg = cfg
         self._sampling = sampling
         self._stop_ids = stop_ids
@@ -105,6 +113,8 @@ class TransformersEngine:
         self._cache: KVCache | None = None
         self._prefix: tuple[list[int], KVCache] | None = None
         self._dead: Exception | None = None  # why it can never answer again
+        self._drained: asyncio.Future[None] | None = None  # a sync waits for it
+        self._late: list[_Session] = []  # with a turn to sample once the sync is through
         self._wake = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
 
@@ -117,26 +127,41 @@ class TransformersEngine:
         return session
 
     async def sync(self, version: int) -> None:
-        """See Engine. The weights are shared; only what was computed with the old ones goes."""
-        assert not any(self._rows), "sync between rollouts, not during one"
+        """See Engine. What was computed with the old weights goes."""
+        if self._num_asking():
+            self._drained = asyncio.get_running_loop().create_future()
+            try:
+                await self._drained
+            finally:
+                self._drained = None
+        if self._source:
+            assert isinstance(self._policy, Policy)
+            self._policy.copy_weights(self._source)
+        late, self._late = self._late, []
+        for session in late:
+            session.pending, session.cached = session.cached + session.pending, []
+        for session in self._rows:
+            if session:
+                session.row, session.cached, session.shares = None, [], False
         self._forget()
         self.policy_version = version
+        for session in late:
+            self._arrived(session)
+
+    def _num_asking(self) -> int:
+        """Sessions with a turn that is being sampled, or waits for a row."""
+        return sum(s.is_asking for s in [*self._queue, *self._rows] if s)
+
+    def _check_drained(self) -> None:
+        if self._drained and not self._drained.done() and not self._num_asking():
+            self._drained.set_result(None)
 
     def _forget(self) -> None:
         self._prefix = self._cache = None
         self._rows = []
 
-    async def logprobs(self, ids: list[int]) -> list[float]:
-        """See Engine. Computed through the cache in two parts, as a turn after a turn is."""
-        half = len(ids) // 2
-        with torch.inference_mode():
-            cache = KVCache(self._policy, 1, len(ids))
-            parts = [(ids[:half], 0), (ids[half:-1], half)]
-            hidden = [self._hidden(cache, [0], [part], [at]) for part, at in parts if part]
-            logits = torch.cat(hidden, 1)[0] @ self._policy.head.T
-            logprobs = torch.log_softmax(logits.float(), -1)
-            chosen = torch.tensor(ids[1:], device=logprobs.device)[:, None]
-            return logprobs.gather(1, chosen)[:, 0].tolist()
+    async def rest(self) -> None:
+        """See Engine. The weights are the trainer's own, and what else there is, a sync drops."""
 
     async def close(self) -> None:
         """See Engine."""
@@ -150,6 +175,9 @@ class TransformersEngine:
         if self._dead:
             raise EngineError(f"the engine failed before: {self._dead}")
         self._away.discard(session)
+        if self._drained:
+            self._late.append(session)
+            return
         if session.row is None:
             self._queue.append(session)
         if self._pump is None or self._pump.done():
@@ -159,19 +187,24 @@ class TransformersEngine:
 
     def _gave_up(self, session: _Session) -> None:
         session.sampled, session.logprobs = [], []
-        if session in self._queue:
-            self._queue.remove(session)
+        self._remove(session)
         if session.awaited and session.is_open:
             self._away.add(session)
+        self._check_drained()
         self._wake.set()
+
+    def _remove(self, session: _Session) -> None:
+        for waiting in (self._queue, self._late):
+            if session in waiting:
+                waiting.remove(session)
 
     def _left(self, session: _Session) -> None:
         self._away.discard(session)
-        if session in self._queue:
-            self._queue.remove(session)
+        self._remove(session)
         if session.row is not None and self._rows:
             self._rows[session.row] = None
         session.row = None
+        self._check_drained()
         if not (self._away or self._queue or any(self._rows)):
             self._forget()  # the next batch must not depend on this one
         self._wake.set()
@@ -195,26 +228,27 @@ class TransformersEngine:
 
     def _ready(self) -> bool:
         """Whether a step has anyone to answer; one who gave up, or has no row, does not count."""
-        if any(s and s.answer and not s.answer.done() for s in self._rows):
+        if any(s and s.is_asking for s in self._rows):
             return True
         taken = sum(s is not None and not s.is_idle for s in self._rows)
         return bool(self._queue) and taken < self._cfg.max_concurrent
 
     def _fail(self, error: Exception) -> None:
-        for session in [*self._queue, *(s for s in self._rows if s)]:
-            if session.answer and not session.answer.done():
+        for session in [*self._queue, *self._late, *(s for s in self._rows if s)]:
+            if session.is_asking and session.answer:
                 failure = EngineError(f"the engine failed: {type(error).__name__}: {error}")
                 failure.__cause__ = error
                 session.answer.set_exception(failure)
-        self._queue, self._dead = [], error
+        self._queue, self._late, self._dead = [], [], error
         self._forget()
+        self._check_drained()
 
     # -------------------------------------------------------------- one step
 
     @torch.inference_mode()
     def _step(self) -> None:
         self._seat()
-        rows = [s for s in self._rows if s and s.answer and not s.answer.done()]
+        rows = [s for s in self._rows if s and s.is_asking]
         joining = [s for s in rows if s.pending]
         decoding = [s for s in rows if not s.pending]
         if joining and (not decoding or len(joining) >= JOIN_AT * len(rows)):
@@ -420,6 +454,7 @@ class TransformersEngine:
         if session.awaited:
             self._away.add(session)
         session.answer.set_result(completion)
+        self._check_drained()
 
     def _has_stop_text(self, session: _Session) -> bool:
         if not session.stop:

@@ -13,8 +13,8 @@ from art_cli.judges.cache import AnswerCache, default_folder
 from art_cli.judges.ruler import Ruler
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.remote import RemoteLLM
-from art_cli.llms.server import Server
 from art_cli.llms.services import QUESTION
+from art_cli.server import Server
 
 KEYS = {  # of the providers that most people use; litellm knows the others'
     "openai": "OPENAI_API_KEY",

@@ -25,7 +25,7 @@ from art_cli.config.schema import LLMConfig
 from art_cli.errors import BudgetError, LLMError, PreflightError
 from art_cli.llms.base import Budget, ChatMessage, Reply, Usage, estimate_tokens
 from art_cli.llms.own import Answer, OwnServer
-from art_cli.llms.server import Server
+from art_cli.server import Server
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds before another attempt, doubling
 LONGEST_RETRY_AFTER = 300.0  # a server that asks for more is not waited for

@@ -5,11 +5,13 @@ import json
 from typing import Any
 
 import pytest
+import torch
 from hosted import host, script
 
 from art_cli.agents.function import Task
 from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.engines.transformers import TransformersEngine
+from art_cli.logprobs import chosen_logprobs
 from art_cli.render import Renderer
 from art_cli.types import Trajectory
 
@@ -257,13 +259,12 @@ def test_captured_ids_are_what_the_engine_sampled_and_read(play: Any, make_polic
             message = (await ask(client, task)).choices[0].message
             task.messages += [message.model_dump(exclude_none=True), USER]
 
-    async def both() -> tuple[Trajectory, list[float]]:
-        trajectory = await host(policy, engine, agent)
-        [s] = trajectory.sequences
-        return trajectory, await engine.logprobs(s.ids)
-
-    trajectory, plain = asyncio.run(both())
+    trajectory = asyncio.run(host(policy, engine, agent))
     [s] = trajectory.sequences
+    ids = torch.tensor([s.ids])
+    with torch.no_grad():
+        hidden = policy.hidden(ids, torch.arange(len(s.ids))[None])[0, :-1]
+    plain = chosen_logprobs(hidden, policy.head, ids[0, 1:], 1.0).tolist()
     for i, m in enumerate(s.mask):
         if m:
             assert s.engine_logprobs[i] == pytest.approx(plain[i - 1], abs=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 from art_cli.config.schema import JudgeConfig
 from art_cli.errors import PreflightError
 from art_cli.judges.make import make_judge
-from art_cli.llms.server import Server
+from art_cli.server import Server
 
 # Answers after a while (the second argument), and writes its process id first.
 GOOD = """
@@ -34,7 +35,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 HOLDER = """
 import asyncio, json, sys
-from art_cli.llms.server import Server
+from art_cli.server import Server
 async def hold():
     server = await Server.start(json.loads(sys.argv[1]))
     print("ready", flush=True)
@@ -124,7 +125,7 @@ def test_a_command_that_says_nothing_is_told_so() -> None:
 
 
 def test_a_command_that_does_not_exist_is_named() -> None:
-    with pytest.raises(PreflightError, match=r"cannot start no-such-server --port .*No such file"):
+    with pytest.raises(PreflightError, match="cannot start no-such-server --port 1: there is no"):
         started(["no-such-server", "--port", "1"], lambda server: None)
 
 
@@ -143,7 +144,7 @@ PARENT = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.ar
 def test_closing_ends_all_that_the_command_has_started(
     folder: Path, monkeypatch: pytest.MonkeyPatch, deaf: str
 ) -> None:
-    monkeypatch.setattr("art_cli.llms.server.STOP_TIMEOUT", 0.3)
+    monkeypatch.setattr("art_cli.server.STOP_TIMEOUT", 0.3)
     (folder / "parent.py").write_text(PARENT + GOOD)
     child = f"import os, signal, time; {deaf} {CHILD}"
     command = ["{python}", "parent.py", "{port}", "0", "200", child]
@@ -161,16 +162,33 @@ def test_closing_twice_or_after_its_end_is_fine(folder: Path) -> None:
     asyncio.run(go())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
-def test_a_run_that_is_killed_leaves_no_server(folder: Path) -> None:
-    command = f'["{sys.executable}", "good.py", "{{port}}", "0"]'
+def test_a_run_that_is_killed_leaves_nothing_of_a_server(folder: Path) -> None:
+    (folder / "parent.py").write_text(PARENT + GOOD)
+    child = f"import os, time; {CHILD}"
+    command = json.dumps(["{python}", "parent.py", "{port}", "0", "200", child])
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, command], stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout and holder.stdout.readline() == "ready\n"
     holder.kill()
     holder.communicate(timeout=10)
-    assert is_gone(pid(folder))
+    assert is_gone(pid(folder)) and is_gone(pid(folder, "child"))
+
+
+def test_a_server_that_is_killed_takes_what_it_started_with_it(folder: Path) -> None:
+    (folder / "parent.py").write_text(PARENT + GOOD)
+    child = f"import os, time; {CHILD}"
+
+    def kill(server: Server) -> int | None:
+        os.kill(pid(folder), signal.SIGKILL)
+        assert is_gone(pid(folder, "child"))
+        deadline = time.monotonic() + 5
+        while server.runs and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return server.exit_code
+
+    command = ["{python}", "parent.py", "{port}", "0", "200", child]
+    assert started(command, kill) == 128 + signal.SIGKILL
 
 
 def test_a_judge_that_cannot_be_used_takes_its_server_with_it(folder: Path) -> None:

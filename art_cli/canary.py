@@ -1,0 +1,88 @@
+"""After each sync: does the engine really answer with the trainer's weights?
+
+Stale weights raise no error: rewards go on, and nothing is learned. A fixed prompt is answered by
+the engine, in the way of any other turn (cached prefixes included), and the trainer says what the
+log-probabilities of that answer are.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from art_cli.config.schema import SamplingConfig
+from art_cli.engines.base import Engine
+from art_cli.engines.transformers import log_distribution
+from art_cli.errors import EngineError
+from art_cli.policy import Policy
+from art_cli.types import Completion
+
+PROMPT_TOKENS = 144  # more than a block of any engine's prefix cache, which a sync must not survive
+ANSWER_TOKENS = 4
+# A single token's log-probability, by dtype, may differ by this much in engine and trainer.
+MAX_GAP = {torch.float32: 1e-2, torch.bfloat16: 0.5}
+# Where it has moved by this much at the trainer, it has moved at the engine too.
+MOVED = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+
+
+class Canary:
+    """Remembers the last answer, to tell weights that did not move from weights that did."""
+
+    def __init__(self, policy: Policy, sampling: SamplingConfig, max_model_len: int) -> None:
+        self._policy = policy
+        self._sampling = sampling
+        vocab = policy.head.shape[0]
+        num = max(1, min(PROMPT_TOKENS, max_model_len - ANSWER_TOKENS))
+        self._prompt = [(7 * i + 3) % vocab for i in range(num)]
+        self._last: tuple[Completion, Tensor] | None = None
+
+    async def check(self, engine: Engine, version: int) -> None:
+        """Raises EngineError where the engine holds other weights than the trainer."""
+        session = engine.open(0)
+        try:
+            answer = await session.generate(self._prompt, max_tokens=ANSWER_TOKENS)
+        finally:
+            session.close()
+        mine = self._logprobs(answer.token_ids)
+        dtype = self._policy.head.dtype
+        gap = _gap(mine, torch.tensor(answer.logprobs))
+        if answer.policy_version != version:
+            problem = f"it answers with version {answer.policy_version}"
+        elif not gap <= MAX_GAP[dtype]:
+            problem = (
+                f"log-probabilities of a fixed prompt's answer differ by {gap:.2g} (at most "
+                f"{MAX_GAP[dtype]:g} is rounding)"
+            )
+        elif self._stands_still(answer, mine, MOVED[dtype]):
+            problem = "its answer to a fixed prompt is the last version's to the bit"
+        else:
+            self._last = answer, mine
+            return
+        raise EngineError(
+            f"after the sync to version {version} the engine does not hold the trainer's weights: "
+            f"{problem}"
+        )
+
+    def _stands_still(self, answer: Completion, mine: Tensor, moved: float) -> bool:
+        if self._last is None:
+            return False
+        last, then = self._last
+        same = (last.token_ids, last.logprobs) == (answer.token_ids, answer.logprobs)
+        return same and float((mine - then).abs().max()) > moved
+
+    @torch.no_grad()
+    def _logprobs(self, answer: list[int]) -> Tensor:
+        """The trainer's log-probabilities of the answer's tokens, [ANSWER_TOKENS]."""
+        device = self._policy.device
+        ids = torch.tensor([[*self._prompt, *answer]], device=device)
+        positions = torch.arange(ids.shape[1], device=device)[None]
+        wanted = torch.arange(len(answer), device=device) + len(self._prompt) - 1
+        hidden = self._policy.hidden(ids, positions, wanted=wanted)
+        logprobs = log_distribution(hidden @ self._policy.head.T, self._sampling)
+        return logprobs.gather(1, ids[0, len(self._prompt) :, None])[:, 0].cpu()
+
+
+def _gap(mine: Tensor, theirs: Tensor) -> float:
+    """The largest difference. With top_p, a token at the border may be outside for one of them."""
+    inside = torch.isfinite(mine)
+    return float((mine - theirs)[inside].abs().max()) if inside.any() else float("inf")

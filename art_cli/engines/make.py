@@ -1,0 +1,37 @@
+"""From the section `engine` to what generates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.engines.base import Engine
+from art_cli.engines.transformers import TransformersEngine
+from art_cli.engines.vllm import VLLMEngine
+from art_cli.engines.vllm_server import check_vllm
+from art_cli.policy import Policy
+from art_cli.report import Report, silent
+
+
+def check_engine(cfg: EngineConfig) -> None:
+    """Raises PreflightError where the engine cannot run here; asked before a model is loaded."""
+    if cfg.use == "vllm":
+        check_vllm(cfg)
+
+
+async def make_engine(
+    policy: Policy,
+    cfg: EngineConfig,
+    sampling: SamplingConfig,
+    stop_ids: frozenset[int],
+    *,
+    logs: Path,
+    apart: bool = False,
+    report: Report = silent,
+) -> Engine:
+    """Start it; `apart`: it goes on while the policy is updated. Raises PreflightError, UsageError."""
+    if cfg.use == "vllm":
+        return await VLLMEngine.start(policy, cfg, sampling, stop_ids, logs=logs, report=report)
+    if apart:
+        return TransformersEngine(policy.twin(), cfg, sampling, stop_ids, source=policy)
+    return TransformersEngine(policy, cfg, sampling, stop_ids)

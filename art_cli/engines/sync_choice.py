@@ -1,0 +1,63 @@
+"""`engine.sync: auto`: is the adapter better served beside the base, or merged into it?
+
+An adapter arrives in milliseconds, but costs a third of the speed of every token on a GPU
+(huggingface/trl#7017); merged weights are as large as the model. Each is tried for one version, and
+what took less time in all is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+Way = Literal["adapter", "merged"]
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One version of the weights: how long they took to arrive, and what was sampled from them."""
+
+    sync_s: float
+    tokens: int = 0
+    began: float = 0.0
+    ended: float = 0.0
+
+    def seconds(self, tokens: int) -> float:
+        """For a version that samples so many."""
+        return self.sync_s + tokens * (self.ended - self.began) / self.tokens
+
+
+class SyncChoice:
+    """Says how the next weights go, and measures what became of the last ones."""
+
+    def __init__(self, sync: Literal["auto", "adapter", "merged"]) -> None:
+        self.way: Way = "adapter" if sync == "auto" else sync
+        self._open = sync == "auto"
+        self._trials: dict[Way, _Trial] = {}
+
+    def synced(self, seconds: float) -> None:
+        """The weights have arrived."""
+        if self._open:
+            self._trials[self.way] = _Trial(seconds)
+
+    def sampled(self, tokens: int, began: float) -> None:
+        """A turn that began at that time of the monotonic clock has just ended."""
+        if self._open and (trial := self._trials.get(self.way)):
+            trial.began = min(trial.began or began, began)
+            trial.ended, trial.tokens = time.monotonic(), trial.tokens + tokens
+
+    def next(self, least: int) -> str | None:
+        """Decide on the next weights, once `least` tokens were sampled -> what to tell of it."""
+        trial = self._trials.get(self.way)
+        if not self._open or trial is None or trial.tokens < least:
+            return None
+        if self.way == "adapter":
+            self.way = "merged"
+            return None
+        self._open = False
+        tokens = self._trials["adapter"].tokens
+        costs = {way: t.seconds(tokens) for way, t in self._trials.items()}
+        self.way = "adapter" if costs["adapter"] <= costs["merged"] else "merged"
+        told = ", ".join(f"{way} {seconds:.1f} s" for way, seconds in costs.items())
+        return f"engine.sync: {self.way} from now on (a step's weights and sampling: {told})"

@@ -1,0 +1,349 @@
+"""vLLM as the engine: server processes of its own, asked over HTTP in token ids.
+
+Every version of the adapter is served under a name and from a folder that were never used before:
+vLLM keys its prefix cache by the name, and serves stale keys and values for one that is used again.
+What cannot be served beside the base (all weights, or `sync: merged`) is loaded in its place while
+the server pauses, and its cache is cleared.
+
+A server that dies is started again, and what it was asked is asked again: sampling follows from the
+seed of a session and the number of the turn, so nothing is lost or sampled twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import torch
+
+from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.engines import vllm_server
+from art_cli.engines.sync_choice import SyncChoice
+from art_cli.engines.vllm_server import BASE
+from art_cli.env import seed_of
+from art_cli.errors import EngineError
+from art_cli.policy import Policy
+from art_cli.report import Report, silent
+from art_cli.server import Server
+from art_cli.types import Completion
+
+TURN_TIMEOUT = 1800.0  # seconds, of one turn, the queue at the server included
+ADMIN_TIMEOUT = 600.0  # seconds, of loading weights
+MAX_RESTARTS = 3  # of one replica; one that dies again and again will go on doing so
+LEAST_TOKENS = 2000  # sampled, before `sync: auto` takes a measurement for one
+ENDING = 10.0  # seconds that a server that failed is given to end
+ROOM = 64 * 2**30  # bytes
+NO_ANSWER = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError)
+
+
+@dataclass(eq=False, slots=True)
+class _Replica:
+    """One server, and what it is busy with."""
+
+    url: str
+    server: Server | None  # None: someone else's
+    log: Path
+    life: int = 0  # times that it was started again
+    adapters: list[str] = field(default_factory=list)  # that it has loaded, the newest last
+    is_merged: bool = False  # an adapter is in what it serves as its base
+    outstanding: int = 0  # tokens: prompts, and what may be sampled behind them
+    turns: Counter[str] = field(default_factory=Counter)  # in flight, by the name they asked for
+    reviving: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def served(self) -> str:
+        """The name of the newest weights."""
+        return self.adapters[-1] if self.adapters else BASE
+
+
+@dataclass(eq=False, slots=True)
+class _Session:
+    """One episode: its turns stay with a replica, whose prefix cache knows them."""
+
+    engine: VLLMEngine
+    seed: int
+    turns: int = 0
+    replica: _Replica | None = None
+
+    async def generate(
+        self, ids: list[int], *, max_tokens: int | None = None, stop: tuple[str, ...] = ()
+    ) -> Completion:
+        """See Session."""
+        self.turns += 1
+        seed = seed_of(self.seed, "turn", self.turns) % 2**63
+        return await self.engine._turn(self, seed, ids, max_tokens, stop)
+
+    def close(self) -> None:
+        """See Session. Nothing is held for it."""
+
+
+class VLLMEngine:
+    """See the head of this file; implements Engine."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        cfg: EngineConfig,
+        sampling: SamplingConfig,
+        stop_ids: frozenset[int],
+        replicas: list[_Replica],
+        report: Report,
+    ) -> None:
+        self.policy_version = 0
+        self._policy = policy
+        self._cfg = cfg
+        self._sampling = sampling
+        self._stop_ids = sorted(stop_ids)
+        self._replicas = replicas
+        self._report = report
+        self._syncs = 0
+        self._weights: Path | None = None  # the newest, as they were written
+        self._folder = Path(tempfile.mkdtemp(prefix="art-weights-", dir=_quick_disk()))
+        self._versions: dict[str, int] = {}  # of adapters, by name
+        self._choice = SyncChoice(cfg.sync if policy.has_adapter else "merged")
+        self._asleep = False
+        self._client: tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession] | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        policy: Policy,
+        cfg: EngineConfig,
+        sampling: SamplingConfig,
+        stop_ids: frozenset[int],
+        *,
+        logs: Path,
+        report: Report = silent,
+    ) -> VLLMEngine:
+        """Start the servers, which print to `logs`/engine-N.log; or find the one at `cfg.url`.
+
+        Raises PreflightError where one does not start, UsageError where the model does not go with
+        the settings.
+        """
+        if cfg.url is not None:
+            found = _Replica(cfg.url.rstrip("/").removesuffix("/v1"), None, logs)
+            return cls(policy, cfg, sampling, stop_ids, [found], report)
+        vllm_server.check_model(cfg, policy)
+        report("starting vLLM")
+        files = [logs / f"engine-{i}.log" for i in range(cfg.replicas)]
+        jobs = [vllm_server.start(policy, cfg, i, log) for i, log in enumerate(files)]
+        started = await asyncio.gather(*jobs, return_exceptions=True)
+        servers = [s for s in started if isinstance(s, Server)]
+        for failure in started:
+            if isinstance(failure, BaseException):
+                await asyncio.gather(*(s.close() for s in servers))
+                raise failure
+        replicas = [_Replica(s.url, s, log) for s, log in zip(servers, files, strict=True)]
+        return cls(policy, cfg, sampling, stop_ids, replicas, report)
+
+    def open(self, seed: int, *, awaited: bool = True) -> _Session:
+        """See Engine."""
+        return _Session(self, seed)
+
+    async def close(self) -> None:
+        """See Engine."""
+        if self._client:
+            await self._client[1].close()
+        await asyncio.gather(*(r.server.close() for r in self._replicas if r.server))
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # -------------------------------------------------------------- turns
+
+    async def _turn(
+        self,
+        session: _Session,
+        seed: int,
+        ids: list[int],
+        max_tokens: int | None,
+        stop: tuple[str, ...],
+    ) -> Completion:
+        most = min(max_tokens or self._sampling.max_tokens, self._sampling.max_tokens)
+        most = min(most, self._cfg.max_model_len - len(ids))
+        params = {
+            "max_tokens": most,
+            "temperature": self._sampling.temperature,
+            "top_p": self._sampling.top_p,
+            "top_k": self._sampling.top_k,  # 0: off
+            "seed": seed,
+            "logprobs": 0,  # of the sampled token alone
+            "stop_token_ids": self._stop_ids,
+            "ignore_eos": True,  # what ends a turn is among the stop tokens
+            "stop": list(stop),
+            "detokenize": bool(stop),
+        }
+        while True:
+            replica = session.replica or min(self._replicas, key=lambda r: r.outstanding)
+            session.replica, life, name = replica, replica.life, replica.served
+            body = {"model": name, "token_ids": ids, "sampling_params": params}
+            replica.outstanding += len(ids) + most
+            replica.turns[name] += 1
+            began = time.monotonic()
+            try:
+                answer = await self._post(replica, "/inference/v1/generate", body, TURN_TIMEOUT)
+            except NO_ANSWER as e:
+                await self._revive(replica, life, e)
+                continue
+            finally:
+                replica.outstanding -= len(ids) + most
+                replica.turns[name] -= 1
+            self._choice.sampled(len(answer["choices"][0]["token_ids"]), began)
+            return self._completion(answer, name)
+
+    def _completion(self, answer: dict[str, Any], name: str) -> Completion:
+        """An adapter's name says its version, the server's own label that of merged weights."""
+        [choice] = answer["choices"]
+        spans = choice["weight_versions"]
+        if answer["model"] != name or len(spans) != 1 or choice["finish_reason"] == "abort":
+            raise EngineError(f"vLLM answered for other weights than {name}: {answer}"[:1000])
+        return Completion(
+            token_ids=choice["token_ids"],
+            logprobs=[t["logprob"] for t in choice["logprobs"]["content"]],
+            finish_reason="length" if choice["finish_reason"] == "length" else "stop",
+            policy_version=self._versions.get(name, 0)
+            if name != BASE
+            else int(spans[0]["version"]),
+        )
+
+    async def _post(
+        self, replica: _Replica, path: str, body: Any = None, timeout: float = ADMIN_TIMEOUT
+    ) -> Any:
+        """Raises EngineError where the server refuses or is slow, NO_ANSWER where it is gone."""
+        limit = aiohttp.ClientTimeout(total=timeout)
+        try:
+            async with self._http().post(replica.url + path, json=body, timeout=limit) as response:
+                text = await response.text()
+                if response.status < 400:
+                    return await response.json() if text[:1] in ("{", "[") else text
+        except TimeoutError:
+            raise EngineError(f"vLLM did not answer POST {path} within {timeout:g} s") from None
+        if response.status >= 500 and await _is_ending(replica):
+            raise ConnectionError(text)
+        raise EngineError(f"vLLM refused POST {path} with {response.status}: {text[:1000]}")
+
+    def _http(self) -> aiohttp.ClientSession:
+        """A client belongs to an event loop, and a script may run one after another."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._client[0] is not loop:
+            connector = aiohttp.TCPConnector(limit=0)
+            self._client = loop, aiohttp.ClientSession(connector=connector, trust_env=False)
+        return self._client[1]
+
+    async def _revive(self, replica: _Replica, life: int, why: Exception) -> None:
+        """Start a dead server again, with the weights it had, unless someone else just has."""
+        async with replica.reviving:
+            if replica.life != life:
+                return
+            if replica.server is None:
+                raise EngineError(f"the vLLM server at {replica.url} does not answer: {why!r}")
+            if replica.server.runs and not await _is_ending(replica):
+                raise EngineError(f"vLLM does not answer, but is still there: {why!r}")
+            code, said = replica.server.exit_code, replica.server.said()
+            number = self._replicas.index(replica)
+            if replica.life >= MAX_RESTARTS:
+                raise EngineError(
+                    f"vLLM ended {MAX_RESTARTS + 1} times, now with exit code {code}. "
+                    f"{replica.log} has all it said, at last:\n{said}"
+                )
+            self._report(f"vLLM ended with exit code {code}; starting it again")
+            await replica.server.close()
+            replica.server = await vllm_server.start(self._policy, self._cfg, number, replica.log)
+            replica.url, replica.life = replica.server.url, life + 1
+            replica.adapters, replica.is_merged = [], False
+            await self._deliver(replica)
+
+    # -------------------------------------------------------------- weights
+
+    async def sync(self, version: int) -> None:
+        """See Engine."""
+        if told := self._choice.next(LEAST_TOKENS):
+            self._report(told)
+        began, old = time.monotonic(), self._weights
+        self._syncs += 1
+        self._weights = self._folder / f"{self._choice.way}-{self._syncs}-of-version-{version}"
+        self._weights.mkdir()
+        if self._choice.way == "adapter":
+            self._policy.save_weights(self._weights)
+            self._versions[self._weights.name] = version
+        else:
+            self._policy.save_merged(self._weights)
+        self.policy_version = version
+        await asyncio.gather(*(self._deliver(r) for r in self._replicas))
+        self._asleep = False
+        if old:
+            shutil.rmtree(old)
+        self._choice.synced(time.monotonic() - began)
+
+    async def rest(self) -> None:
+        """See Engine. What vLLM has on the trainer's GPU moves to main memory."""
+        if self._cfg.gpus is not None or self._cfg.url or not torch.cuda.is_available():
+            return
+        before, _ = torch.cuda.mem_get_info()
+        level = 1 if self._choice.way == "adapter" else 2  # 2: the weights are lost
+        await asyncio.gather(*(self._post(r, f"/sleep?level={level}") for r in self._replicas))
+        self._asleep = True
+        after, total = torch.cuda.mem_get_info()
+        if after - before < 0.2 * total and after < 0.3 * total:
+            raise EngineError(
+                f"vLLM sleeps, but gave only {(after - before) / 2**30:.1f} GiB back; "
+                "give it a GPU of its own: engine.gpus=[1]"
+            )
+
+    async def _deliver(self, replica: _Replica) -> None:
+        """Have one server take the newest weights."""
+        assert self._weights
+        if self._asleep:
+            await self._post(replica, "/wake_up")
+        if self._weights.name in self._versions:
+            await self._add_adapter(replica, self._weights)
+        else:
+            await self._replace_base(replica, self._weights)
+            replica.is_merged = True
+        label = {"new_version": str(self.policy_version)}
+        await self._post(replica, "/update_weight_version", label)
+
+    async def _add_adapter(self, replica: _Replica, folder: Path) -> None:
+        """Beside those that turns in flight still need."""
+        if replica.is_merged:
+            await self._replace_base(replica, Path(self._policy.source))
+            replica.is_merged = False
+        body = {"lora_name": folder.name, "lora_path": str(folder)}
+        await self._post(replica, "/v1/load_lora_adapter", body)
+        replica.adapters.append(folder.name)
+        await self._drop_adapters(
+            replica, [n for n in replica.adapters[:-1] if not replica.turns[n]]
+        )
+
+    async def _drop_adapters(self, replica: _Replica, names: list[str]) -> None:
+        for name in names:
+            await self._post(replica, "/v1/unload_lora_adapter", {"lora_name": name})
+            replica.adapters.remove(name)
+
+    async def _replace_base(self, replica: _Replica, folder: Path) -> None:
+        """Load other weights once the turns in flight have ended; later ones wait for it."""
+        await self._post(replica, "/pause?mode=wait")
+        reload = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+        await self._post(replica, "/collective_rpc", reload)
+        await self._post(replica, "/reset_prefix_cache")
+        await self._post(replica, "/resume")
+        await self._drop_adapters(replica, list(replica.adapters))
+
+
+async def _is_ending(replica: _Replica) -> bool:
+    """Whether the server's process is gone, or goes within seconds."""
+    deadline = time.monotonic() + ENDING
+    while replica.server and replica.server.runs and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
+    return replica.server is not None and not replica.server.runs
+
+
+def _quick_disk() -> str | None:
+    """Weights are written and read once: in memory, where there is such a disk with room."""
+    shm = Path("/dev/shm")
+    return str(shm) if shm.is_dir() and shutil.disk_usage(shm).free > ROOM else None

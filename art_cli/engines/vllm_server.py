@@ -1,0 +1,126 @@
+"""The vLLM servers of a run: what they are started with, and what must hold before that."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from art_cli.config.schema import EngineConfig
+from art_cli.errors import PreflightError, UsageError
+from art_cli.policy import Policy
+from art_cli.server import Server
+
+START_TIMEOUT = 1800.0  # seconds: large weights from a slow disk, and CUDA graphs
+BASE = "base"  # what a server calls the weights it was started with
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
+MAX_LORAS = 2  # the newest, and the one that turns in flight were begun with
+ENVIRONMENT = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+    "VLLM_SERVER_DEV_MODE": "1",  # sleep, pause, reload: it listens on 127.0.0.1 only
+}
+CPU_KV_CACHE_GB = "1"
+
+
+def check_vllm(cfg: EngineConfig) -> None:
+    """Raises PreflightError where vLLM cannot run here; asked before a model is loaded."""
+    if cfg.url is not None:
+        return
+    instead = "or use this program's own: engine.use=transformers"
+    if importlib.util.find_spec("vllm") is None:
+        raise PreflightError(
+            "engine.use is vllm, which is not installed. On a machine with a GPU: "
+            f"pip install 'art-cli[vllm]'; {instead}"
+        )
+    if not torch.cuda.is_available():
+        if not _is_cpu_build():
+            raise PreflightError(f"engine.use is vllm, but there is no GPU; {instead}")
+        return
+    num = torch.cuda.device_count()
+    if missing := [gpu for gpu in cfg.gpus or [] if gpu >= num]:
+        raise PreflightError(
+            f"engine.gpus names GPU {', '.join(map(str, missing))}, but there are {num}: "
+            f"0 to {num - 1}"
+        )
+
+
+def check_model(cfg: EngineConfig, policy: Policy) -> None:
+    """Raises UsageError where the model cannot be split as engine.tensor_parallel says."""
+    heads = policy.base.config.num_attention_heads
+    if heads % cfg.tensor_parallel:
+        raise UsageError(
+            f"engine.tensor_parallel must divide the model's {heads} attention heads, got "
+            f"{cfg.tensor_parallel}"
+        )
+
+
+async def start(policy: Policy, cfg: EngineConfig, replica: int, log: Path) -> Server:
+    """Start one replica and wait until it answers. Raises PreflightError with its last lines."""
+    environment = dict(ENVIRONMENT)
+    if torch.cuda.is_available():
+        gpus = cfg.gpus or [torch.cuda.current_device()]
+        mine = gpus[replica * cfg.tensor_parallel : (replica + 1) * cfg.tensor_parallel]
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, mine))
+    else:
+        environment["VLLM_CPU_KVCACHE_SPACE"] = CPU_KV_CACHE_GB
+    if Path(policy.source).is_dir():
+        environment["HF_HUB_OFFLINE"] = "1"
+    options = _options(policy, cfg) | {k.replace("-", "_"): v for k, v in cfg.extra.items()}
+    command = ["{python}", "-m", "vllm.entrypoints.openai.api_server", "--port", "{port}"]
+    for key, value in options.items():
+        command += _flag(key, value)
+    return await Server.start(command, START_TIMEOUT, env=environment, log=log)
+
+
+def _options(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "host": "127.0.0.1",
+        "model": policy.source,
+        "served_model_name": BASE,
+        "dtype": str(policy.head.dtype).removeprefix("torch."),
+        "max_model_len": cfg.max_model_len,
+        "max_num_seqs": cfg.max_concurrent,
+        "tensor_parallel_size": cfg.tensor_parallel,
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",  # the model's own sampling settings must not slip in
+        "enable_scale_out": True,  # token ids in, token ids out
+        "uvicorn_log_level": "warning",
+    }
+    if policy.has_adapter:
+        rank = policy.adapter_rank
+        options["enable_lora"] = True
+        options["max_lora_rank"] = min(r for r in LORA_RANKS if r >= rank)
+        options["max_loras"] = MAX_LORAS
+        options["max_cpu_loras"] = 2 * MAX_LORAS
+    if torch.cuda.is_available():
+        options["enable_sleep_mode"] = cfg.gpus is None
+        options["gpu_memory_utilization"] = cfg.gpu_memory_fraction or _free(cfg)
+    return options
+
+
+def _free(cfg: EngineConfig) -> float:
+    """The share of a GPU that vLLM may take: nearly all of its own, or what the trainer leaves."""
+    if cfg.gpus is not None:
+        return 0.9
+    free, total = torch.cuda.mem_get_info()
+    return round(0.9 * free / total, 2)
+
+
+def _flag(key: str, value: Any) -> list[str]:
+    name = f"--{key.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [name] if value else [f"--no-{name[2:]}"]
+    return [name, json.dumps(value) if isinstance(value, dict | list) else str(value)]
+
+
+def _is_cpu_build() -> bool:
+    try:
+        return bool(importlib.metadata.version("vllm-cpu"))
+    except importlib.metadata.PackageNotFoundError:
+        return False

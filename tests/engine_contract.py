@@ -1,0 +1,335 @@
+"""What every engine must do. Whoever imports these tests gives them a fixture `start`.
+
+`start(policy, stop_ids=..., **settings)` begins an engine that serves the policy; the settings are
+those of the sections engine and sampling by name, and `apart`: the policy may be changed while the
+engine works. `sizes` makes models that the engine can serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from art_cli.config.schema import SamplingConfig
+from art_cli.engines.base import Engine, Session
+from art_cli.engines.transformers import log_distribution
+from art_cli.policy import Policy
+from art_cli.types import Completion, Sequence
+
+Start = Callable[..., Engine]
+NEVER = frozenset({10**9})
+RNG = random.Random(0)
+SHARED = [RNG.randrange(270) for _ in range(40)]
+
+
+def some_ids(num: int) -> list[int]:
+    return [RNG.randrange(270) for _ in range(num)]
+
+
+PROMPTS = {
+    "nothing_shared": [some_ids(3 + 5 * i) for i in range(12)],
+    "a_shared_prefix": [SHARED + some_ids(1 + 4 * i) for i in range(12)],
+    "a_long_shared_prefix": [3 * SHARED + some_ids(1 + i) for i in range(12)],
+    "some_share_one": [(SHARED if i % 3 else []) + some_ids(2 + i) for i in range(12)],
+    "identical": [SHARED] * 12,
+    "short": [[i] for i in range(12)],
+}
+
+
+async def episode(session: Session, prompt: list[int], turns: int, wait: Any) -> Sequence:
+    sequence = Sequence()
+    sequence.extend_prompt(list(prompt))
+    for turn in range(turns):
+        await wait()
+        sequence.extend_sampled(await session.generate(list(sequence.ids)))
+        sequence.extend_prompt(SHARED[: 1 + (len(prompt) + turn) % 5])
+    session.close()
+    return sequence
+
+
+def play(
+    engine: Engine, prompts: list[list[int]], *, turns: int = 3, seed: int = 0, jitter: int = 0
+) -> list[Sequence]:
+    """Multi-turn episodes, all at once; `jitter` seeds how long each env takes."""
+    delays = random.Random(jitter)
+
+    async def wait() -> None:
+        if jitter:
+            await asyncio.sleep(delays.random() * 0.003)
+
+    async def everyone() -> list[Sequence]:
+        sessions = [engine.open(seed + i) for i in range(len(prompts))]
+        jobs = [episode(s, p, turns, wait) for s, p in zip(sessions, prompts, strict=True)]
+        return list(await asyncio.wait_for(asyncio.gather(*jobs), 60))
+
+    return asyncio.run(everyone())
+
+
+def sampled(sequences: list[Sequence]) -> list[list[int]]:
+    return [[i for i, m in zip(s.ids, s.mask, strict=True) if m] for s in sequences]
+
+
+def assert_exact(policy: Policy, sequences: list[Sequence], temperature: float = 1.0) -> None:
+    """Every engine log-probability is that of transformers' own forward of the whole sequence."""
+    model: Any = copy.deepcopy(policy.model)
+    (model.base_model.model if policy.has_adapter else model).set_attn_implementation("sdpa")
+    for s in sequences:
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([s.ids]), use_cache=False).logits[0, :-1]
+        logprobs = (logits / temperature).log_softmax(-1)
+        chosen = logprobs.gather(1, torch.tensor(s.ids[1:])[:, None])[:, 0].tolist()
+        for mine, true, m in zip(s.engine_logprobs[1:], chosen, s.mask[1:], strict=True):
+            assert not m or abs(mine - true) < 1e-4
+        assert s.num_sampled > 0
+
+
+def tiny_policy(kind: str, make_policy: Any) -> Policy:
+    size: dict[str, Any] = {
+        "vocab_size": 270,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "initializer_range": 0.15,
+    }
+    if kind.startswith("qwen3"):
+        return make_policy(rank=4 if kind == "qwen3_lora" else 0)
+    torch.manual_seed(0)
+    if kind == "llama":
+        model = LlamaForCausalLM(LlamaConfig(**size, num_key_value_heads=1))
+    else:
+        model = Qwen2ForCausalLM(Qwen2Config(**size, num_key_value_heads=4))
+    return Policy(model, make_policy().tokenizer)
+
+
+@pytest.mark.parametrize("prompts", PROMPTS)
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3_lora", "llama", "qwen2"])
+def test_logprobs_of_many_multi_turn_sessions_are_those_of_a_plain_forward(
+    start: Start, make_policy: Any, kind: str, prompts: str
+) -> None:
+    policy = tiny_policy(kind, make_policy)
+    engine = start(policy, max_tokens=7, temperature=0.7, stop_ids=frozenset(range(30)))
+    assert_exact(policy, play(engine, PROMPTS[prompts]), 0.7)
+
+
+def test_one_session_after_another_without_waiting_for_all(start: Start, make_policy: Any) -> None:
+    """Rows are freed and taken again, and rows that nobody needs are dropped."""
+    policy = make_policy()
+    engine = start(policy, max_tokens=9, max_concurrent=6, stop_ids=frozenset(range(60)))
+    prompts = [SHARED[: 1 + i % 40] + some_ids(i % 7) for i in range(40)]
+    assert_exact(policy, play(engine, prompts, turns=2, jitter=3))
+
+
+def test_a_fork_keeps_what_is_shared_and_forgets_the_rest(start: Start, make_policy: Any) -> None:
+    policy = make_policy()
+    engine = start(policy, max_tokens=6)
+
+    async def forks() -> list[Sequence]:
+        session, out = engine.open(0), []
+        for prompt in (SHARED, SHARED[:25] + some_ids(9), SHARED[:10], SHARED[:10], some_ids(50)):
+            sequence = Sequence()
+            sequence.extend_prompt(prompt)
+            sequence.extend_sampled(await session.generate(list(prompt)))
+            out.append(sequence)
+        session.close()
+        return out
+
+    assert_exact(policy, asyncio.run(forks()))
+
+
+def complete(engine: Engine, prompt: list[int], seed: int = 0) -> Completion:
+    async def one() -> Completion:
+        session = engine.open(seed)
+        try:
+            return await session.generate(prompt)
+        finally:
+            session.close()
+
+    return asyncio.run(asyncio.wait_for(one(), 30))
+
+
+def test_a_stop_token_ends_a_turn_and_belongs_to_it(start: Start, make_policy: Any) -> None:
+    stops = frozenset(range(0, 270, 3))
+    engine = start(make_policy(), stop_ids=stops, max_tokens=200)
+    for seed in range(5):
+        done = complete(engine, SHARED, seed)
+        assert done.finish_reason == "stop" and len(done.logprobs) == len(done.token_ids)
+        assert done.token_ids[-1] in stops and not stops & set(done.token_ids[:-1])
+
+
+def test_max_tokens_ends_a_turn(start: Start, make_policy: Any) -> None:
+    done = complete(start(make_policy(), max_tokens=11), SHARED)
+    assert done.finish_reason == "length" and len(done.token_ids) == 11
+
+
+def test_a_full_context_ends_a_turn(start: Start, make_policy: Any) -> None:
+    done = complete(start(make_policy(), max_tokens=100, max_model_len=47), SHARED)
+    assert done.finish_reason == "length" and len(SHARED) + len(done.token_ids) == 47
+
+
+def test_what_is_sampled_follows_from_the_seed_alone(start: Start, make_policy: Any) -> None:
+    policy = make_policy()
+    prompts = PROMPTS["some_share_one"]
+    crowd = sampled(play(start(policy, max_tokens=8), prompts))
+    for i in (0, 5, 11):
+        alone = sampled(play(start(policy, max_tokens=8), [prompts[i]], seed=i))
+        assert alone[0] == crowd[i]
+
+
+def test_other_seeds_give_other_tokens(start: Start, make_policy: Any) -> None:
+    engine = start(make_policy(), max_tokens=8)
+    same_prompt = sampled(play(engine, PROMPTS["identical"]))
+    assert len(set(map(tuple, same_prompt))) == 12
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 0.6}, {"top_k": 6}, {"top_p": 0.7, "temperature": 1.5}]
+)
+def test_tokens_are_drawn_as_often_as_their_probability_says(
+    start: Start, make_policy: Any, settings: dict[str, Any]
+) -> None:
+    policy = make_policy()
+    engine = start(policy, max_tokens=1, max_concurrent=2000, **settings)
+    draws = 2000
+    ids = [row[0] for row in sampled(play(engine, [SHARED[:4]] * draws, turns=1))]
+    with torch.no_grad():
+        hidden = policy.hidden(torch.tensor([SHARED[:4]]), torch.arange(4)[None])[0, -1:]
+    p = log_distribution(hidden @ policy.head.T, SamplingConfig(**settings)).exp()[0].tolist()
+    counts = Counter(ids)
+    assert all(p[i] > 0 for i in counts)
+    # Pearson's statistic over tokens that are expected 5 times or more, the rest as one.
+    common = [i for i, x in enumerate(p) if x * draws >= 5]
+    seen, due = [counts[i] for i in common], [p[i] * draws for i in common]
+    if sum(p) - sum(p[i] for i in common) > 1e-3:
+        seen, due = [*seen, draws - sum(seen)], [*due, draws - sum(due)]
+    statistic = sum((s - d) ** 2 / d for s, d in zip(seen, due, strict=True))
+    degrees = len(seen) - 1
+    assert statistic < degrees + 4 * math.sqrt(2 * degrees)
+
+
+def test_completions_name_the_version_that_answered(start: Start, make_policy: Any) -> None:
+    engine = start(make_policy(), max_tokens=3)
+    assert complete(engine, SHARED).policy_version == 0
+    asyncio.run(engine.sync(7))
+    assert complete(engine, SHARED).policy_version == engine.policy_version == 7
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3_lora"])
+def test_after_a_sync_nothing_of_the_old_weights_is_left(
+    start: Start, make_policy: Any, kind: str
+) -> None:
+    policy = tiny_policy(kind, make_policy)
+    engine = start(policy, max_tokens=5)
+    play(engine, PROMPTS["a_shared_prefix"])
+    for p in policy.trainable:
+        p.data += 0.2 * torch.randn_like(p)
+    asyncio.run(engine.sync(1))
+    assert_exact(policy, play(engine, PROMPTS["a_shared_prefix"]))
+
+
+def test_a_session_opened_before_a_sync_samples_from_the_new_weights(
+    start: Start, make_policy: Any
+) -> None:
+    policy = make_policy()
+    engine = start(policy, max_tokens=5, deterministic=False)
+
+    async def wait() -> None:
+        pass
+
+    async def across_a_sync() -> list[Sequence]:
+        sessions = [engine.open(i) for i in range(4)]
+        await asyncio.gather(*(episode(s, SHARED, 1, wait) for s in sessions[:2]))
+        for p in policy.trainable:
+            p.data += 0.2 * torch.randn_like(p)
+        await engine.sync(1)
+        return await asyncio.gather(*(episode(s, SHARED, 1, wait) for s in sessions[2:]))
+
+    assert_exact(policy, asyncio.run(across_a_sync()))
+
+
+def test_an_engine_serves_one_event_loop_after_another(start: Start, make_policy: Any) -> None:
+    """A script may call asyncio.run once for each step."""
+    engine = start(make_policy(), max_tokens=3)
+
+    async def one() -> Completion:
+        here, away = engine.open(0), engine.open(1)
+        answer = asyncio.ensure_future(here.generate(SHARED))
+        await asyncio.sleep(0.02)
+        away.close()
+        completion = await asyncio.wait_for(answer, 10)
+        here.close()
+        return completion
+
+    for _ in range(3):
+        assert len(asyncio.run(one()).token_ids) == 3
+
+
+def test_a_sync_under_load_ends_turns_with_the_weights_they_began_with(
+    start: Start, make_policy: Any
+) -> None:
+    """Every turn says which weights answered, and its log-probabilities are theirs."""
+    policy = make_policy(rank=4)
+    engine = start(policy, max_tokens=9, apart=True, deterministic=False)
+    by_version: dict[int, Policy] = {}
+
+    async def player(i: int) -> list[tuple[list[int], Completion]]:
+        session, ids, out = engine.open(i), list(PROMPTS["some_share_one"][i]), []
+        for _ in range(12):
+            completion = await session.generate(list(ids))
+            out.append((list(ids), completion))
+            ids += completion.token_ids + SHARED[: 1 + i]
+        session.close()
+        return out
+
+    async def trainer() -> None:
+        for version in range(1, 6):
+            await asyncio.sleep(0.02)
+            for p in policy.trainable:
+                p.data += 0.1 * torch.randn_like(p)
+            by_version[version] = policy.twin()
+            await engine.sync(version)
+
+    async def both() -> list[list[tuple[list[int], Completion]]]:
+        by_version[0] = policy.twin()
+        await engine.sync(0)
+        *episodes, _ = await asyncio.gather(*(player(i) for i in range(8)), trainer())
+        return episodes  # type: ignore[return-value]
+
+    turns = [turn for episode in asyncio.run(asyncio.wait_for(both(), 60)) for turn in episode]
+    seen = {completion.policy_version for _, completion in turns}
+    assert len(seen) >= 3 and seen <= set(by_version)
+    for ids, completion in turns:
+        sequence = Sequence()
+        sequence.extend_prompt(ids)
+        sequence.extend_sampled(completion)
+        assert_exact(by_version[completion.policy_version], [sequence])
+
+
+def test_a_turn_that_nobody_waits_for_leaves_the_others_alone(
+    start: Start, make_policy: Any
+) -> None:
+    policy = make_policy()
+    engine = start(policy, max_tokens=30, deterministic=False)
+
+    async def two_of_four() -> list[Completion]:
+        sessions = [engine.open(i) for i in range(4)]
+        tasks = [asyncio.ensure_future(s.generate(SHARED)) for s in sessions]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        tasks[2].cancel()
+        done = [await asyncio.wait_for(tasks[i], 20) for i in (1, 3)]
+        for session in sessions:
+            session.close()
+        return done
+
+    undisturbed = sampled(play(engine, PROMPTS["identical"][:4], turns=1))
+    assert [c.token_ids for c in asyncio.run(two_of_four())] == undisturbed[1::2]
