@@ -19,6 +19,7 @@ async def gather_trajectory_groups(
     *,
     group_size: int = 8,
     purpose: str = "train",
+    moment: str | None = None,
     after_each: Callable[[TrajectoryGroup], Awaitable[object]] | None = None,
     report: Report = silent,
 ) -> list[TrajectoryGroup]:
@@ -26,13 +27,14 @@ async def gather_trajectory_groups(
 
     `after_each`: see `play_groups`.
 
-    What is sampled follows from the experiment's seed, `purpose`, the step, the place in the stream
-    of scenarios, the scenario, and the trajectory's number in this call. Evaluation uses the same
-    at every step, whatever else is evaluated: differences are the policy's.
+    What is sampled follows from the experiment's seed, `purpose`, `moment` (by default the step and
+    the place in the stream of scenarios), the scenario, and the trajectory's number in this call.
+    Evaluation uses the same at every step, whatever else is evaluated: differences are the
+    policy's.
     Raises EngineError; EnvError where no trajectory came through; what `after_each` raises.
     """
     parts, seed = model.parts, model.experiment.seed
-    moment = f"{model.step}+{parts.progress.cursor}"
+    moment = moment or f"{model.step}+{parts.progress.cursor}"
     # All agents exist before the first episode starts: the engine then knows whom to wait for.
     make = parts.agents.open
 

@@ -32,15 +32,17 @@ def env_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
     return {name: statistics.fmean(v) for name, v in values.items()}
 
 
-def batch_metrics(groups: list[TrajectoryGroup]) -> dict[str, float]:
-    """`train/*` and `data/*` of one rollout batch."""
+def batch_metrics(groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
+    """`train/*` and `data/*` of the rollout batch that the update of version `step` learns from."""
     trajectories = [t for g in groups for t in g.trajectories]
     by_group = [g.rewards for g in groups]
     rewards = [t.reward for t in trajectories if t.reward is not None]
     out = reward_metrics("train", trajectories)
     if rewards:
         out["train/reward_std"] = statistics.pstdev(rewards)
+    ages = [step - version for t in trajectories for version in t.policy_versions]
     return out | {
+        "data/staleness": statistics.fmean(ages) if ages else 0.0,  # versions, mean over turns
         "data/groups": len(groups),
         "data/groups_zero_variance": sum(not has_gradient(r) for r in by_group if r),
         "data/trajectories": len(trajectories),

@@ -5,6 +5,7 @@ The experiment's loop and a person's own script drive the same object.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 from dataclasses import asdict, dataclass
@@ -175,7 +176,11 @@ class TrainableModel:
         """
         parts = self.parts
         began = time.monotonic()
-        metrics = parts.trainer.step(groups, parts.progress.step)
+        await parts.engine.rest()
+        if self.experiment.train.max_staleness:  # rollouts go on meanwhile
+            metrics = await asyncio.to_thread(parts.trainer.step, groups, parts.progress.step)
+        else:
+            metrics = parts.trainer.step(groups, parts.progress.step)
         trained = time.monotonic()
         progress = asdict(parts.progress) | {"step": self.step + 1, "val_reward": None}
         parts.progress = Progress(**progress)

@@ -176,7 +176,8 @@ class Policy:
         frozen = {id(p): p for p in self.model.parameters() if not p.requires_grad}
         other = copy.copy(self)
         other.model = copy.deepcopy(self.model, frozen)  # type: ignore[arg-type]
-        other.base = other.model.base_model.model if self.has_adapter else other.model  # type: ignore[assignment, union-attr]
+        adapted: Any = other.model
+        other.base = adapted.base_model.model if self.has_adapter else adapted
         other._decoder = other.base.get_decoder()
         return other
 

@@ -2,7 +2,7 @@
 
 `start(policy, stop_ids=..., **settings)` begins an engine that serves the policy; the settings are
 those of the sections engine and sampling by name, and `apart`: the policy may be changed while the
-engine works. `sizes` makes models that the engine can serve.
+engine works.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from art_cli.policy import Policy
 from art_cli.types import Completion, Sequence
 
 Start = Callable[..., Engine]
-NEVER = frozenset({10**9})
+NEVER: frozenset[int] = frozenset()
 RNG = random.Random(0)
 SHARED = [RNG.randrange(270) for _ in range(40)]
 
@@ -95,10 +95,10 @@ def assert_exact(policy: Policy, sequences: list[Sequence], temperature: float =
 def tiny_policy(kind: str, make_policy: Any) -> Policy:
     size: dict[str, Any] = {
         "vocab_size": 270,
-        "hidden_size": 32,
+        "hidden_size": 64,
         "intermediate_size": 48,
         "num_hidden_layers": 2,
-        "num_attention_heads": 4,
+        "num_attention_heads": 2,
         "initializer_range": 0.15,
     }
     if kind.startswith("qwen3"):
@@ -107,7 +107,7 @@ def tiny_policy(kind: str, make_policy: Any) -> Policy:
     if kind == "llama":
         model = LlamaForCausalLM(LlamaConfig(**size, num_key_value_heads=1))
     else:
-        model = Qwen2ForCausalLM(Qwen2Config(**size, num_key_value_heads=4))
+        model = Qwen2ForCausalLM(Qwen2Config(**size, num_key_value_heads=2))
     return Policy(model, make_policy().tokenizer)
 
 

@@ -154,7 +154,7 @@ class LocalBackend:
     async def _parts(self, model: TrainableModel, run: RunDir) -> Parts:
         cfg, settings = model.experiment, model.settings
         runner = make_runner(cfg.agent)
-        check_engine(cfg.engine)
+        check_engine(cfg.engine, apart=cfg.train.max_staleness > 0)
         services, budget = self._services, Budget(None, run.llm_costs)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
             services = await RunServices.open(settings, None, budget)  # before the warm-up
@@ -165,7 +165,13 @@ class LocalBackend:
         if services is not self._services:
             self._open.push_async_callback(services.close)
         engine = await make_engine(
-            policy, cfg.engine, cfg.sampling, renderer.stop_ids, logs=run.root, report=self._report
+            policy,
+            cfg.engine,
+            cfg.sampling,
+            renderer.stop_ids,
+            logs=run.root,
+            apart=cfg.train.max_staleness > 0,
+            report=self._report,
         )
         self._open.push_async_callback(engine.close)
         return Parts(

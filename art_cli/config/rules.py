@@ -154,6 +154,22 @@ RULES = (
         "is adapter, but model.adapter is null: all weights are trained, and sent; remove it",
     ),
     Rule(
+        "train.max_staleness",
+        ("train.refill",),
+        lambda staleness, refill: staleness > 0 and refill,
+        "does not go with train.refill, which says only after a batch where the next one begins; "
+        "remove one of them",
+    ),
+    Rule(
+        "train.max_staleness",
+        ("engine.use", "engine.deterministic"),
+        lambda staleness, use, deterministic: (
+            staleness > 0 and use == "transformers" and deterministic
+        ),
+        "lets rollouts run into updates, so nothing repeats exactly; add engine.deterministic: "
+        "false",
+    ),
+    Rule(
         "model.adapter.rank",
         ("engine.use",),
         lambda rank, use: use == "vllm" and rank > MAX_LORA_RANK,

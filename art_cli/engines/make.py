@@ -13,10 +13,10 @@ from art_cli.policy import Policy
 from art_cli.report import Report, silent
 
 
-def check_engine(cfg: EngineConfig) -> None:
+def check_engine(cfg: EngineConfig, *, apart: bool) -> None:
     """Raises PreflightError where the engine cannot run here; asked before a model is loaded."""
     if cfg.use == "vllm":
-        check_vllm(cfg)
+        check_vllm(cfg, apart=apart)
 
 
 async def make_engine(
@@ -29,7 +29,10 @@ async def make_engine(
     apart: bool = False,
     report: Report = silent,
 ) -> Engine:
-    """Start it; `apart`: it goes on while the policy is updated. Raises PreflightError, UsageError."""
+    """Start it; `apart`: it goes on while the policy is updated.
+
+    Raises PreflightError, UsageError.
+    """
     if cfg.use == "vllm":
         return await VLLMEngine.start(policy, cfg, sampling, stop_ids, logs=logs, report=report)
     if apart:

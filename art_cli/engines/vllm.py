@@ -12,6 +12,9 @@ seed of a session and the number of the turn, so nothing is lost or sampled twic
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import secrets
 import shutil
 import tempfile
 import time
@@ -103,13 +106,11 @@ class VLLMEngine:
         self._stop_ids = sorted(stop_ids)
         self._replicas = replicas
         self._report = report
-        self._syncs = 0
         self._weights: Path | None = None  # the newest, as they were written
         self._folder = Path(tempfile.mkdtemp(prefix="art-weights-", dir=_quick_disk()))
         self._versions: dict[str, int] = {}  # of adapters, by name
         self._choice = SyncChoice(cfg.sync if policy.has_adapter else "merged")
         self._asleep = False
-        self._client: tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession] | None = None
 
     @classmethod
     async def start(
@@ -149,9 +150,12 @@ class VLLMEngine:
 
     async def close(self) -> None:
         """See Engine."""
-        if self._client:
-            await self._client[1].close()
-        await asyncio.gather(*(r.server.close() for r in self._replicas if r.server))
+        for replica in self._replicas:
+            if replica.server:
+                await replica.server.close()
+            else:  # leave someone else's as it was
+                with contextlib.suppress(EngineError, *NO_ANSWER):
+                    await self._drop_adapters(replica, list(replica.adapters))
         shutil.rmtree(self._folder, ignore_errors=True)
 
     # -------------------------------------------------------------- turns
@@ -199,16 +203,15 @@ class VLLMEngine:
     def _completion(self, answer: dict[str, Any], name: str) -> Completion:
         """An adapter's name says its version, the server's own label that of merged weights."""
         [choice] = answer["choices"]
-        spans = choice["weight_versions"]
-        if answer["model"] != name or len(spans) != 1 or choice["finish_reason"] == "abort":
-            raise EngineError(f"vLLM answered for other weights than {name}: {answer}"[:1000])
+        labels = {span["version"] for span in choice["weight_versions"]}
+        version = self._versions[name] if name != BASE else int(labels.pop())
+        if answer["model"] != name or (name == BASE and labels):
+            raise EngineError(f"vLLM answered with other weights than {name}: {answer}"[:1000])
         return Completion(
             token_ids=choice["token_ids"],
             logprobs=[t["logprob"] for t in choice["logprobs"]["content"]],
             finish_reason="length" if choice["finish_reason"] == "length" else "stop",
-            policy_version=self._versions.get(name, 0)
-            if name != BASE
-            else int(spans[0]["version"]),
+            policy_version=version,
         )
 
     async def _post(
@@ -217,23 +220,20 @@ class VLLMEngine:
         """Raises EngineError where the server refuses or is slow, NO_ANSWER where it is gone."""
         limit = aiohttp.ClientTimeout(total=timeout)
         try:
-            async with self._http().post(replica.url + path, json=body, timeout=limit) as response:
+            # A client for each call: one that is kept belongs to one event loop, and to a server
+            # that may die; a connection to this machine costs a fraction of a token.
+            async with (
+                aiohttp.ClientSession(timeout=limit) as client,
+                client.post(replica.url + path, json=body) as response,
+            ):
                 text = await response.text()
                 if response.status < 400:
-                    return await response.json() if text[:1] in ("{", "[") else text
+                    return json.loads(text) if text[:1] in ("{", "[") else text
         except TimeoutError:
             raise EngineError(f"vLLM did not answer POST {path} within {timeout:g} s") from None
         if response.status >= 500 and await _is_ending(replica):
             raise ConnectionError(text)
         raise EngineError(f"vLLM refused POST {path} with {response.status}: {text[:1000]}")
-
-    def _http(self) -> aiohttp.ClientSession:
-        """A client belongs to an event loop, and a script may run one after another."""
-        loop = asyncio.get_running_loop()
-        if self._client is None or self._client[0] is not loop:
-            connector = aiohttp.TCPConnector(limit=0)
-            self._client = loop, aiohttp.ClientSession(connector=connector, trust_env=False)
-        return self._client[1]
 
     async def _revive(self, replica: _Replica, life: int, why: Exception) -> None:
         """Start a dead server again, with the weights it had, unless someone else just has."""
@@ -265,8 +265,9 @@ class VLLMEngine:
         if told := self._choice.next(LEAST_TOKENS):
             self._report(told)
         began, old = time.monotonic(), self._weights
-        self._syncs += 1
-        self._weights = self._folder / f"{self._choice.way}-{self._syncs}-of-version-{version}"
+        # Never used before, by whomever: the prefix cache goes by the name.
+        name = f"{self._choice.way}-of-version-{version}-{secrets.token_hex(8)}"
+        self._weights = self._folder / name
         self._weights.mkdir()
         if self._choice.way == "adapter":
             self._policy.save_weights(self._weights)
@@ -328,7 +329,7 @@ class VLLMEngine:
     async def _replace_base(self, replica: _Replica, folder: Path) -> None:
         """Load other weights once the turns in flight have ended; later ones wait for it."""
         await self._post(replica, "/pause?mode=wait")
-        reload = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+        reload = {"method": "reload_all_weights", "args": [str(folder)]}
         await self._post(replica, "/collective_rpc", reload)
         await self._post(replica, "/reset_prefix_cache")
         await self._post(replica, "/resume")

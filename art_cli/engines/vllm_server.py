@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from art_cli.config.schema import EngineConfig
+from art_cli.engines.vllm_worker import Reload
 from art_cli.errors import PreflightError, UsageError
 from art_cli.policy import Policy
 from art_cli.server import Server
@@ -28,8 +29,11 @@ ENVIRONMENT = {
 CPU_KV_CACHE_GB = "1"
 
 
-def check_vllm(cfg: EngineConfig) -> None:
-    """Raises PreflightError where vLLM cannot run here; asked before a model is loaded."""
+def check_vllm(cfg: EngineConfig, *, apart: bool) -> None:
+    """Raises PreflightError where vLLM cannot run here; asked before a model is loaded.
+
+    `apart`: it is to go on while the policy is updated.
+    """
     if cfg.url is not None:
         return
     instead = "or use this program's own: engine.use=transformers"
@@ -42,6 +46,11 @@ def check_vllm(cfg: EngineConfig) -> None:
         if not _is_cpu_build():
             raise PreflightError(f"engine.use is vllm, but there is no GPU; {instead}")
         return
+    if cfg.gpus is None and apart:
+        raise PreflightError(
+            "train.max_staleness needs GPUs for vLLM alone, e.g. engine.gpus=[1]: on the trainer's "
+            "it sleeps during updates"
+        )
     num = torch.cuda.device_count()
     if missing := [gpu for gpu in cfg.gpus or [] if gpu >= num]:
         raise PreflightError(
@@ -90,6 +99,7 @@ def _options(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",  # the model's own sampling settings must not slip in
         "enable_scale_out": True,  # token ids in, token ids out
+        "worker_extension_cls": f"{Reload.__module__}.{Reload.__qualname__}",
         "uvicorn_log_level": "warning",
     }
     if policy.has_adapter:

@@ -11,10 +11,11 @@ import pytest
 from colours import Opposites, colours_model
 
 import art_cli as art
+from art_cli.ahead import Stream
 from art_cli.checkpoint import best_checkpoint, find_checkpoint, read_progress
-from art_cli.config.schema import CheckpointConfig, EvalConfig
+from art_cli.config.schema import CheckpointConfig, EngineConfig, EvalConfig
 from art_cli.errors import UsageError
-from art_cli.loop import Outcome, Stop, Stream, run_loop
+from art_cli.loop import Outcome, Stop, run_loop
 from art_cli.rundir import RunDir
 
 
@@ -157,3 +158,64 @@ def test_a_scenario_that_comes_twice_in_a_step_is_played_anew(tmp_path: Path) ->
     first, second = asyncio.run(go())
     said = [[t.messages for t in g.trajectories] for g in (first, second)]
     assert said[0] != said[1]
+
+
+# ---------------------------------------------------------------- rollouts that run ahead
+
+
+def stale_model(staleness: int, steps: int, **train: Any) -> art.TrainableModel:
+    model = with_sections(
+        colours_model(0, steps=steps),
+        eval=None,
+        engine=EngineConfig(deterministic=False),
+        checkpoint=CheckpointConfig(every=1, keep=99),
+    )
+    train = {"max_staleness": staleness, "scenarios_per_step": 4, "group_size": 4, **train}
+    return with_sections(model, train=dataclasses.replace(model.experiment.train, **train))
+
+
+def scenarios_trained(root: Path, steps: int) -> list[list[str]]:
+    folder = RunDir(root / "test" / "seed-0")
+    rows = [folder.read_trajectories(step, "train") for step in range(1, steps + 1)]
+    return [sorted({row["scenario_id"] for row in step}) for step in rows]
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_a_batch_is_sampled_by_versions_at_most_so_old(tmp_path: Path, staleness: int) -> None:
+    _, rows = run(stale_model(staleness, 6), tmp_path)
+    ages = [r["data/staleness"] for r in rows.rows]
+    assert ages[0] == 0 and 0 < max(ages) <= staleness
+    folder = RunDir(tmp_path / "test" / "seed-0")
+    for step in range(1, 7):
+        for row in folder.read_trajectories(step, "train"):
+            assert all(step - 1 - staleness <= v <= step - 1 for v in row["policy_versions"])
+
+
+def test_rollouts_that_run_ahead_see_the_scenarios_in_the_same_order(tmp_path: Path) -> None:
+    run(stale_model(0, 5), tmp_path / "none")
+    run(stale_model(2, 5), tmp_path / "two")
+    assert scenarios_trained(tmp_path / "none", 5) == scenarios_trained(tmp_path / "two", 5)
+
+
+def test_what_was_ahead_when_a_run_ended_is_begun_anew_not_skipped(tmp_path: Path) -> None:
+    run(stale_model(0, 6), tmp_path / "whole")
+    stop = Stop()
+    model = stale_model(2, 6)
+
+    async def two_runs() -> None:
+        async with art.LocalBackend(tmp_path / "parts") as backend:
+            await model.register(backend)
+
+            class StopsAtThree(Rows):
+                def log(self, metrics: dict[str, float]) -> None:
+                    stop.requested = metrics["training_step"] == 3
+
+            outcome = await run_loop(model, StopsAtThree(), stop)
+            assert outcome.step == 3 and not outcome.finished
+        again = stale_model(2, 6)
+        async with art.LocalBackend(tmp_path / "parts", resume=True) as backend:
+            await again.register(backend)
+            assert (await run_loop(again, Rows(), Stop())).step == 6
+
+    asyncio.run(two_runs())
+    assert scenarios_trained(tmp_path / "parts", 6) == scenarios_trained(tmp_path / "whole", 6)

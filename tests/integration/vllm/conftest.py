@@ -1,0 +1,60 @@
+"""Models that vLLM can serve, and the servers that tests share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from engine_contract import NEVER, Start
+from vllm_servers import Servers
+
+from art_cli import tiny
+from art_cli.config.schema import AdapterConfig, TinyConfig
+from art_cli.engines.vllm import VLLMEngine
+from art_cli.policy import Policy
+
+TEXTS = ["a policy for vLLM, whose attention wants heads of at least 32 dimensions"]
+
+
+@pytest.fixture
+def make_policy() -> Callable[..., Policy]:
+    """As the one for the embedded engine, with heads that are large enough."""
+
+    def make(rank: int = 0, seed: int = 0) -> Policy:
+        model, tokenizer = tiny.make(TinyConfig(hidden_size=64, vocab_size=320), TEXTS, seed)
+        policy = Policy(model, tokenizer)
+        if rank:
+            policy.add_adapter(AdapterConfig(rank=rank, alpha=2 * rank), seed)
+            torch.manual_seed(seed + 1)
+            for p in policy.trainable:
+                p.data += 0.1 * torch.randn_like(p)
+        return policy
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    kept = Servers(tmp_path_factory.mktemp("servers"))
+    yield kept
+    kept.close()
+
+
+@pytest.fixture
+def start(servers: Servers, make_policy: Callable[..., Policy]) -> Iterator[Start]:
+    """A server takes half a minute to start: a test gets one that has had other weights before."""
+    engines: list[VLLMEngine] = []
+
+    def make(
+        policy: Policy, *, stop_ids: frozenset[int] = NEVER, apart: bool = False, **settings: Any
+    ) -> VLLMEngine:
+        base = make_policy() if policy.has_adapter else policy
+        engines.append(servers.engine(policy, base, stop_ids, settings))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        asyncio.run(engine.close())
