@@ -62,6 +62,8 @@ def run(
 async def _run(loaded: LoadedExperiment, runs_dir: Path, resume: bool, as_json: bool) -> Outcome:
     from rich.console import Console as RichConsole
 
+    from art_cli.fit import check_fit
+    from art_cli.gpus import present
     from art_cli.preflight import check_env
     from art_cli.registry import env_class
     from art_cli.rundir import RunDir
@@ -72,11 +74,12 @@ async def _run(loaded: LoadedExperiment, runs_dir: Path, resume: bool, as_json: 
     await check_env(env_class(cfg.env.use), loaded.env_settings)
     if cfg.track.wandb:
         choose_mode(cfg.track.wandb)  # raises now, not after the warm-up
+    tight = check_fit(loaded, present())
     run = RunDir(runs_dir / cfg.project / cfg.name)
     history = run.read_metrics() if resume else []
     screen = RichConsole(stderr=as_json, highlight=False)  # stdout is for the JSON
     with Console(cfg.train.steps, _header(loaded), history=history, console=screen) as console:
-        for line in _warnings(cfg.sampling):
+        for line in (*_warnings(cfg.sampling), *([tight] if tight else [])):
             console.say(f"warning: {line}")
         console.phase("loading torch and transformers")
         await asyncio.sleep(0)
