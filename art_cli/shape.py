@@ -30,8 +30,7 @@ def shape_of_base(base: str) -> Shape:
 
 def read_config(base: str) -> dict[str, Any]:
     """config.json of a folder, of the Hugging Face cache, or of the hub. Raises as above."""
-    folder = Path(base)
-    file = folder / "config.json" if folder.is_dir() else _cached(base)
+    file = local_config(base)
     if file is None:
         return _from_hub(base)
     try:
@@ -40,6 +39,11 @@ def read_config(base: str) -> dict[str, Any]:
         raise UsageError(f"model.base: {base!r} holds no model: no {file} ({e.strerror})") from e
     except ValueError as e:
         raise UsageError(f"model.base: {file} is not valid JSON: {e}") from e
+
+
+def local_config(base: str) -> Path | None:
+    """Where config.json is on this machine; None where the hub must be asked. Raises UsageError."""
+    return Path(base) / "config.json" if Path(base).is_dir() else _cached(base)
 
 
 def shape_of(config: dict[str, Any]) -> Shape:

@@ -14,6 +14,7 @@ from art_cli.judges.ruler import Ruler
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.services import QUESTION
+from art_cli.llms.stand_in import STAND_IN, StandInLLM
 from art_cli.server import Server
 
 KEYS = {  # of the providers that most people use; litellm knows the others'
@@ -91,6 +92,8 @@ async def ask_once(judge: Ruler, opening: list[Any], tools: list[Any]) -> None:
 
 
 async def _remote(cfg: JudgeConfig, costs: Path | None) -> LLM:
+    if cfg.model == STAND_IN:
+        return StandInLLM()
     server = await Server.start(cfg.command) if cfg.command else None
     try:
         llm = RemoteLLM(cfg, Budget(cfg.max_usd, costs), server)

@@ -11,6 +11,7 @@ from art_cli.config.schema import LLMConfig
 from art_cli.errors import LLMError, PreflightError
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.remote import RemoteLLM
+from art_cli.llms.stand_in import STAND_IN, StandInLLM
 from art_cli.server import Server
 
 REFERENCE = "reference"
@@ -127,6 +128,8 @@ async def _open(cfg: LLMConfig, reference: LLM | None, budget: Budget) -> LLM:
                 "model.adapter is null; name another model, or train an adapter"
             )
         return reference
+    if cfg.model == STAND_IN:
+        return StandInLLM()
     try:
         return await open_remote(cfg, budget)
     except PreflightError as e:

@@ -17,7 +17,7 @@ ROWS = (
     "guard server attention decoder tiny deadline render chat policy",
     "engines.base engines.kv_cache engines.transformers engines.sync_choice engines.vllm_server",
     "engines.vllm engines.make",
-    "llms.base llms.meter llms.own llms.remote llms.reference llms.services",
+    "llms.base llms.meter llms.own llms.remote llms.reference llms.stand_in llms.services",
     "judges.base judges.answer judges.prompt judges.cache judges.ruler judges.make judges.audit",
     "trackers.base trackers.jsonl trackers.console trackers.wandb",
     "episode agents.base agents.policy",
@@ -25,7 +25,7 @@ ROWS = (
     "agents.hosted agents.program agents.function agents.make agents.prompted",
     "rollout rollouts",
     "advantage logprobs loss metrics pack score ruler evaluation.statistics",
-    "trainers.schedule trainers.grpo trainers.sft checkpoint demonstrations preflight fit",
+    "trainers.schedule trainers.grpo trainers.sft checkpoint demonstrations preflight fit smoke",
     "envcheck.finding envcheck.watch envcheck.players envcheck.play envcheck.subject",
     "envcheck.instances envcheck.state envcheck.other envcheck.episodes envcheck.rewards",
     "envcheck.check",
@@ -34,7 +34,8 @@ ROWS = (
     "evaluation.attempts evaluation.candidates evaluation.identity evaluation.play",
     "evaluation.judged evaluation.comparison evaluation.page_template evaluation.page",
     "evaluation.session evaluation.policies",
-    "cli.inputs cli.tables cli.run cli.eval cli.judge cli.validate cli.envs cli.init cli.runs",
+    "cli.inputs cli.tables cli.smoke cli.run cli.eval cli.judge cli.validate cli.envs cli.init",
+    "cli.runs",
     "cli.main",
 )
 ORDER = [name for row in ROWS for name in row.split()]
