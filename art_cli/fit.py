@@ -11,7 +11,7 @@ from art_cli.config.schema import Experiment
 from art_cli.errors import PreflightError
 from art_cli.gpus import Gpu
 from art_cli.llms.services import needs_reference
-from art_cli.memory import GIB, Estimate, Job, estimate
+from art_cli.memory import GIB, Estimate, Job, Shape, estimate
 from art_cli.memory_advice import KNOBS, Advice, Change, advise
 from art_cli.shape import UnknownSizeError, shape_of_base
 
@@ -22,7 +22,9 @@ class Forecast:
 
     base: str
     gpu: Gpu | None
-    estimate: Estimate | None = None  # None: the size of the base is not known
+    job: Job
+    shape: Shape | None = None  # None: the size of the base is not known
+    estimate: Estimate | None = None  # likewise
     unknown: str = ""  # and why
     advice: tuple[Advice, ...] = ()
     origins: dict[str, str]
@@ -94,6 +96,7 @@ def forecast(loaded: LoadedExperiment, gpu: Gpu | None) -> Forecast | None:
     found = {
         "base": cfg.model.base,
         "gpu": gpu,
+        "job": (job := job_of(cfg, loaded.env_settings)),
         "origins": loaded.origins,
         "document": loaded.document,
     }
@@ -101,11 +104,10 @@ def forecast(loaded: LoadedExperiment, gpu: Gpu | None) -> Forecast | None:
         shape = shape_of_base(cfg.model.base)
     except UnknownSizeError as e:
         return Forecast(**found, unknown=str(e))
-    job = job_of(cfg, loaded.env_settings)
     size = gpu.size if gpu else None
     known = {path for path, _ in KNOBS if path in loaded.origins}
     advice = advise(shape, job, size, known) if size else []
-    return Forecast(**found, estimate=estimate(shape, job, size), advice=tuple(advice))
+    return Forecast(**found, shape=shape, estimate=estimate(shape, job, size), advice=tuple(advice))
 
 
 def check_fit(loaded: LoadedExperiment, gpus: list[Gpu]) -> str | None:

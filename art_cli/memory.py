@@ -160,6 +160,12 @@ def weights(shape: Shape, job: Job) -> float:
     return rest * job.weight_bytes + shape.num_linear * BYTES_QUANTIZED[job.quantize]
 
 
+def checkpoint(shape: Shape, job: Job) -> float:
+    """One on disk: what is trained, and the optimizer's two moments of it."""
+    width = job.weight_bytes if job.rank is None else 4
+    return num_trained(shape, job) * width * (1 + OPTIMIZER[job.optimizer])
+
+
 def saved_per_token(shape: Shape, job: Job) -> int:
     """Bytes that autograd keeps of one token in one layer, counted tensor by tensor in decoder.py.
 

@@ -27,6 +27,7 @@ from transformers.utils import logging as transformers_logging
 from art_cli import tiny
 from art_cli.config.schema import Experiment, LLMConfig, TinyConfig
 from art_cli.errors import UsageError
+from art_cli.llms.services import llm_settings
 from art_cli.llms.stand_in import STAND_IN
 from art_cli.render import Conversation, Renderer
 from art_cli.shape import UnknownSizeError, local_config, read_config
@@ -105,14 +106,8 @@ def _nobody(cfg: Experiment, settings: Any) -> Iterator[str]:
         yield _line("judge", {"model": STAND_IN, "cache": False})
     own = reward.env if reward else 0.0 if judge else 1.0
     yield _line("reward", {"env": own, "ruler": 1.0, "gate": None})
-    for name in models_of(settings):
+    for name in llm_settings(settings):
         yield from _asking_nobody(f"env.args.{name}")
-
-
-def models_of(settings: Any) -> list[str]:
-    """The env's settings that name a model."""
-    names = (each.name for each in fields(settings))
-    return [name for name in names if isinstance(getattr(settings, name), LLMConfig)]
 
 
 def _asking_nobody(section: str) -> Iterator[str]:

@@ -12,9 +12,10 @@ from art_cli.cli import inputs
 from art_cli.config.load import LoadedExperiment
 from art_cli.demonstrations import load_demonstrations, texts_of
 from art_cli.errors import UsageError
+from art_cli.llms.services import llm_settings
 from art_cli.registry import env_class
 from art_cli.rundir import RunDir, atomic_write
-from art_cli.smoke import StandIn, make_small, models_of, name_of, overrides, render, stand_in_for
+from art_cli.smoke import StandIn, make_small, name_of, overrides, render, stand_in_for
 from art_cli.tools import schemas_of
 from art_cli.types import Message
 
@@ -99,7 +100,7 @@ class Smoke:
         if cfg.judge:
             ping = "" if cfg.judge.model == "reference" else ": art validate --ping"
             yield f"the judge {cfg.judge.model}{ping}"
-        for name in models_of(self.real.env_settings):
+        for name in llm_settings(self.real.env_settings):
             yield f"the model that the env asks, env.args.{name}"
         if cfg.engine.use != "transformers":
             yield f"the engine {cfg.engine.use}"

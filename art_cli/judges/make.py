@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from art_cli.config.schema import JudgeConfig
+from art_cli.config.schema import JudgeConfig, LLMConfig
 from art_cli.errors import JudgeError, PreflightError
 from art_cli.judges.base import Transcript
 from art_cli.judges.cache import AnswerCache, default_folder
@@ -53,14 +53,18 @@ def check_setup(cfg: JudgeConfig) -> None:
     Raises PreflightError.
     """
     read_rubric(cfg)
-    provider = cfg.model.partition("/")[0]
-    given = cfg.api_base or cfg.command or cfg.params.get("api_key")
-    key = cfg.api_key_env or (None if given else KEYS.get(provider))
+    key = key_of(cfg)
     if key and not os.environ.get(key):
         raise PreflightError(
             f"judge.model={cfg.model} needs {key}, which is not set; put it into the environment "
             "or into .env, or name another variable: judge.api_key_env"
         )
+
+
+def key_of(cfg: LLMConfig) -> str | None:
+    """The variable that must hold a key for this model, where that is known."""
+    given = cfg.api_base or cfg.command or cfg.params.get("api_key")
+    return cfg.api_key_env or (None if given else KEYS.get(cfg.model.partition("/")[0]))
 
 
 def read_rubric(cfg: JudgeConfig) -> str | None:

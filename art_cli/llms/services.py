@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
@@ -35,7 +34,7 @@ class RunServices:
         """
         services = cls(budget or Budget(None))
         try:
-            for cfg in llm_configs(settings):
+            for cfg in llm_settings(settings).values():
                 services._llms[_key(cfg)] = await _open(cfg, reference, services._budget)
         except BaseException:
             await services.close()
@@ -72,19 +71,16 @@ class RunServices:
             await llm.close()
 
 
-def llm_configs(settings: Any) -> Iterator[LLMConfig]:
-    """The models that an env's settings name."""
-    if not is_dataclass(settings):
-        return
-    for each in fields(settings):
-        value = getattr(settings, each.name)
-        if isinstance(value, LLMConfig):
-            yield value
+def llm_settings(settings: Any) -> dict[str, LLMConfig]:
+    """The models that an env's settings name, by setting."""
+    names = [each.name for each in fields(settings)] if is_dataclass(settings) else []
+    values = {name: getattr(settings, name) for name in names}
+    return {name: value for name, value in values.items() if isinstance(value, LLMConfig)}
 
 
 def needs_reference(settings: Any) -> bool:
     """Whether the env asks the base model itself."""
-    return any(cfg.model == REFERENCE for cfg in llm_configs(settings))
+    return any(cfg.model == REFERENCE for cfg in llm_settings(settings).values())
 
 
 async def open_remote(

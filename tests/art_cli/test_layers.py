@@ -29,13 +29,14 @@ ROWS = (
     "envcheck.finding envcheck.watch envcheck.players envcheck.play envcheck.subject",
     "envcheck.instances envcheck.state envcheck.other envcheck.episodes envcheck.rewards",
     "envcheck.check",
+    "doctor.machine doctor.services doctor.check",
     "canary model gather evaluation.progress",
     "backends.local loop rejudge",
     "evaluation.attempts evaluation.candidates evaluation.identity evaluation.play",
     "evaluation.judged evaluation.comparison evaluation.page_template evaluation.page",
     "evaluation.session evaluation.policies",
-    "cli.inputs cli.tables cli.smoke cli.run cli.eval cli.judge cli.validate cli.envs cli.init",
-    "cli.runs",
+    "cli.inputs cli.tables cli.smoke cli.run cli.eval cli.judge cli.validate cli.doctor cli.envs",
+    "cli.init cli.runs",
     "cli.main",
 )
 ORDER = [name for row in ROWS for name in row.split()]

@@ -67,7 +67,7 @@ def test_the_base_s_family_tokenizer_and_template_are_used_where_they_are_at_han
     assert config["vocab_size"] < 400 and len(config["layer_types"]) == 2
     files = [Path(folder, "tokenizer.json") for folder in ("base", f"{ran['run']}/stand-in")]
     mine, theirs = (json.loads(file.read_text())["model"] for file in files)
-    assert mine == theirs
+    assert (mine["vocab"], mine["merges"]) == (theirs["vocab"], theirs["merges"])
     assert any("its own chat template" in line for line in ran["smoke"]["tried"])
     assert any(line.startswith("base: a qwen2 of two") for line in ran["smoke"]["not_tried"])
 
