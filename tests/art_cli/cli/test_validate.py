@@ -85,6 +85,29 @@ def test_what_certainly_does_not_fit_is_not_ready(art: Art) -> None:
     assert "does not fit: 15." in result.stdout and "take a smaller model" in result.stdout
 
 
+QWEN_3B = SHAPE | {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36}
+QWEN_3B |= {"num_attention_heads": 16, "num_key_value_heads": 2, "tie_word_embeddings": True}
+QWEN3_8B = SHAPE | {"model_type": "qwen3", "hidden_size": 4096, "intermediate_size": 12288}
+QWEN3_8B |= {"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8}
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "cards"),
+    [
+        ("gpu-24gb", QWEN_3B, ("L4", "RTX4090", "A10G")),
+        ("gpu-80gb", QWEN3_8B | {"head_dim": 128}, ("A100", "H100")),
+    ],
+)
+def test_the_configs_for_a_gpu_fit_on_it(
+    art: Art, name: str, base: dict[str, Any], cards: tuple[str, ...]
+) -> None:
+    Path("big/config.json").write_text(json.dumps(base))
+    config = str(Path(__file__).parents[3] / "configs" / f"{name}.yaml")
+    for card in cards:
+        found = memory(art("validate", config, "model.base=big", "--gpu", card, "--json"))
+        assert (found["rollout"], found["update"]) == ("fits", "fits"), (card, found["advice"])
+
+
 def test_the_gpu_that_is_here_is_what_counts(art: Art) -> None:
     assert memory(art("validate", "config.yaml", "--json"))["gpu"] is None
     machine(81559)
