@@ -141,6 +141,7 @@ def job_of(cfg: Experiment, settings: Any) -> Job:
         float32=cfg.model.dtype == "float32" or (cfg.model.dtype == "auto" and adapter is None),
         microbatch_tokens=train.microbatch_tokens,
         has_reference=train.kl_coef > 0,
+        max_tokens=cfg.sampling.max_tokens,
         max_model_len=cfg.engine.max_model_len,
         max_concurrent=cfg.engine.max_concurrent,
         episodes=at_once,

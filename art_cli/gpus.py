@@ -55,14 +55,8 @@ def named(text: str) -> Gpu:
 
 def present() -> list[Gpu]:
     """Those that a CUDA program started here would see, in its order."""
-    query = "index,uuid,name,memory.total,memory.free,driver_version"
-    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
-    try:
-        out = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return []
     found: dict[str, Gpu] = {}
-    for line in out.stdout.splitlines():
+    for line in _ask()[0].splitlines():
         index, uuid, name, size, free, driver = (part.strip() for part in line.split(","))
         if size.isdecimal() and free.isdecimal():  # else a device that has no memory of its own
             gpu = Gpu(name=name, size=int(size) * MIB, free=int(free) * MIB, driver=driver)
@@ -72,3 +66,22 @@ def present() -> list[Gpu]:
         return [gpu for key, gpu in found.items() if key.isdecimal()]
     wanted = [key.strip() for key in visible.split(",")]
     return [found[key] for key in wanted if key in found]
+
+
+def complaint() -> str:
+    """What the driver says is wrong with it; "" where there is no driver, or nothing wrong."""
+    return _ask()[1]
+
+
+def _ask() -> tuple[str, str]:
+    """The cards, a line each, or what nvidia-smi says of why it cannot tell."""
+    query = "index,uuid,name,memory.total,memory.free,driver_version"
+    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+    try:
+        out = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except OSError:
+        return "", ""
+    except subprocess.TimeoutExpired:
+        return "", f"it does not answer within {SECONDS:g} s"
+    said = " ".join((out.stdout + out.stderr).split())
+    return (out.stdout, "") if out.returncode == 0 else ("", said)

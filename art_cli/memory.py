@@ -25,7 +25,7 @@ BYTES_QUANTIZED = {
     "8bit": 1.0,
     "4bit": 0.5625,
 }  # NF4: half a byte and a float32 for 64 (2305.14314)
-OPTIMIZER = {"adamw": 2.0, "adamw_8bit": 0.5}  # two moments, in units of what they belong to
+MOMENT_8BIT = 1 + 4 / 256  # a byte, and a float32 for each block of 256 (2110.02861)
 
 Engine = Literal["transformers", "vllm"]
 Moment = Literal["rollout", "update"]
@@ -67,6 +67,7 @@ class Job:
     num_processes: int = 1  # that share weights and optimizer (FSDP)
     has_reference: bool = False  # a copy of what is trained, for the KL
     engine: Engine = "transformers"
+    max_tokens: int = 0  # of one turn
     max_model_len: int
     max_concurrent: int
     episodes: int  # that are played at once, if the engine takes them all
@@ -84,6 +85,16 @@ class Job:
     def rows(self) -> int:
         """Episodes that hold a KV cache at once."""
         return min(self.max_concurrent, self.episodes)
+
+    @property
+    def trained_bytes(self) -> int:
+        """Of a trained weight; an adapter is float32."""
+        return self.weight_bytes if self.rank is None else 4
+
+    @property
+    def moments(self) -> float:
+        """Bytes of AdamW's two, which have the type of what is trained."""
+        return 2 * (self.trained_bytes if self.optimizer == "adamw" else MOMENT_8BIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +173,7 @@ def weights(shape: Shape, job: Job) -> float:
 
 def checkpoint(shape: Shape, job: Job) -> float:
     """One on disk: what is trained, and the optimizer's two moments of it."""
-    width = job.weight_bytes if job.rank is None else 4
-    return num_trained(shape, job) * width * (1 + OPTIMIZER[job.optimizer])
+    return num_trained(shape, job) * (job.trained_bytes + job.moments)
 
 
 def saved_per_token(shape: Shape, job: Job) -> int:
@@ -192,7 +202,6 @@ def saved_per_token(shape: Shape, job: Job) -> int:
 def _trainer(shape: Shape, job: Job) -> Iterator[Part]:
     """What the trainer holds from the first update on."""
     trained, ranks = num_trained(shape, job), job.num_processes
-    width = job.weight_bytes if job.rank is None else 4  # an adapter is float32
     base = weights(shape, job) / ranks
     dtype = job.quantize or ("float32" if job.float32 else "bfloat16")
     yield Part(
@@ -202,7 +211,7 @@ def _trainer(shape: Shape, job: Job) -> Iterator[Part]:
         size = trained * 4 / ranks
         note = f"{_count(trained)} in float32, rank {job.rank}"
         yield Part(name="adapter", note=note, rollout=size, update=size)
-    state = trained * width * (1 + OPTIMIZER[job.optimizer] + job.has_reference) / ranks
+    state = trained * (job.trained_bytes * (1 + job.has_reference) + job.moments) / ranks
     kept = "gradients, two moments" + (", reference" if job.has_reference else "")
     yield Part(name="optimizer", note=kept, rollout=state, update=state)
 

@@ -47,6 +47,11 @@ def _halved(attribute: str, least: int) -> Steps:
     return steps
 
 
+def _shorter(job: Job) -> Iterable[tuple[str, Job]]:
+    """Episodes, but with room for a turn and what it answers."""
+    return _halved("max_model_len", max(SHORTEST, 2 * job.max_tokens))(job)
+
+
 def _shared_out(attribute: str) -> Steps:
     """Over more GPUs, which is for those who have more than the one."""
     return lambda job: [] if job.shares_gpu else _to(attribute, 2, 4, 8)(job)
@@ -74,7 +79,7 @@ KNOBS: tuple[tuple[str, Steps], ...] = (
     ("engine.max_concurrent", _halved("max_concurrent", FEWEST_ROWS)),
     ("engine.tensor_parallel", _shared_out("tensor_parallel")),
     ("train.num_processes", _shared_out("num_processes")),
-    ("engine.max_model_len", _halved("max_model_len", SHORTEST)),
+    ("engine.max_model_len", _shorter),
     ("model.adapter", _with_adapter),
     ("train.optimizer", _to("optimizer", "adamw_8bit")),
     ("model.quantize", _quantized),

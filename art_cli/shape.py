@@ -34,11 +34,11 @@ def read_config(base: str) -> dict[str, Any]:
     if file is None:
         return _from_hub(base)
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return _object(file.read_text(encoding="utf-8"))
     except OSError as e:
         raise UsageError(f"model.base: {base!r} holds no model: no {file} ({e.strerror})") from e
     except ValueError as e:
-        raise UsageError(f"model.base: {file} is not valid JSON: {e}") from e
+        raise UsageError(f"model.base: {file} holds no JSON object: {e}") from e
 
 
 def local_config(base: str) -> Path | None:
@@ -152,6 +152,13 @@ def _from_hub(base: str) -> dict[str, Any]:
         )
     try:
         answer.raise_for_status()
-        return answer.json()
+        return _object(answer.text)
     except (httpx.HTTPError, ValueError) as e:
         raise UnknownSizeError(f"the hub gave no config.json of {base}: {e}") from e
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"it is a {type(found).__name__}")
+    return found

@@ -19,7 +19,7 @@ from art_cli.errors import EXIT_INTERRUPTED, ArtError, BudgetError, Interrupted
 if TYPE_CHECKING:
     from art_cli.cli.smoke import Smoke
     from art_cli.config.load import LoadedExperiment
-    from art_cli.config.schema import SamplingConfig
+    from art_cli.config.schema import Experiment, SamplingConfig
     from art_cli.loop import Outcome
     from art_cli.rundir import RunDir
     from art_cli.trackers.base import Tracker
@@ -56,7 +56,7 @@ def run(
         return print(loaded.to_yaml(with_origins=True), end="")
     # A small model is faster with threads that sleep while they wait; set before torch starts.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    again = f"art run {shlex.join(config)} --resume"
+    again = f"art run {shlex.join(config)} {'--smoke' if smoke else '--resume'}"
     try:
         outcome = asyncio.run(_run(loaded, runs_dir, resume, as_json, tried))
     except BudgetError as e:
@@ -105,8 +105,9 @@ async def _run(
     history = run.read_metrics() if resume else []
     screen = RichConsole(stderr=as_json, highlight=False)  # stdout is for the JSON
     with Console(cfg.train.steps, _header(loaded), history=history, console=screen) as console:
-        for line in (*_warnings(cfg.sampling), *([tight] if tight else [])):
-            console.say(f"warning: {line}")
+        for line in (*_warnings(cfg.sampling), tight, None if smoke else _nobody_judges(cfg)):
+            if line:
+                console.say(f"warning: {line}")
         console.phase("loading torch and transformers")
         await asyncio.sleep(0)
         outcome = await _train(loaded, runs_dir, resume, console)
@@ -181,6 +182,14 @@ def _warnings(sampling: SamplingConfig) -> Iterator[str]:
             f"the policy is trained at temperature {sampling.temperature:g}; it will be at its "
             "best when it is served at that temperature too"
         )
+
+
+def _nobody_judges(cfg: Experiment) -> str | None:
+    from art_cli.llms.stand_in import STAND_IN
+
+    if cfg.judge is None or cfg.judge.model != STAND_IN:
+        return None
+    return f"judge.model={STAND_IN} is nobody: its scores mean nothing, and they are learned from"
 
 
 def _stop_on_interrupt(stop: Any, console: Console) -> None:

@@ -14,7 +14,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from art_cli.envcheck.finding import Finding, failed, ok, warning
-from art_cli.gpus import GIB, Gpu
+from art_cli.gpus import GIB, Gpu, complaint
 
 # Of a CUDA major version, the oldest driver that all its releases run on
 # (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).
@@ -47,7 +47,9 @@ def check_machine() -> Iterator[Finding]:
 
 def check_gpus(gpus: list[Gpu]) -> Iterator[Finding]:
     """Cards, and whether others use them."""
-    if not gpus:
+    if not gpus and (said := complaint()):
+        yield failed(f"nvidia-smi: {said}", todo="mend the driver; a reboot often does")
+    elif not gpus:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         why = f" that CUDA_VISIBLE_DEVICES={hidden} shows" if hidden is not None else ""
         yield warning(

@@ -70,6 +70,11 @@ def test_a_mistake_in_the_config_is_told_as_ever(art: Art) -> None:
     assert isinstance(art("config.yaml", "train.stps=1").exception, ConfigError)
 
 
+def test_a_driver_that_is_broken_is_a_failure_in_its_own_words(art: Art) -> None:
+    smi("print('Driver/library version mismatch'); raise SystemExit(18)")
+    assert failed(art("--json")) == ["gpu: nvidia-smi: Driver/library version mismatch"]
+
+
 @pytest.mark.skipif(torch.version.cuda is not None, reason="this torch is built for GPUs")
 def test_a_gpu_that_torch_is_not_built_for_is_a_failure(art: Art) -> None:
     smi("print('0, GPU-0, NVIDIA L4, 23034, 2000, 580.65.06')")

@@ -66,6 +66,11 @@ def test_all_weights_in_float32_are_16_bytes_a_parameter() -> None:
     assert kept == 16 * 7_615_616_512
 
 
+def test_moments_in_8_bits_are_a_byte_and_a_scale_for_each_block() -> None:
+    job = replace(JOB, optimizer="adamw_8bit")
+    assert part("optimizer", job).update == (4 + 2 + 2 / 64) * 40_370_176
+
+
 def test_the_cache_of_a_rollout() -> None:
     # keys and values, bfloat16, 28 layers of 4 heads of 128
     assert SHAPE.kv_bytes == 2 * 2 * 28 * 4 * 128
@@ -194,6 +199,12 @@ def test_where_one_change_is_not_enough_several_are_named_together() -> None:
 def test_what_no_setting_mends_is_said_with_what_it_would_still_take() -> None:
     (update,) = (a for a in advise(SHAPE, JOB, 8 * GIB, {"train.microbatch_tokens"})[1:])
     assert update.still and update.still > 8 * GIB
+
+
+def test_no_episode_is_made_shorter_than_its_turns() -> None:
+    job = replace(JOB, max_model_len=65536, max_tokens=8192)
+    (rollout,) = advise(SHAPE, job, 80 * GIB, {"engine.max_model_len"})
+    assert rollout.changes[-1].job.max_model_len > job.max_tokens
 
 
 def test_only_settings_that_the_config_has_are_advised() -> None:

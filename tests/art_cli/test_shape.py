@@ -72,9 +72,9 @@ def test_a_folder_is_read_and_one_without_a_model_refused(tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int | dict[str, Any]]]:
-    """A hub on this machine: path -> a config, or the status of a refusal."""
-    known: dict[str, int | dict[str, Any]] = {}
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """A hub on this machine: path -> what it answers, or the status of a refusal."""
+    known: dict[str, Any] = {}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -107,6 +107,12 @@ def test_a_model_that_the_hub_does_not_have_is_a_mistake(hub: dict[str, Any]) ->
 def test_a_gated_model_is_of_unknown_size(hub: dict[str, Any]) -> None:
     hub["/some/model/resolve/main/config.json"] = 403
     with pytest.raises(UnknownSizeError, match=r"HTTP 403.*set HF_TOKEN"):
+        read_config("some/model")
+
+
+def test_what_is_no_config_is_of_unknown_size(hub: dict[str, Any]) -> None:
+    hub["/some/model/resolve/main/config.json"] = ["a", "list"]  # a page of some proxy, say
+    with pytest.raises(UnknownSizeError, match="the hub gave no config"):
         read_config("some/model")
 
 

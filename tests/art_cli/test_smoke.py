@@ -152,6 +152,13 @@ class Broken(Opposites):
     assert "ZeroDivisionError" in str(result.exception)
 
 
+def test_nobody_as_the_judge_of_a_real_run_is_warned_of(art: Art) -> None:
+    words = ("warmup=null", "eval=null", "train.steps=1", "judge={model: stand-in, cache: false}")
+    result = art("run", "config.yaml", *words)
+    assert result.exit_code == 0
+    assert "judge.model=stand-in is nobody" in " ".join(result.output.split())
+
+
 def test_it_begins_anew_and_so_cannot_be_resumed(art: Art) -> None:
     result = art("run", "config.yaml", "--smoke", "--resume")
     assert isinstance(result.exception, UsageError) and "--resume has no effect" in str(
