@@ -218,26 +218,31 @@ def _trainer(shape: Shape, job: Job) -> Iterator[Part]:
 
 def _activations(shape: Shape, job: Job) -> Part:
     """What the forward of one microbatch leaves: all layers' tensors; with checkpointing one
-    residual bH a layer, and one layer's tensors, made again in the backward (1604.06174)."""
-    layers, tokens = shape.num_layers, job.microbatch_tokens
-    layer = saved_per_token(shape, job)
-    kept = layers * layer
+    residual bH a layer, and one layer's tensors, made again in the backward (1604.06174).
+
+    A layer's are those of saved_per_token and, where siblings share a prefix, the mask of what each
+    may look at, b for each pair of tokens.
+    """
+    tokens, b = job.microbatch_tokens, job.weight_bytes
+    mask = tokens * min(tokens, job.max_model_len) * b
+    layer = tokens * saved_per_token(shape, job) + mask
+    kept = layer * shape.num_layers
     if job.checkpointing:
-        kept = layers * shape.hidden * job.weight_bytes + layer
+        kept = tokens * shape.num_layers * shape.hidden * b + layer
     note = f"{tokens} tokens{', checkpointed' if job.checkpointing else ''}"
-    return Part(name="activations", note=note, update=tokens * kept, update_least=0.0)
+    return Part(name="activations", note=note, update=kept, update_least=0.0)
 
 
 def _working(shape: Shape, job: Job) -> float:
     """What comes and goes in an update: gradients inside one MLP; a chunk of logits in float32 and
-    its gradient; the mask of the attention, one byte and b, over the longest sequence; the layer
-    and the embeddings that FSDP has gathered; a linear map that was quantized, in bfloat16."""
+    its gradient; the mask as it is made, a byte for each pair of tokens; the layer and the
+    embeddings that FSDP has gathered; a linear map that was quantized, in bfloat16."""
     b, tokens = job.weight_bytes, job.microbatch_tokens
     mlp = tokens * shape.intermediate * (4 + 3 * b)
     head = HEAD_CHUNK * (4 + b) + 2 * tokens * shape.hidden * b
     if job.rank is None:
         head += shape.vocab * shape.hidden * b
-    mask = tokens * min(tokens, job.max_model_len) * (1 + b)
+    mask = tokens * min(tokens, job.max_model_len)
     gathered = 0.0
     if job.num_processes > 1:
         layer = shape.num_linear / shape.num_layers

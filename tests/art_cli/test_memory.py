@@ -81,9 +81,9 @@ def test_the_cache_of_a_rollout() -> None:
 
 
 def test_checkpointing_keeps_a_residual_a_layer_and_one_layer() -> None:
-    one = memory.saved_per_token(SHAPE, JOB)
-    assert part("activations", JOB).update == 8192 * (28 * 3584 * 2 + one)
-    assert part("activations", replace(JOB, checkpointing=False)).update == 8192 * 28 * one
+    one = 8192 * memory.saved_per_token(SHAPE, JOB) + 8192 * 4096 * 2  # and the mask
+    assert part("activations", JOB).update == 28 * 8192 * 3584 * 2 + one
+    assert part("activations", replace(JOB, checkpointing=False)).update == 28 * one
 
 
 def test_processes_share_what_stays() -> None:
