@@ -21,13 +21,14 @@ HEAD_CHUNK = 2**25  # logits alive at once in an update (logprobs.py)
 PREFILL_TOKENS = 16384  # of one forward in a rollout (engines/transformers.py)
 GROWTH = 4 / 3  # a KV cache that grows is copied: keys first, then values
 VLLM_WORKING = 2 * GIB  # its profiled activations and CUDA graphs: 1 to 3 as vLLM logs them
+VLLM_ASLEEP = 1.5 * GIB  # what it keeps while it sleeps: its context and graphs
 BYTES_QUANTIZED = {
     "8bit": 1.0,
     "4bit": 0.5625,
 }  # NF4: half a byte and a float32 for 64 (2305.14314)
 MOMENT_8BIT = 1 + 4 / 256  # a byte, and a float32 for each block of 256 (2110.02861)
 
-Engine = Literal["transformers", "vllm"]
+Engine = Literal["transformers", "vllm", "elsewhere"]
 Moment = Literal["rollout", "update"]
 Fit = Literal["fits", "may run out", "does not fit"]
 
@@ -74,7 +75,7 @@ class Job:
     reference_rows: int = 0  # conversations of a judge or user that is the base itself
     shares_gpu: bool = True  # engine and trainer take turns on one GPU
     tensor_parallel: int = 1
-    gpu_memory_fraction: float = 0.9  # that vllm takes
+    gpu_memory_fraction: float | None = None  # that vllm takes; None: nine tenths of what is free
 
     @property
     def weight_bytes(self) -> int:
@@ -152,7 +153,8 @@ def estimate(shape: Shape, job: Job, gpu: int | None = None) -> Estimate:
     ours = list(_trainer(shape, job))
     if not job.shares_gpu:
         ours = [replace(part, rollout=0.0) for part in ours]
-    engine = _vllm(shape, job, gpu) if job.engine == "vllm" else _embedded(shape, job)
+    makers = {"vllm": _vllm(shape, job, gpu), "transformers": _embedded(shape, job)}
+    engine = makers.get(job.engine, ())  # a server of someone else's takes nothing here
     working = Part(name="working memory", update=_working(shape, job), update_least=0.0)
     cuda = Part(name="CUDA", rollout=CUDA, update=CUDA)
     return Estimate(parts=(*ours, *engine, _activations(shape, job), working, cuda), gpu=gpu)
@@ -252,18 +254,10 @@ def _working(shape: Shape, job: Job) -> float:
 
 
 def _embedded(shape: Shape, job: Job) -> Iterator[Part]:
-    """The engine that shares the trainer's weights: one rectangle of keys and values, as wide as
-    the longest episode; the prefill's MLP and mask; logits [rows, V] in five widths (34 bytes)."""
-    widen = job.weight_bytes / 2
-    sizes = (
-        ("KV cache", job.rows),
-        ("KV cache of the reference", job.reference_rows),
-    )
-    for name, rows in sizes:
-        if rows:
-            most = rows * job.max_model_len * shape.kv_bytes * widen * GROWTH
-            note = f"{rows} x {job.max_model_len} tokens"
-            yield Part(name=name, note=note, rollout=most, rollout_least=0.0)
+    """The engine that shares the trainer's weights: its cache, the prefill's MLP and mask, and
+    logits [rows, V] in five widths (34 bytes)."""
+    yield from _cache("KV cache", job.rows, shape, job)
+    yield from _cache("KV cache of the reference", job.reference_rows, shape, job)
     b = job.weight_bytes
     tokens = min(PREFILL_TOKENS, job.rows * job.max_model_len)
     prefill = tokens * (3 * b * shape.intermediate + 8 * shape.hidden)
@@ -273,29 +267,45 @@ def _embedded(shape: Shape, job: Job) -> Iterator[Part]:
     yield Part(name="engine", note=note, rollout=max(prefill, sampling), rollout_least=0.0)
 
 
+def _cache(name: str, rows: int, shape: Shape, job: Job) -> Iterator[Part]:
+    """One rectangle of keys and values, as wide as the longest episode."""
+    if rows:
+        most = rows * job.max_model_len * shape.kv_bytes * job.weight_bytes / 2 * GROWTH
+        note = f"{rows} x {job.max_model_len} tokens"
+        yield Part(name=name, note=note, rollout=most, rollout_least=0.0)
+
+
 def _vllm(shape: Shape, job: Job, gpu: int | None) -> Iterator[Part]:
     """vLLM takes a fraction of the GPU, whatever it needs; it must at least hold the weights and
-    one sequence of max_model_len, or it refuses to start."""
-    split = job.tensor_parallel
-    least = (shape.num_params * 2 + job.max_model_len * shape.kv_bytes) / split + VLLM_WORKING
+    one sequence of max_model_len, or it refuses to start. While the trainer updates, it sleeps."""
+    b, asleep = job.weight_bytes, VLLM_ASLEEP if job.shares_gpu else 0.0
+    episode = job.max_model_len * shape.kv_bytes * b / 2 / job.tensor_parallel
+    least = shape.num_params * b / job.tensor_parallel + episode + VLLM_WORKING
+    if job.shares_gpu:
+        yield from _cache("KV cache of the reference", job.reference_rows, shape, job)
     if gpu is None:
-        note = f"weights and one episode of {job.max_model_len} tokens, at least"
-        yield Part(name="vllm", note=note, rollout=least)
+        note = f"at least: weights and {job.max_model_len} tokens"
+        yield Part(name="vllm", note=note, rollout=least, update=asleep)
         return
-    taken = job.gpu_memory_fraction * gpu
-    room = 1 + int((taken - least) * split // (job.max_model_len * shape.kv_bytes))
-    is_short = taken < least
-    holds = f"{room} episodes of full length at once"
-    if is_short:
-        holds = "too little for the weights and one episode"
-    note = f"{job.gpu_memory_fraction:.0%} of the GPU: {holds}"
+    fraction = job.gpu_memory_fraction or _free(shape, job, gpu)
+    taken = fraction * gpu
+    holds = f"{1 + int((taken - least) // episode)} x {job.max_model_len} tokens"
+    if is_short := taken < least:
+        holds = "too little for weights and one episode"
     yield Part(
         name="vllm",
-        note=note,
+        note=f"{fraction:.0%} of the GPU, {holds}",
         rollout=max(taken, least),
+        update=asleep,
         rollout_least=least,
         is_short=is_short,
     )
+
+
+def _free(shape: Shape, job: Job, gpu: int) -> float:
+    """The fraction that vLLM is given where the config names none, before the first update."""
+    held = weights(shape, job) + 4 * num_trained(shape, job) * (job.rank is not None) + CUDA
+    return 0.9 * max(0.0, 1 - held / gpu) if job.shares_gpu else 0.9
 
 
 def _count(number: int) -> str:

@@ -52,9 +52,19 @@ def _shorter(job: Job) -> Iterable[tuple[str, Job]]:
     return _halved("max_model_len", max(SHORTEST, 2 * job.max_tokens))(job)
 
 
-def _shared_out(attribute: str) -> Steps:
+def _shared_out(attribute: str, note: str = "") -> Steps:
     """Over more GPUs, which is for those who have more than the one."""
-    return lambda job: [] if job.shares_gpu else _to(attribute, 2, 4, 8)(job)
+    return lambda job: (
+        []
+        if job.shares_gpu
+        else [(f"{n}{note}", replace(job, **{attribute: n})) for n in (2, 4, 8)]
+    )
+
+
+def _apart(job: Job) -> Iterator[tuple[str, Job]]:
+    """A GPU for the engine alone."""
+    if job.engine == "vllm" and job.shares_gpu:
+        yield "[1]", replace(job, shares_gpu=False)
 
 
 def _with_adapter(job: Job) -> Iterator[tuple[str, Job]]:
@@ -77,7 +87,8 @@ KNOBS: tuple[tuple[str, Steps], ...] = (
     ("train.microbatch_tokens", _halved("microbatch_tokens", FEWEST_TOKENS)),
     ("engine.gpu_memory_fraction", _to("gpu_memory_fraction", *(n / 20 for n in range(19, 1, -1)))),
     ("engine.max_concurrent", _halved("max_concurrent", FEWEST_ROWS)),
-    ("engine.tensor_parallel", _shared_out("tensor_parallel")),
+    ("engine.tensor_parallel", _shared_out("tensor_parallel", " (and as many engine.gpus)")),
+    ("engine.gpus", _apart),
     ("train.num_processes", _shared_out("num_processes")),
     ("engine.max_model_len", _shorter),
     ("model.adapter", _with_adapter),

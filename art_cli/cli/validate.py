@@ -84,8 +84,11 @@ def _print_memory(memory: Forecast) -> None:
     gpu = memory.gpu
     held = f"{gpu.name}, {gpu.size / GIB:.1f} GiB" if gpu else "a GPU"
     table = Table(title=f"GiB at most on {held}", title_justify="left", box=None, pad_edge=False)
-    for name in (memory.base, "", "rollout", "update"):
-        table.add_column(name, justify="right" if name in ("rollout", "update") else "left")
+    table.add_column(memory.base)
+    table.add_column()
+    engine = "rollout" if memory.job.shares_gpu else "engine's GPUs, each"
+    for name in (engine, "update"):
+        table.add_column(name, justify="right")
     for part in memory.estimate.parts:
         sizes = (f"{size / GIB:.1f}" if size else "-" for size in (part.rollout, part.update))
         table.add_row(part.name, part.note, *sizes)

@@ -51,6 +51,7 @@ def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[Finding
         ("torch", check_torch(gpus)),
         ("packages", check_packages()),
         ("model", [*wrong, *(_check_model(cfg, memory, gpus) if cfg else ())]),
+        ("engine", _check_engine(cfg) if cfg else ()),
         ("disk", _check_disk(cfg, memory, runs_dir)),
         ("programs", _check_programs(cfg) if cfg else ()),
         ("keys", check_keys(llms)),
@@ -93,6 +94,19 @@ def _check_memory(memory: Forecast, shape: Shape) -> Iterator[Finding]:
             f"without a GPU, {memory.base} trains on the CPU, which takes days",
             todo="art run --smoke tries the config here; train it where there is a GPU",
         )
+
+
+def _check_engine(cfg: Experiment) -> Iterator[Finding]:
+    """Whether it is installed, and has its GPUs."""
+    try:
+        from art_cli.engines.make import check_engine
+    except (ImportError, OSError):  # torch cannot be imported, as has been said
+        return
+    try:
+        check_engine(cfg.engine)
+        yield ok(cfg.engine.use)
+    except PreflightError as e:
+        yield failed(str(e))
 
 
 def _check_disk(

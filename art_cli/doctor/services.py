@@ -78,6 +78,8 @@ def servers(cfg: Experiment | None, llms: dict[str, LLMConfig]) -> list[Server]:
     found = []
     if cfg.model.base != "tiny" and local_config(cfg.model.base) is None:
         found.append(Server(name="Hugging Face", url=hub, needed=f"{cfg.model.base} to download"))
+    if cfg.engine.url:
+        found.append(Server(name="engine.url", url=cfg.engine.url, needed="every rollout"))
     for section, llm in llms.items():
         provider = llm.model.partition("/")[0]
         url = llm.api_base or HOSTS.get(provider)

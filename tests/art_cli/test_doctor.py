@@ -6,6 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,18 @@ def test_services_that_hang_have_one_deadline(art: Art, monkeypatch: pytest.Monk
         began = time.monotonic()
         findings = list(services.check_servers(servers))
     assert time.monotonic() - began < 2 and {f.status for f in findings} == {"warning"}
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="it is installed")
+def test_an_engine_that_is_not_installed_is_a_failure(art: Art) -> None:
+    result = art("config.yaml", "engine.use=vllm", "--json")
+    assert result.exit_code == EXIT_PREFLIGHT
+    assert any(line.startswith("engine: engine.use is vllm, which") for line in failed(result))
+
+
+def test_an_engine_elsewhere_must_answer(art: Art) -> None:
+    result = art("config.yaml", "engine.use=vllm", "engine.url=http://127.0.0.1:1", "--json")
+    assert "services: engine.url (127.0.0.1:1) does not answer" in str(failed(result))
 
 
 def test_an_agent_that_is_not_there_is_a_failure(art: Art) -> None:

@@ -56,8 +56,8 @@ def test_weights_adapter_and_optimizer_of_a_7b() -> None:
 
 def test_a_quantized_base_keeps_its_embeddings() -> None:
     embeddings_norms_and_biases = 7_615_616_512 - 6_525_288_448
-    expected = 2 * embeddings_norms_and_biases + 6_525_288_448 // 2 + 6_525_288_448 // 16
-    assert weights(SHAPE, replace(JOB, quantize="4bit")) == expected
+    expected = 2 * embeddings_norms_and_biases + 6_525_288_448 * 0.515875
+    assert weights(SHAPE, replace(JOB, quantize="4bit")) == pytest.approx(expected)
 
 
 def test_all_weights_in_float32_are_16_bytes_a_parameter() -> None:
@@ -105,11 +105,30 @@ def test_vllm_takes_its_fraction_beside_the_trainer_and_must_hold_one_episode() 
     assert tight.fit("rollout") == "does not fit"  # vllm would refuse to start
 
 
+def test_vllm_left_to_itself_takes_nine_tenths_of_what_the_trainer_leaves() -> None:
+    job = replace(JOB, engine="vllm")
+    left = 80 * GIB - 2 * 7_615_616_512 - 4 * 40_370_176 - CUDA
+    assert part("vllm", job, 80 * GIB).rollout == pytest.approx(0.9 * left)
+    assert estimate(SHAPE, job, 80 * GIB).fit("rollout") == "fits"
+    assert estimate(SHAPE, job, 24 * GIB).fit("rollout") == "does not fit"  # the weights twice
+
+
+def test_a_gpu_for_the_engine_is_advised_where_one_does_not_hold_both() -> None:
+    (rollout,) = advise(SHAPE, replace(JOB, engine="vllm"), 24 * GIB, EVERY_KNOB)
+    assert "engine.gpus" in {c.path for c in rollout.changes}
+
+
 def test_an_engine_on_gpus_of_its_own_holds_its_share_and_nothing_of_the_trainer() -> None:
     job = replace(JOB, engine="vllm", shares_gpu=False, tensor_parallel=2)
     found = estimate(SHAPE, job)
     one = (2 * 7_615_616_512 + 4096 * 57344) / 2 + VLLM_WORKING
     assert found.total("rollout") == one + CUDA
+    assert estimate(SHAPE, job, 80 * GIB).total("rollout") == pytest.approx(72 * GIB + CUDA)
+
+
+def test_a_server_of_someone_else_s_takes_nothing_here() -> None:
+    found = estimate(SHAPE, replace(JOB, engine="elsewhere"))
+    assert not {"vllm", "engine", "KV cache"} & {p.name for p in found.parts}
 
 
 # ---------------------------------------------------------------- against the real thing
