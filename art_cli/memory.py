@@ -22,10 +22,10 @@ PREFILL_TOKENS = 16384  # of one forward in a rollout (engines/transformers.py)
 GROWTH = 4 / 3  # a KV cache that grows is copied: keys first, then values
 VLLM_WORKING = 2 * GIB  # its profiled activations and CUDA graphs: 1 to 3 as vLLM logs them
 VLLM_ASLEEP = 1.5 * GIB  # what it keeps while it sleeps: its context and graphs
-BYTES_QUANTIZED = {
+BYTES_QUANTIZED = {  # LLM.int8 (2208.07339); NF4, its constants quantized too (2305.14314)
     "8bit": 1.0,
-    "4bit": 0.5625,
-}  # NF4: half a byte and a float32 for 64 (2305.14314)
+    "4bit": (4 + 0.127) / 8,
+}
 MOMENT_8BIT = 1 + 4 / 256  # a byte, and a float32 for each block of 256 (2110.02861)
 
 Engine = Literal["transformers", "vllm", "elsewhere"]
