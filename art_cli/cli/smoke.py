@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from art_cli.tools import schemas_of
 from art_cli.types import Message
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Smoke:
     """A smoke run."""
 
@@ -62,7 +63,7 @@ class Smoke:
         yield f"env: {len(played)} episodes of {cfg.env.use}, up to {turns} turns"
         if cfg.agent.type != "builtin":
             yield f"agent: your {cfg.agent.type}, {len(played)} times"
-        if lengths := self._demonstration():
+        if lengths := self._demonstration:
             forks = f" in {len(lengths)} sequences" if len(lengths) > 1 else ""
             yield f"rendering: a demonstration is {sum(lengths)} tokens{forks}, under {self._whose}"
         yield f"judging: {update['judge/calls']:.0f} answers, read and matched"
@@ -83,7 +84,7 @@ class Smoke:
             yield f"{len(crashed)} of {len(played)} agents crashed or were too slow: {why}"
         if not self._update["data/tokens_trained"]:
             yield "all trajectories of a scenario were the same, so nothing was updated"
-        longest, room = max(self._demonstration(), default=0), cfg.engine.max_model_len
+        longest, room = max(self._demonstration, default=0), cfg.engine.max_model_len
         if self.stand_in.has_tokenizer and longest > room:
             yield f"a demonstration is {longest} tokens, and engine.max_model_len is {room}"
 
@@ -113,6 +114,7 @@ class Smoke:
             return "the tiny model's chat template"
         return "its own chat template" if self.stand_in.has_tokenizer else "a stand-in's template"
 
+    @cached_property
     def _demonstration(self) -> list[int]:
         """Tokens of the sequences of one; nothing where the env has none."""
         env = env_class(self.real.experiment.env.use)
@@ -127,8 +129,6 @@ class Smoke:
 def begin(config: list[str], real: LoadedExperiment, runs_dir: Path) -> Smoke:
     """The smoke run of `art run CONFIG... --smoke`; nothing is written yet. Raises UsageError."""
     cfg = real.experiment
-    if cfg.name != (short := name_of(cfg.name).removesuffix("-smoke")):
-        raise UsageError(f"the name {cfg.name!r} is too long for --smoke; try name={short}")
     run = RunDir(runs_dir / cfg.project / name_of(cfg.name))
     stand_in = stand_in_for(cfg.model.base, run.stand_in)
     loaded = inputs.load([*config, *overrides(cfg, real.env_settings, stand_in)])
