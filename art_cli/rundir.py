@@ -3,7 +3,7 @@
     runs/<project>/<name>/
       config.yaml  metrics.jsonl  status.json  costs.jsonl  costs-llm.jsonl  run.lock
       trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/
-      evaluations/   judgements/
+      evaluations/   judgements/   smoke.json  stand-in/
 
 Whole files appear by one atomic rename; metrics.jsonl grows line by line, and a torn last line is
 ignored by every reader and removed by `truncate_metrics`.
@@ -18,6 +18,7 @@ import math
 import os
 import re
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -88,6 +89,8 @@ class RunDir:
         self.trajectories = root / "trajectories"
         self.checkpoints = root / "checkpoints"
         self.base = root / "base"  # a model that the run made itself
+        self.smoke = root / "smoke.json"  # it is a smoke run; what it showed
+        self.stand_in = root / "stand-in"  # the small model that a smoke run has for its base
         self.costs = root / "costs.jsonl"  # spent on the judge; no resume takes a line of it back
         self.llm_costs = root / "costs-llm.jsonl"  # spent on the models that the env asks
 
@@ -102,6 +105,25 @@ class RunDir:
             )
         for folder in (run.trajectories, run.checkpoints):
             _make_folder(folder)
+        return run
+
+    @classmethod
+    def replace_smoke(cls, root: Path) -> RunDir:
+        """An empty directory for a smoke run, in place of the one before.
+
+        Raises UsageError where a run of another kind is there, PreflightError where one goes on.
+        """
+        run = cls(root)
+        if run.smoke.exists():
+            with run.lock():
+                shutil.rmtree(root)
+        elif run.is_begun():
+            raise UsageError(
+                f"{root} holds a run that is no smoke run, so it is not replaced; give this one "
+                "another name: name=NEW_NAME"
+            )
+        _make_folder(root)
+        atomic_write(run.smoke, "{}")
         return run
 
     def is_begun(self) -> bool:

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from art_cli.cli import envs, eval, init, judge, run, runs, validate
+from art_cli.cli import doctor, envs, eval, init, judge, run, runs, validate
 from art_cli.errors import EXIT_INTERRUPTED, ArtError, Interrupted
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("eval")(eval.evaluate_command)
 app.command("validate")(validate.validate)
+app.command("doctor")(doctor.doctor)
 app.add_typer(judge.app, name="judge")
 app.add_typer(envs.app, name="envs")
 app.command("init")(init.init)

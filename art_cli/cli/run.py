@@ -17,8 +17,9 @@ from art_cli.cli import inputs
 from art_cli.errors import EXIT_INTERRUPTED, ArtError, BudgetError, Interrupted
 
 if TYPE_CHECKING:
+    from art_cli.cli.smoke import Smoke
     from art_cli.config.load import LoadedExperiment
-    from art_cli.config.schema import SamplingConfig
+    from art_cli.config.schema import Experiment, SamplingConfig
     from art_cli.loop import Outcome
     from art_cli.rundir import RunDir
     from art_cli.trackers.base import Tracker
@@ -35,33 +36,58 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved config and where it came from.")
     ] = False,
+    smoke: Annotated[
+        bool,
+        typer.Option("--smoke", help="One step on the CPU, with stand-ins for model and judge."),
+    ] = False,
     runs_dir: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train the experiment of a config file.
+    """Train the experiment of a config file. With --smoke, try all of it in under a minute first:
+    the same config with a tiny model and no judge, which costs nothing.
 
     Example:  art run configs/quickstart.yaml train.steps=50 --resume
     """
     loaded = inputs.load(config)
+    tried = _smoke(config, loaded, runs_dir, resume) if smoke else None
+    if tried:
+        loaded = tried.loaded
     if dry_run:
         return print(loaded.to_yaml(with_origins=True), end="")
     # A small model is faster with threads that sleep while they wait; set before torch starts.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    again = f"art run {shlex.join(config)} --resume"
+    again = f"art run {shlex.join(config)} {'--smoke' if smoke else '--resume'}"
     try:
-        outcome = asyncio.run(_run(loaded, runs_dir, resume, as_json))
+        outcome = asyncio.run(_run(loaded, runs_dir, resume, as_json, tried))
     except BudgetError as e:
         others = [word for word in config if not word.startswith("judge.max_usd=")]
         more = f"art run {shlex.join(others)} judge.max_usd=MORE --resume"
         raise BudgetError(f"{e}.\nAll finished steps are saved. Go on: {more}") from None
+    cfg = loaded.experiment
+    _report(outcome, runs_dir / cfg.project / cfg.name, as_json, tried)
     if not outcome.finished:
         raise Interrupted(f"stopped after step {outcome.step}; go on: {again}")
     return None
 
 
-async def _run(loaded: LoadedExperiment, runs_dir: Path, resume: bool, as_json: bool) -> Outcome:
+def _smoke(
+    config: list[str], loaded: LoadedExperiment, runs_dir: Path, resume: bool
+) -> Smoke | None:
+    from art_cli.cli.smoke import begin
+    from art_cli.errors import UsageError
+
+    if resume:
+        raise UsageError("--smoke begins anew each time, so --resume has no effect; leave it out")
+    return begin(config, loaded, runs_dir)
+
+
+async def _run(
+    loaded: LoadedExperiment, runs_dir: Path, resume: bool, as_json: bool, smoke: Smoke | None
+) -> Outcome:
     from rich.console import Console as RichConsole
 
+    from art_cli.fit import check_fit
+    from art_cli.gpus import present
     from art_cli.preflight import check_env
     from art_cli.registry import env_class
     from art_cli.rundir import RunDir
@@ -69,19 +95,22 @@ async def _run(loaded: LoadedExperiment, runs_dir: Path, resume: bool, as_json: 
     from art_cli.trackers.wandb import choose_mode
 
     cfg = loaded.experiment
-    await check_env(env_class(cfg.env.use), loaded.env_settings)
+    opening = await check_env(env_class(cfg.env.use), loaded.env_settings)
     if cfg.track.wandb:
         choose_mode(cfg.track.wandb)  # raises now, not after the warm-up
+    tight = check_fit(loaded, present())
+    if smoke:
+        smoke.make_model(opening)
     run = RunDir(runs_dir / cfg.project / cfg.name)
     history = run.read_metrics() if resume else []
     screen = RichConsole(stderr=as_json, highlight=False)  # stdout is for the JSON
     with Console(cfg.train.steps, _header(loaded), history=history, console=screen) as console:
-        for line in _warnings(cfg.sampling):
-            console.say(f"warning: {line}")
+        for line in (*_warnings(cfg.sampling), tight, None if smoke else _nobody_judges(cfg)):
+            if line:
+                console.say(f"warning: {line}")
         console.phase("loading torch and transformers")
         await asyncio.sleep(0)
         outcome = await _train(loaded, runs_dir, resume, console)
-    _report(outcome, run.root, as_json)
     return outcome
 
 
@@ -155,6 +184,14 @@ def _warnings(sampling: SamplingConfig) -> Iterator[str]:
         )
 
 
+def _nobody_judges(cfg: Experiment) -> str | None:
+    from art_cli.llms.stand_in import STAND_IN
+
+    if cfg.judge is None or cfg.judge.model != STAND_IN:
+        return None
+    return f"judge.model={STAND_IN} is nobody: its scores mean nothing, and they are learned from"
+
+
 def _stop_on_interrupt(stop: Any, console: Console) -> None:
     """Ctrl-C once: finish the step, save, end. Twice: end now; the last checkpoint is good."""
 
@@ -169,9 +206,10 @@ def _stop_on_interrupt(stop: Any, console: Console) -> None:
     signal.signal(signal.SIGTERM, on_signal)
 
 
-def _report(outcome: Outcome, root: Path, as_json: bool) -> None:
+def _report(outcome: Outcome, root: Path, as_json: bool, smoke: Smoke | None) -> None:
     from art_cli.cli.tables import comparison, evaluation_row
 
+    found = smoke.report() if smoke and outcome.finished else None
     if as_json:
         row = {
             "run": str(root),
@@ -181,7 +219,12 @@ def _report(outcome: Outcome, root: Path, as_json: bool) -> None:
             "baseline": evaluation_row(outcome.baseline),
             "final": evaluation_row(outcome.final),
         }
-        return print(json.dumps(row))
+        return print(json.dumps(row | ({"smoke": found} if found else {})))
+    if found:
+        for title, lines in found.items():
+            if lines:
+                print(f"\n{title.replace('_', ' ')}", *lines, sep="\n  ")
+        return None
     if outcome.final and outcome.baseline and outcome.final is not outcome.baseline:
         comparison(("untrained", outcome.baseline), ("trained", outcome.final))
     print(f"\nEverything is in {root}   (metrics.jsonl, trajectories/, checkpoints/)")

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
+from art_cli.errors import EXIT_PREFLIGHT
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
     from art_cli.config.schema import Experiment
     from art_cli.env import Env
+    from art_cli.fit import Forecast
     from art_cli.types import Message
 
 
@@ -22,28 +24,36 @@ def validate(
         list[str], typer.Argument(help="Config files, merged in order, and key=value overrides.")
     ],
     ping: Annotated[bool, typer.Option("--ping", help="Ask the judge one question.")] = False,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", help="A card (H100, L4, ...) or a size (24GB) to fit on.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Check a config and open one episode of its env. Loads no model, asks nobody but for --ping.
+    """Check a config, open one episode of its env, and say how much GPU memory the run takes: on
+    the GPU here, or on the one that you name. Loads no model, asks nobody but for --ping. Exit code
+    3 where it certainly does not fit.
 
-    Example:  art validate configs/quickstart.yaml train.steps=50
+    Example:  art validate configs/retail-7b.yaml train.steps=50 --gpu H100
     """
     from art_cli.agents.make import make_runner
     from art_cli.errors import ArtError, ConfigError
+    from art_cli.fit import forecast
+    from art_cli.gpus import named, present
     from art_cli.preflight import check_env
     from art_cli.registry import env_class
 
-    async def check() -> LoadedExperiment:
+    async def check() -> tuple[LoadedExperiment, Forecast | None]:
+        card = named(gpu) if gpu else next(iter(present()), None)
         loaded = inputs.load(config)
         env = env_class(loaded.experiment.env.use)
         make_runner(loaded.experiment.agent)
         opening = await check_env(env, loaded.env_settings)
         if loaded.experiment.judge:
             await _check_judge(loaded.experiment, opening, env, ping)
-        return loaded
+        return loaded, forecast(loaded, card)
 
     try:
-        loaded = asyncio.run(check())
+        loaded, memory = asyncio.run(check())
     except ArtError as e:
         if as_json:
             problems = e.problems if isinstance(e, ConfigError) else [str(e)]
@@ -51,7 +61,48 @@ def validate(
             raise typer.Exit(e.exit_code) from None
         raise
     name = f"{loaded.experiment.project}/{loaded.experiment.name}"
-    print(json.dumps({"valid": True, "run": name}) if as_json else f"ok: {name}")
+    if as_json:
+        found = memory and memory.as_json()
+        print(json.dumps({"valid": True, "run": name, "memory": found}))
+    else:
+        if memory:
+            _print_memory(memory)
+        print(f"ok: {name}")
+    if memory and memory.is_impossible:
+        raise typer.Exit(EXIT_PREFLIGHT)
+
+
+def _print_memory(memory: Forecast) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from art_cli.memory import GIB
+
+    console = Console(highlight=False)
+    if memory.estimate is None:
+        return console.print(f"memory: unknown. {memory.unknown}", markup=False)
+    gpu = memory.gpu
+    held = f"{gpu.name}, {gpu.size / GIB:.1f} GiB" if gpu else "a GPU"
+    table = Table(title=f"GiB at most on {held}", title_justify="left", box=None, pad_edge=False)
+    table.add_column(memory.base)
+    table.add_column()
+    engine = "rollout" if memory.job.shares_gpu else "engine's GPUs, each"
+    for name in (engine, "update"):
+        table.add_column(name, justify="right")
+    for part in memory.estimate.parts:
+        sizes = (f"{size / GIB:.1f}" if size else "-" for size in (part.rollout, part.update))
+        table.add_row(part.name, part.note, *sizes)
+    totals = [memory.estimate.total(moment) / GIB for moment in ("rollout", "update")]
+    table.add_row("in all", "", *(f"{total:.1f}" for total in totals))
+    if gpu:
+        fits = (memory.estimate.fit(moment) or "" for moment in ("rollout", "update"))
+        table.add_row("", "", *fits)
+    console.print(table)
+    for line in memory.lines():
+        console.print(line, markup=False, soft_wrap=True)
+    if gpu is None:
+        console.print("There is no GPU here to hold it against; name one: --gpu H100")
+    return None
 
 
 async def _check_judge(cfg: Experiment, opening: list[Message], env: type[Env], ping: bool) -> None:

@@ -19,7 +19,7 @@ from art_cli.evaluation.identity import key_of, policy_identity, task_identity
 from art_cli.evaluation.play import Record, Task, play_missing
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.remote import identity_of
-from art_cli.llms.services import RunServices, llm_configs, needs_reference, open_remote
+from art_cli.llms.services import RunServices, llm_settings, needs_reference, open_remote
 from art_cli.preflight import check_env
 from art_cli.registry import env_class
 from art_cli.report import Report
@@ -132,7 +132,7 @@ class Session:
                     stack.push_async_callback(opened[0].close)
                 return opened[0]
 
-            limited = budget.is_limited and any(llm_configs(settings))
+            limited = budget.is_limited and any(llm_settings(settings).values())
             for r in sorted(todo, key=lambda r: PLAYING_ORDER.index(r.candidate.source)):
                 if llm := r.candidate.llm:
                     services = shared or (await policies().at(START))[1]

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from art_cli.config.schema import JudgeConfig
+from art_cli.config.schema import JudgeConfig, LLMConfig
 from art_cli.errors import JudgeError, PreflightError
 from art_cli.judges.base import Transcript
 from art_cli.judges.cache import AnswerCache, default_folder
@@ -14,6 +14,7 @@ from art_cli.judges.ruler import Ruler
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.services import QUESTION
+from art_cli.llms.stand_in import STAND_IN, StandInLLM
 from art_cli.server import Server
 
 KEYS = {  # of the providers that most people use; litellm knows the others'
@@ -52,14 +53,18 @@ def check_setup(cfg: JudgeConfig) -> None:
     Raises PreflightError.
     """
     read_rubric(cfg)
-    provider = cfg.model.partition("/")[0]
-    given = cfg.api_base or cfg.command or cfg.params.get("api_key")
-    key = cfg.api_key_env or (None if given else KEYS.get(provider))
+    key = key_of(cfg)
     if key and not os.environ.get(key):
         raise PreflightError(
             f"judge.model={cfg.model} needs {key}, which is not set; put it into the environment "
             "or into .env, or name another variable: judge.api_key_env"
         )
+
+
+def key_of(cfg: LLMConfig) -> str | None:
+    """The variable that must hold a key for this model, where that is known."""
+    given = cfg.api_base or cfg.command or cfg.params.get("api_key")
+    return cfg.api_key_env or (None if given else KEYS.get(cfg.model.partition("/")[0]))
 
 
 def read_rubric(cfg: JudgeConfig) -> str | None:
@@ -91,6 +96,8 @@ async def ask_once(judge: Ruler, opening: list[Any], tools: list[Any]) -> None:
 
 
 async def _remote(cfg: JudgeConfig, costs: Path | None) -> LLM:
+    if cfg.model == STAND_IN:
+        return StandInLLM()
     server = await Server.start(cfg.command) if cfg.command else None
     try:
         llm = RemoteLLM(cfg, Budget(cfg.max_usd, costs), server)

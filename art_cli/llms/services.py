@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from art_cli.config.schema import LLMConfig
 from art_cli.errors import LLMError, PreflightError
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.remote import RemoteLLM
+from art_cli.llms.stand_in import STAND_IN, StandInLLM
 from art_cli.server import Server
 
 REFERENCE = "reference"
@@ -34,7 +34,7 @@ class RunServices:
         """
         services = cls(budget or Budget(None))
         try:
-            for cfg in llm_configs(settings):
+            for cfg in llm_settings(settings).values():
                 services._llms[_key(cfg)] = await _open(cfg, reference, services._budget)
         except BaseException:
             await services.close()
@@ -71,19 +71,16 @@ class RunServices:
             await llm.close()
 
 
-def llm_configs(settings: Any) -> Iterator[LLMConfig]:
-    """The models that an env's settings name."""
-    if not is_dataclass(settings):
-        return
-    for each in fields(settings):
-        value = getattr(settings, each.name)
-        if isinstance(value, LLMConfig):
-            yield value
+def llm_settings(settings: Any) -> dict[str, LLMConfig]:
+    """The models that an env's settings name, by setting."""
+    names = [each.name for each in fields(settings)] if is_dataclass(settings) else []
+    values = {name: getattr(settings, name) for name in names}
+    return {name: value for name, value in values.items() if isinstance(value, LLMConfig)}
 
 
 def needs_reference(settings: Any) -> bool:
     """Whether the env asks the base model itself."""
-    return any(cfg.model == REFERENCE for cfg in llm_configs(settings))
+    return any(cfg.model == REFERENCE for cfg in llm_settings(settings).values())
 
 
 async def open_remote(
@@ -127,6 +124,8 @@ async def _open(cfg: LLMConfig, reference: LLM | None, budget: Budget) -> LLM:
                 "model.adapter is null; name another model, or train an adapter"
             )
         return reference
+    if cfg.model == STAND_IN:
+        return StandInLLM()
     try:
         return await open_remote(cfg, budget)
     except PreflightError as e:

@@ -1,0 +1,47 @@
+"""`art doctor`: can this machine run it, and what is missing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from art_cli.cli import inputs
+from art_cli.errors import EXIT_PREFLIGHT
+
+
+def doctor(
+    config: Annotated[
+        list[str] | None, typer.Argument(help="Config files and overrides of what is to be run.")
+    ] = None,
+    runs_dir: Annotated[Path, typer.Option(help="Where runs are to be kept.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Look at this machine: GPU, driver, packages that do not go together, disk, memory, keys (by
+    name only), services. With a config: what of it cannot run here; then the exit code is 3.
+
+    Example:  art doctor configs/gpu-80gb.yaml
+    """
+    from art_cli.doctor.check import examine
+
+    inputs.read_dotenv(Path(".env"))
+    loaded = inputs.load(config) if config else None
+    findings = []
+    for finding in examine(loaded, runs_dir):
+        findings.append(finding)
+        if not as_json:
+            print(f"{finding.status:<9}{finding.check:<10}{finding.what}", flush=True)
+            if finding.todo:
+                print(f"{'':<19}{finding.todo}")
+    failed = [f for f in findings if f.status == "failed"]
+    if as_json:
+        rows = [{k: v for k, v in asdict(f).items() if k != "where"} for f in findings]
+        print(json.dumps({"ready": not failed, "findings": rows}))
+    elif loaded and failed:
+        print(f"{loaded.experiment.name} cannot run here", file=sys.stderr)
+    if loaded and failed:
+        raise typer.Exit(EXIT_PREFLIGHT)

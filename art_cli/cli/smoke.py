@@ -1,0 +1,135 @@
+"""`art run --smoke`: from the arguments to the smoke run's config, and what it showed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from art_cli.cli import inputs
+from art_cli.config.load import LoadedExperiment
+from art_cli.demonstrations import load_demonstrations, texts_of
+from art_cli.errors import UsageError
+from art_cli.llms.services import llm_settings
+from art_cli.registry import env_class
+from art_cli.rundir import RunDir, atomic_write
+from art_cli.smoke import StandIn, make_small, name_of, overrides, render, stand_in_for
+from art_cli.tools import schemas_of
+from art_cli.types import Message
+
+
+@dataclass(kw_only=True)
+class Smoke:
+    """A smoke run."""
+
+    real: LoadedExperiment  # what it stands in for
+    loaded: LoadedExperiment  # what runs
+    run: RunDir
+    stand_in: StandIn
+    family: str = "qwen3"
+
+    def make_model(self, opening: list[Message]) -> None:
+        """Empty its directory, and put the model there that stands in for the base."""
+        RunDir.replace_smoke(self.run.root)
+        if self.stand_in.name == "tiny":
+            return
+        texts = texts_of([opening], env_class(self.real.experiment.env.use))
+        self.family = make_small(self.stand_in, texts, self.real.experiment.seed)
+
+    def report(self) -> dict[str, list[str]]:
+        """What was tried, what went oddly, and what was not; kept in the run's directory, too."""
+        found = {
+            "tried": list(self._tried()),
+            "odd": list(self._odd()),
+            "not_tried": list(self._not_tried()),
+        }
+        atomic_write(self.run.smoke, json.dumps(found, indent=1))
+        return found
+
+    @property
+    def _played(self) -> list[dict[str, Any]]:
+        return self.run.read_trajectories(1, "train")
+
+    @property
+    def _update(self) -> dict[str, Any]:
+        return next(r for r in self.run.read_metrics() if "data/tokens_trained" in r)
+
+    def _tried(self) -> Iterator[str]:
+        cfg, update, played = self.real.experiment, self._update, self._played
+        turns = max(t["num_turns"] for t in played)
+        yield f"env: {len(played)} episodes of {cfg.env.use}, up to {turns} turns"
+        if cfg.agent.type != "builtin":
+            yield f"agent: your {cfg.agent.type}, {len(played)} times"
+        if lengths := self._demonstration:
+            forks = f" in {len(lengths)} sequences" if len(lengths) > 1 else ""
+            yield f"rendering: a demonstration is {sum(lengths)} tokens{forks}, under {self._whose}"
+        yield f"judging: {update['judge/calls']:.0f} answers, read and matched"
+        norm = update.get("loss/grad_norm", 0.0)
+        tokens = update["data/tokens_trained"]
+        yield f"update: {cfg.train.loss} on {tokens} tokens, gradient norm {norm:.2g}"
+        if cfg.eval:
+            yield f"evaluation: on {cfg.eval.split}, before and after"
+        yield f"checkpoint: {self.run.checkpoint(1)}"
+
+    def _odd(self) -> Iterator[str]:
+        cfg, played = self.real.experiment, self._played
+        if failed := [t for t in played if t["reward"] is None]:
+            why = str(failed[0]["error"]).partition("\n")[0]
+            yield f"{len(failed)} of {len(played)} episodes failed, the first with: {why}"
+        if crashed := [t for t in played if t["metrics"].get("crashed")]:
+            why = next(iter(crashed[0]["logs"]), "")
+            yield f"{len(crashed)} of {len(played)} agents crashed or were too slow: {why}"
+        if not self._update["data/tokens_trained"]:
+            yield "all trajectories of a scenario were the same, so nothing was updated"
+        longest, room = max(self._demonstration, default=0), cfg.engine.max_model_len
+        if self.stand_in.has_tokenizer and longest > room:
+            yield f"a demonstration is {longest} tokens, and engine.max_model_len is {room}"
+
+    def _not_tried(self) -> Iterator[str]:
+        cfg = self.real.experiment
+        if cfg.model.base != "tiny":
+            tokenizer = "" if self.stand_in.has_tokenizer else ", its tokenizer and chat template"
+            why = f" ({self.stand_in.missing})" if self.stand_in.missing else ""
+            yield (
+                f"{cfg.model.base}{tokenizer}: a {self.family} of two layers with random weights "
+                f"stood in{why}"
+            )
+            yield "GPU, memory, speed: art validate --gpu H100"
+        if cfg.judge:
+            ping = "" if cfg.judge.model == "reference" else ": art validate --ping"
+            yield f"the judge {cfg.judge.model}{ping}"
+        for name in llm_settings(self.real.env_settings):
+            yield f"the model that the env asks, env.args.{name}"
+        if cfg.engine.use != "transformers":
+            yield f"the engine {cfg.engine.use}"
+        if cfg.track.wandb:
+            yield "Weights & Biases"
+
+    @property
+    def _whose(self) -> str:
+        if self.stand_in.name == "tiny":
+            return "the tiny model's chat template"
+        return "its own chat template" if self.stand_in.has_tokenizer else "a stand-in's template"
+
+    @cached_property
+    def _demonstration(self) -> list[int]:
+        """Tokens of the sequences of one; nothing where the env has none."""
+        env = env_class(self.real.experiment.env.use)
+        folder = self.run.base if self.stand_in.name == "tiny" else self.run.stand_in
+        try:
+            (messages,) = load_demonstrations("env", env, self.real.env_settings, 1)
+        except UsageError:
+            return []
+        return render(messages, folder, schemas_of(env))
+
+
+def begin(config: list[str], real: LoadedExperiment, runs_dir: Path) -> Smoke:
+    """The smoke run of `art run CONFIG... --smoke`; nothing is written yet. Raises UsageError."""
+    cfg = real.experiment
+    run = RunDir(runs_dir / cfg.project / name_of(cfg.name))
+    stand_in = stand_in_for(cfg.model.base, run.stand_in)
+    loaded = inputs.load([*config, *overrides(cfg, real.env_settings, stand_in)])
+    return Smoke(real=real, loaded=loaded, run=run, stand_in=stand_in)
