@@ -78,6 +78,7 @@ def run(
         "trained": results["last"],
         "curve": sparkline([r["val/reward"] for r in rows if "val/reward" in r]),
         "steps": max(r["training_step"] for r in rows),
+        "step_s": statistics.median(r["time/step_s"] for r in rows if "time/step_s" in r),
         "seconds": seconds,
         "peak_gb": int(out.stderr.rpartition("peak_kb=")[2]) / 2**20,
     }

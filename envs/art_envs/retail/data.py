@@ -100,15 +100,15 @@ SCALES: dict[Size, Scale] = {
         verbs=VERBS,
     ),
     "small": Scale(
-        users=600,
+        users=1600,
         products=12,
         variants=3,
-        orders=1500,
+        orders=4000,
         items=(1,),
         # A very small model copies a name and a number of two digits, but no longer number.
         digits=dict.fromkeys(("user", "product", "item"), 2),
         own_numbers=True,
-        scenarios={"train": 1600, "val": 150, "test": 150},
+        scenarios={"train": 4000, "val": 150, "test": 150},
         by_email=1.0,
         verbs=("cancel", "payment", "return"),
         hidden=("first", "last", "email", "address", "order_id", "product_id"),
@@ -181,9 +181,10 @@ def _user(rng: random.Random, ids: _Ids, size: Size) -> tuple[str, Record]:
         payment: Record = {"kind": kind}
         if kind == GIFT_CARD:
             payment["balance"] = rng.choice((rng.randrange(500, 5000), rng.randrange(5000, 90000)))
-        number = rng.randrange(*((10, 100) if size == "small" else (10**6, 10**7)))
-        name = kind.split()[0] if size == "small" else f"{kind.replace(' ', '_')}_"
-        payments[f"{name}{number}"] = payment
+        if size == "small":  # at most one of a kind, so that the kind is enough
+            payments[kind.split()[0]] = payment
+        else:
+            payments[f"{kind.replace(' ', '_')}_{rng.randrange(10**6, 10**7)}"] = payment
     user = {
         "user_id": id,
         "first": first,
