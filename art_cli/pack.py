@@ -111,10 +111,10 @@ def _fields(block: _Block) -> tuple[Tensor | None, ...]:
     return (block.queries, block.keys, block.mask, block.valid)
 
 
-def microbatches(groups: list[list[TrainSequence]], max_tokens: int) -> list[Microbatch]:
-    """Pack groups of siblings, at most about `max_tokens` packed tokens each.
+def partition(groups: list[list[TrainSequence]], max_tokens: int) -> list[list[TrainSequence]]:
+    """Split groups of siblings into parts of at most `max_tokens` packed tokens each.
 
-    A group stays together where it fits. A single sequence that is longer gets its own microbatch.
+    A group stays together where it fits. A single sequence that is longer gets its own part.
     """
     parts: list[list[TrainSequence]] = []
     room = 0
@@ -126,7 +126,7 @@ def microbatches(groups: list[list[TrainSequence]], max_tokens: int) -> list[Mic
                 room = max_tokens
             parts[-1] += sequences
             room -= size
-    return [pack(part) for part in parts]
+    return parts
 
 
 def num_packed(sequences: list[list[int]]) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    BitsAndBytesConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -24,11 +26,12 @@ from transformers.utils import logging as transformers_logging
 from art_cli.attention import NAME as ATTENTION
 from art_cli.attention import Causal, Layout
 from art_cli.config.schema import AdapterConfig, ModelConfig
-from art_cli.decoder import fits, hidden_states
+from art_cli.decoder import decode, fits, hidden_states
 from art_cli.errors import PreflightError, UsageError
 from art_cli.tiny import make as make_tiny
 
 FINGERPRINT_SIZE = 4096  # weights
+RECOMPUTE_FROM = 1_000_000_000  # parameters; below, the states of 16k tokens fit a large card
 
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()
@@ -47,6 +50,7 @@ class Policy:
         self._reference: list[Tensor] | None = None
         self._decoder: Any = model.get_decoder()
         self._own_forward = False
+        self._recompute = False
         _check_attention(model)
         model.set_attn_implementation(ATTENTION)
         self.base.eval()  # no dropout: what is sampled and what is trained is one distribution
@@ -91,11 +95,17 @@ class Policy:
         With `wanted` [S], those of a batch of one at these places: [S, D].
         """
         layout = layout or Causal()
+        recompute = self._recompute and torch.is_grad_enabled()
         if self._own_forward:
-            return hidden_states(self._decoder, ids, positions, layout, wanted)
-        out = self._decoder(input_ids=ids, position_ids=positions, use_cache=False, layout=layout)
-        hidden = out.last_hidden_state
+            return hidden_states(self._decoder, ids, positions, layout, wanted, recompute)
+        hidden = decode(self._decoder, ids, positions, layout, recompute)
         return hidden if wanted is None else hidden[0, wanted]
+
+    def recompute_layers(self, setting: str) -> None:
+        """Keep only each layer's input for the backward: train.gradient_checkpointing."""
+        large = sum(p.numel() for p in self.base.parameters()) > RECOMPUTE_FROM
+        auto = setting == "auto" and large and self.device.type == "cuda"
+        self._recompute = setting == "on" or auto
 
     def add_adapter(self, cfg: AdapterConfig, seed: int) -> None:
         """Put a fresh adapter on the base: float32, and without effect until it is trained."""
@@ -188,12 +198,37 @@ def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
     dtype = torch.bfloat16 if _dtype(cfg, device) == "bfloat16" else torch.float32
     if cfg.base == "tiny":
         model, tokenizer = make_tiny(cfg.tiny, texts, seed)
+    elif cfg.quantize:
+        settings = _quantization(cfg.quantize, device, dtype)
+        model, tokenizer = _from_pretrained(cfg.base, dtype=dtype, **settings)
+        return Policy(model, tokenizer)  # a quantized model is made where it stays
     else:
-        model, tokenizer = _from_pretrained(cfg.base)
+        model, tokenizer = _from_pretrained(cfg.base, dtype="auto")
     return Policy(model.to(device=device, dtype=dtype), tokenizer)  # type: ignore[arg-type]
 
 
-def _from_pretrained(base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _quantization(bits: str, device: str, dtype: torch.dtype) -> dict[str, Any]:
+    """How transformers loads the base: NF4 (2305.14314) or LLM.int8 (2208.07339); the head stays.
+
+    Raises PreflightError without a GPU or the package.
+    """
+    if device != "cuda":
+        raise PreflightError(f"model.quantize={bits} needs a CUDA device; remove it to train here")
+    if find_spec("bitsandbytes") is None:
+        raise PreflightError(
+            f"model.quantize={bits} needs bitsandbytes: pip install 'art-cli[quantize]'"
+        )
+    quantization = BitsAndBytesConfig(
+        load_in_4bit=bits == "4bit",
+        load_in_8bit=bits == "8bit",
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    return {"quantization_config": quantization, "device_map": {"": 0}}
+
+
+def _from_pretrained(base: str, **settings: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(base)
         if not tokenizer.chat_template:
@@ -201,7 +236,7 @@ def _from_pretrained(base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBas
                 f"model.base: {base!r} has no chat template; use an instruct model, or add "
                 "chat_template.jinja to its folder"
             )
-        model = AutoModelForCausalLM.from_pretrained(base, dtype="auto")
+        model = AutoModelForCausalLM.from_pretrained(base, **settings)
     except (OSError, ValueError, KeyError) as e:
         first = str(e).strip().splitlines()[0]
         raise UsageError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,9 @@ from art_cli.report import Report, silent
 from art_cli.rundir import RunDir, atomic_write
 from art_cli.score import Scorer
 from art_cli.tools import schemas_of
+from art_cli.trainers.budget import TokenBudget
 from art_cli.trainers.grpo import GRPOTrainer
+from art_cli.trainers.optimizers import check_optimizer
 from art_cli.trainers.sft import fine_tune
 from art_cli.types import Message
 
@@ -54,16 +57,19 @@ class LocalBackend:
         *,
         resume: bool = False,
         report: Report = silent,
+        say: Callable[[str], None] = silent,
         stop: Stop | None = None,
         services: RunServices | None = None,
     ) -> None:
         """With `resume`, a run that exists goes on from its newest checkpoint.
 
+        `report` is told what goes on; `say`, what the user should know later too.
         `services` are someone else's, who closes them; without, a model's are opened with it.
         """
         self._root = Path(root)
         self._resume = resume
         self._report = report
+        self._say = say
         self._stop = stop or Stop()
         self._services = services
         self._open = contextlib.AsyncExitStack()
@@ -84,6 +90,7 @@ class LocalBackend:
         Raises UsageError (the run exists, the config has changed, the model cannot be used),
         PreflightError (another process holds the run, no such device).
         """
+        check_optimizer(model.experiment.train)
         run = self._claim(model.experiment, model.config_yaml)
         judge = await self._judge(model, run)
         parts = await self._parts(model, run)
@@ -96,6 +103,8 @@ class LocalBackend:
             parts.policy.load(folder)
             parts.trainer.load(folder / "optimizer.pt")
             parts.progress = read_progress(folder)
+            if fitting := parts.progress.microbatch_tokens:
+                parts.trainer.budget.tokens = min(fitting, parts.trainer.budget.tokens)
             self._report(f"resuming after step {parts.progress.step}")
             prune(run, model.experiment.checkpoint.keep)  # a kill may have come before it
         run.truncate_metrics(parts.progress.step if steps else -1)
@@ -154,7 +163,9 @@ class LocalBackend:
         services, budget = self._services, Budget(None, run.llm_costs)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
             services = await RunServices.open(settings, None, budget)  # before the warm-up
-        policy, renderer = await _Preparation(model, run, self._report, self._stop).make()
+        policy, renderer = await _Preparation(
+            model, run, self._report, self._say, self._stop
+        ).make()
         if services is None:
             reference = self._reference_llm(model, policy)
             services = await RunServices.open(settings, reference, budget)
@@ -169,7 +180,7 @@ class LocalBackend:
             engine=engine,
             agents=await self._agents(cfg, runner, engine, policy, renderer),
             services=services,
-            trainer=GRPOTrainer(policy, cfg.train, cfg.sampling),
+            trainer=GRPOTrainer(policy, cfg.train, cfg.sampling, self._say),
             progress=Progress(),
         )
 
@@ -219,12 +230,20 @@ class LocalBackend:
 class _Preparation:
     """From a config to the policy of step 0: base, warm-up, adapter."""
 
-    def __init__(self, model: TrainableModel, run: RunDir, report: Report, stop: Stop) -> None:
+    def __init__(
+        self,
+        model: TrainableModel,
+        run: RunDir,
+        report: Report,
+        say: Callable[[str], None],
+        stop: Stop,
+    ) -> None:
         self._cfg = model.experiment
         self._env_class: type[Env] = model.env_class
         self._settings: Any = model.settings
         self._run = run
         self._report = report
+        self._say = say
         self._stop = stop
 
     async def make(self) -> tuple[Policy, Renderer]:
@@ -242,6 +261,7 @@ class _Preparation:
             demonstrations = await self._demonstrations()
         policy = load_policy(model_cfg, texts_of(demonstrations, self._env_class), cfg.seed)
         _limit_threads(policy)
+        policy.recompute_layers(cfg.train.gradient_checkpointing)
         renderer = Renderer(policy.tokenizer, schemas_of(self._env_class), policy.eos_token_ids)
         if warmup and warm_all and not made:
             self._warm_up(policy, renderer, demonstrations, warmup)
@@ -301,7 +321,7 @@ class _Preparation:
             demonstrations,
             warmup,
             cfg.seed,
-            cfg.train.microbatch_tokens,
+            TokenBudget(cfg.train.microbatch_tokens, self._say),
             cfg.engine.max_model_len,
         )
         for step, total, loss in steps:

@@ -98,7 +98,10 @@ async def _train(
     _stop_on_interrupt(stop, console)
     cfg = loaded.experiment
     model = TrainableModel.of(cfg, loaded.env_settings, loaded.to_yaml())
-    async with LocalBackend(runs_dir, resume=resume, report=console.phase, stop=stop) as backend:
+    backend = LocalBackend(
+        runs_dir, resume=resume, report=console.phase, say=console.say, stop=stop
+    )
+    async with backend:
         await model.register(backend)
         run = model.parts.run
         mirrors = _wandb(loaded, run, console)
