@@ -50,7 +50,7 @@ class Policy:
         self._reference: list[Tensor] | None = None
         self._decoder: Any = model.get_decoder()
         self._own_forward = False
-        self._recompute = False
+        self.recomputes = False  # layers in the backward: train.gradient_checkpointing
         _check_attention(model)
         model.set_attn_implementation(ATTENTION)
         self.base.eval()  # no dropout: what is sampled and what is trained is one distribution
@@ -78,6 +78,11 @@ class Policy:
         return isinstance(self.model, PeftModel)
 
     @property
+    def has_reference(self) -> bool:
+        """Whether the weights of step 0 are kept."""
+        return self._reference is not None
+
+    @property
     def eos_token_ids(self) -> list[int]:
         """Tokens that the model's own settings say end a text."""
         eos = self.base.generation_config.eos_token_id if self.base.generation_config else None
@@ -95,7 +100,7 @@ class Policy:
         With `wanted` [S], those of a batch of one at these places: [S, D].
         """
         layout = layout or Causal()
-        recompute = self._recompute and torch.is_grad_enabled()
+        recompute = self.recomputes and torch.is_grad_enabled()
         if self._own_forward:
             return hidden_states(self._decoder, ids, positions, layout, wanted, recompute)
         hidden = decode(self._decoder, ids, positions, layout, recompute)
@@ -105,19 +110,12 @@ class Policy:
         """Keep only each layer's input for the backward: train.gradient_checkpointing."""
         large = sum(p.numel() for p in self.base.parameters()) > RECOMPUTE_FROM
         auto = setting == "auto" and large and self.device.type == "cuda"
-        self._recompute = setting == "on" or auto
+        self.recomputes = setting == "on" or auto
 
     def add_adapter(self, cfg: AdapterConfig, seed: int) -> None:
         """Put a fresh adapter on the base: float32, and without effect until it is trained."""
         torch.manual_seed(seed)
-        lora = LoraConfig(
-            r=cfg.rank,
-            lora_alpha=cfg.alpha,  # type: ignore[arg-type]
-            target_modules="all-linear",
-            lora_dropout=0.0,
-            task_type="CAUSAL_LM",
-        )
-        self.model = get_peft_model(self.base, lora)  # type: ignore[arg-type, assignment]
+        self.model = with_adapter(self.base, cfg)
         self.base.eval()
 
     def save(self, folder: Path) -> None:
@@ -162,6 +160,18 @@ class Policy:
         finally:
             for p, data in zip(self.trainable, present, strict=True):
                 p.data = data
+
+
+def with_adapter(base: PreTrainedModel, cfg: AdapterConfig) -> PeftModel:
+    """LoRA on all linear layers but the head, in float32 whatever the base is in."""
+    lora = LoraConfig(
+        r=cfg.rank,
+        lora_alpha=cfg.alpha,  # type: ignore[arg-type]
+        target_modules="all-linear",
+        lora_dropout=0.0,
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(base, lora)  # type: ignore[arg-type, return-value]
 
 
 class Reference:

@@ -3,7 +3,7 @@
     runs/<project>/<name>/
       config.yaml  metrics.jsonl  status.json  costs.jsonl  costs-llm.jsonl  run.lock
       trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/
-      evaluations/   judgements/
+      evaluations/   judgements/   logs/
 
 Whole files appear by one atomic rename; metrics.jsonl grows line by line, and a torn last line is
 ignored by every reader and removed by `truncate_metrics`.
@@ -87,6 +87,7 @@ class RunDir:
         self.lock_file = root / "run.lock"
         self.trajectories = root / "trajectories"
         self.checkpoints = root / "checkpoints"
+        self.logs = root / "logs"  # what further training processes print
         self.base = root / "base"  # a model that the run made itself
         self.costs = root / "costs.jsonl"  # spent on the judge; no resume takes a line of it back
         self.llm_costs = root / "costs-llm.jsonl"  # spent on the models that the env asks

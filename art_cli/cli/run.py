@@ -45,6 +45,8 @@ def run(
     loaded = inputs.load(config)
     if dry_run:
         return print(loaded.to_yaml(with_origins=True), end="")
+    if "RANK" in os.environ and _serves(loaded.experiment.train.num_processes):
+        return None
     # A small model is faster with threads that sleep while they wait; set before torch starts.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     again = f"art run {shlex.join(config)} --resume"
@@ -57,6 +59,12 @@ def run(
     if not outcome.finished:
         raise Interrupted(f"stopped after step {outcome.step}; go on: {again}")
     return None
+
+
+def _serves(num_processes: int) -> bool:
+    from art_cli.trainers.ranks import serve_if_launched
+
+    return serve_if_launched(num_processes)
 
 
 async def _run(loaded: LoadedExperiment, runs_dir: Path, resume: bool, as_json: bool) -> Outcome:

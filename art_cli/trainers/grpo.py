@@ -32,6 +32,10 @@ Part = list[TrainSequence] | None  # of one microbatch; None: only take part in 
 IDLE = [TrainSequence(ids=[0, 0], mask=[0, 1], engine_logprobs=[0.0, 0.0])]  # of weight 0
 
 
+class NotFiniteError(TrainerError):
+    """A gradient is not finite; the weights are as they were."""
+
+
 class GRPOTrainer:
     """Holds the optimizer; `step` is a function of the groups, the weights and the step number."""
 
@@ -41,8 +45,9 @@ class GRPOTrainer:
         cfg: TrainConfig,
         sampling: SamplingConfig,
         say: Callable[[str], None] = silent,
+        forward: Forward | None = None,
     ) -> None:
-        """`say` is told what the user should know of."""
+        """`say` is told what the user should know of; `forward` is one that shards the weights."""
         self._policy = policy
         self._cfg = cfg
         self._sampling = sampling
@@ -51,7 +56,7 @@ class GRPOTrainer:
         self._clip_high = self._loss.clip_high if cfg.clip_high is None else cfg.clip_high
         self._checked = False
         self.budget = TokenBudget(cfg.microbatch_tokens, say)
-        self.forward = Forward(policy, sampling.temperature)
+        self.forward = forward or Forward(policy, sampling.temperature)
         self.optimizer = make_optimizer(policy.trainable, cfg)
 
     def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
@@ -125,7 +130,7 @@ class GRPOTrainer:
         norm = total_norm(self._policy.trainable, self._cfg.max_grad_norm)
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
-            raise TrainerError(
+            raise NotFiniteError(
                 f"the gradient of step {step + 1} is not finite; the weights are as before it. "
                 "Lower train.learning_rate, or use model.dtype=float32"
             )
