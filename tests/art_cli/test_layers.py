@@ -13,7 +13,7 @@ ROWS = (
     "config.diff",
     "tools env",
     "registry rundir report",
-    "attention decoder tiny deadline render chat policy",
+    "attention flex decoder tiny deadline render chat policy",
     "engines.base engines.kv_cache engines.transformers",
     "llms.base llms.meter llms.server llms.own llms.remote llms.reference llms.services",
     "judges.base judges.answer judges.prompt judges.cache judges.ruler judges.make judges.audit",
