@@ -38,12 +38,9 @@ from art_cli.report import Report, silent
 from art_cli.rundir import RunDir, atomic_write
 from art_cli.score import Scorer
 from art_cli.tools import schemas_of
-from art_cli.trainers.base import Trainer
 from art_cli.trainers.budget import TokenBudget
-from art_cli.trainers.grpo import GRPOTrainer
-from art_cli.trainers.launch import Crew, LocalCrew, check_devices, check_world_size, launched
-from art_cli.trainers.optimizers import check_optimizer
-from art_cli.trainers.ranks import RanksTrainer
+from art_cli.trainers.launch import Crew
+from art_cli.trainers.make import make_trainer, prepare_training
 from art_cli.trainers.sft import fine_tune
 from art_cli.types import Message
 
@@ -94,8 +91,7 @@ class LocalBackend:
         Raises UsageError (the run exists, the config has changed, the model cannot be used),
         PreflightError (another process holds the run, no such device).
         """
-        check_optimizer(model.experiment.train)
-        self._meet(model.experiment)
+        self._crew = prepare_training(model.experiment)
         run = self._claim(model.experiment, model.config_yaml)
         judge = await self._judge(model, run)
         parts = await self._parts(model, run)
@@ -178,6 +174,8 @@ class LocalBackend:
             self._open.push_async_callback(services.close)
         engine = TransformersEngine(policy, cfg.engine, cfg.sampling, renderer.stop_ids)
         self._open.push_async_callback(engine.close)
+        trainer = make_trainer(cfg, policy, self._crew, run.logs, self._say)
+        self._open.callback(trainer.close)
         return Parts(
             run=run,
             policy=policy,
@@ -185,33 +183,9 @@ class LocalBackend:
             engine=engine,
             agents=await self._agents(cfg, runner, engine, policy, renderer),
             services=services,
-            trainer=self._trainer(cfg, policy, run),
+            trainer=trainer,
             progress=Progress(),
         )
-
-    def _meet(self, cfg: Experiment) -> None:
-        """Let the other ranks find this one, where a launcher started them."""
-        num = cfg.train.num_processes
-        if place := launched():
-            check_world_size(place, num)
-            self._crew = Crew()
-        elif num > 1:
-            check_devices(num, cfg.model.device)
-
-    def _trainer(self, cfg: Experiment, policy: Policy, run: RunDir) -> Trainer:
-        num = cfg.train.num_processes
-        if num == 1:
-            return GRPOTrainer(policy, cfg.train, cfg.sampling, self._say)
-        trainer = RanksTrainer(
-            policy,
-            cfg.model.adapter,
-            cfg.train,
-            cfg.sampling,
-            lambda: self._crew or LocalCrew(num, run.logs),
-            self._say,
-        )
-        self._open.callback(trainer.close)
-        return trainer
 
     async def _agents(
         self,

@@ -23,6 +23,10 @@ class Trainer(Protocol):
         """Write the optimizer's state, the same whatever shares the work. Raises OSError."""
         ...
 
+    def close(self) -> None:
+        """End what it has started."""
+        ...
+
     def load(self, file: Path) -> None:
         """Go on from what `save` wrote, with the policy's present weights."""
         ...

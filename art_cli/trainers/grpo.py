@@ -163,6 +163,9 @@ class GRPOTrainer:
         """Write the optimizer's state. Raises OSError."""
         torch.save(self.optimizer.state_dict(), file)
 
+    def close(self) -> None:
+        """See Trainer: nothing was started."""
+
     def load(self, file: Path) -> None:
         """Go on from what `save` wrote."""
         state: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")

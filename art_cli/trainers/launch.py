@@ -183,9 +183,10 @@ class LocalCrew(Crew):
         while not self._closing:
             time.sleep(1.0)
             if self._busy and not self._closing and (message := self._death()):
-                time.sleep(GRACE)
+                time.sleep(GRACE / 4)  # most often this process finds out by itself
                 if self._busy and not self._closing:
                     print(f"error: {message}", file=sys.stderr, flush=True)
+                    time.sleep(GRACE)
                     os._exit(EXIT_FAILED)
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from art_cli.trainers.sharded import Blueprint, Shard, gather, scatter
 from art_cli.trainers.stats import Stats
 from art_cli.types import TrajectoryGroup
 
+LESS = "Go on with --resume and half of train.microbatch_tokens, or with more train.num_processes"
 LOOK = timedelta(seconds=60)  # how long a worker waits for a command before it looks up
 
 
@@ -50,7 +52,6 @@ class Rank:
     and None elsewhere."""
 
     def __init__(self, blueprint: Blueprint, policy: Policy | None) -> None:
-        torch.set_num_threads(blueprint.num_threads)
         device = torch.device(blueprint.device)
         if device.type == "cuda":
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -229,10 +230,7 @@ class RanksTrainer:
             with crew.working():
                 yield
         except torch.OutOfMemoryError as e:
-            raise TrainerError(
-                f"out of memory on rank 0: {e}. Go on with --resume and half of "
-                f"train.microbatch_tokens ({self.budget.tokens}), or with more processes"
-            ) from None
+            raise TrainerError(f"out of memory on rank 0: {e}\n{LESS}") from None
         except WorkerDied as e:
             raise TrainerError(str(e)) from None
         except RuntimeError as e:
@@ -266,11 +264,16 @@ def serve() -> None:
             break
         if what == "form":
             place = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            torch.set_num_threads(argument.num_threads)
             form_group(store, *place, argument.device)
             rank = Rank(argument, None)
             continue
-        with suppress(NotFiniteError):  # so it is on all ranks, and rank 0 tells
+        try:
             getattr(rank, what)(argument)
+        except NotFiniteError:  # so it is on all ranks, and rank 0 tells
+            continue
+        except torch.OutOfMemoryError as e:
+            sys.exit(f"out of memory: {e}\n{LESS}")
     if dist.is_initialized():
         dist.destroy_process_group()
 
