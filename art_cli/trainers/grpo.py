@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,11 @@ class GRPOTrainer:
         self._checked = False
         self.budget = TokenBudget(cfg.microbatch_tokens, say)
         self.forward = forward or Forward(policy, sampling.temperature)
-        self.optimizer = make_optimizer(policy.trainable, cfg)
+
+    @cached_property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Made when it is first needed: a run that is only evaluated needs none."""
+        return make_optimizer(self._policy.trainable, self._cfg)
 
     def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
         """Update the policy once; `step` counts from 0. -> metrics `loss/*` and `data/*`

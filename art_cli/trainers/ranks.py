@@ -92,12 +92,15 @@ class Rank:
         return norm
 
     def state(self, _: None = None) -> dict[str, Any]:
-        """The optimizer's state as one process has it, on the CPU."""
+        """The optimizer's state as one process has it, on the CPU; at rank 0."""
         state = self.trainer.optimizer.state_dict()
-        whole = {
-            i: {k: gather(v).cpu() if torch.is_tensor(v) else v for k, v in of.items()}
-            for i, of in state["state"].items()
-        }
+        whole: dict[int, dict[str, Any]] = {}
+        for i, of in state["state"].items():
+            whole[i] = {}
+            for key, value in of.items():
+                full = gather(value)  # by all ranks, and kept by one
+                if dist.get_rank() == 0:
+                    whole[i][key] = full.cpu()
         return state | {"state": whole}
 
     def load(self, state: dict[str, Any] | None) -> None:

@@ -6,12 +6,13 @@ import importlib.util
 
 import pytest
 import torch
-from batches import MakePolicy, config
+from batches import SAMPLING, MakePolicy, config
 
 from art_cli import policy as policy_module
 from art_cli.config.schema import ModelConfig
 from art_cli.errors import PreflightError
 from art_cli.policy import load_policy
+from art_cli.trainers.grpo import GRPOTrainer
 from art_cli.trainers.optimizers import make_optimizer
 
 without_bitsandbytes = pytest.mark.skipif(
@@ -35,6 +36,10 @@ def test_a_quantized_base_needs_a_gpu() -> None:
 def test_the_8_bit_optimizer_needs_a_gpu(make_policy: MakePolicy) -> None:
     with pytest.raises(PreflightError, match="adamw_8bit, but torch sees no CUDA device"):
         make_optimizer(make_policy().trainable, config(optimizer="adamw_8bit"))
+
+
+def test_a_run_that_is_only_evaluated_needs_no_optimizer(make_policy: MakePolicy) -> None:
+    GRPOTrainer(make_policy(), config(optimizer="adamw_8bit"), SAMPLING)
 
 
 @without_bitsandbytes
