@@ -80,6 +80,16 @@ class Crew:
     def __init__(self) -> None:
         self.store = join()
 
+    def meet(self, num_processes: int) -> None:
+        """Wait until all are there. Raises WorkerDied."""
+        names = [ready(rank) for rank in range(1, num_processes)]
+        deadline = time.monotonic() + JOIN_TIMEOUT.total_seconds()
+        while not self.store.check(names):
+            self.check()
+            if time.monotonic() > deadline:
+                raise WorkerDied(f"not all of {num_processes} processes came within {JOIN_TIMEOUT}")
+            time.sleep(0.05)
+
     def check(self) -> None:
         """Raises WorkerDied."""
 
@@ -188,6 +198,11 @@ class LocalCrew(Crew):
                     print(f"error: {message}", file=sys.stderr, flush=True)
                     time.sleep(GRACE)
                     os._exit(EXIT_FAILED)
+
+
+def ready(rank: int) -> str:
+    """What a rank sets in the store once it is there."""
+    return f"ready/{rank}"
 
 
 def join() -> Store:

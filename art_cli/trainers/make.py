@@ -9,7 +9,7 @@ from art_cli.config.schema import Experiment
 from art_cli.policy import Policy
 from art_cli.trainers.base import Trainer
 from art_cli.trainers.grpo import GRPOTrainer
-from art_cli.trainers.launch import Crew, LocalCrew, check_devices, check_world_size, launched
+from art_cli.trainers.launch import Crew, check_devices, check_world_size, launched
 from art_cli.trainers.optimizers import check_optimizer
 from art_cli.trainers.ranks import RanksTrainer
 
@@ -34,14 +34,14 @@ def make_trainer(
     cfg: Experiment, policy: Policy, crew: Crew | None, logs: Path, say: Callable[[str], None]
 ) -> Trainer:
     """In this process, or shared with `crew`, or with processes that are started when needed."""
-    num = cfg.train.num_processes
-    if num == 1:
+    if cfg.train.num_processes == 1:
         return GRPOTrainer(policy, cfg.train, cfg.sampling, say)
     return RanksTrainer(
         policy,
         cfg.model.adapter,
         cfg.train,
         cfg.sampling,
-        lambda: crew or LocalCrew(num, logs),
+        logs,
+        crew,
         say,
     )

@@ -32,12 +32,14 @@ from art_cli.trainers.grpo import GRPOTrainer, NotFiniteError, Part, training_se
 from art_cli.trainers.launch import (
     COLLECTIVE_TIMEOUT,
     Crew,
+    LocalCrew,
     WorkerDied,
     check_world_size,
     end_with,
     end_with_parent,
     join,
     launched,
+    ready,
 )
 from art_cli.trainers.sharded import Blueprint, Shard, gather, scatter
 from art_cli.trainers.stats import Stats
@@ -131,16 +133,18 @@ class RanksTrainer:
         adapter: AdapterConfig | None,
         cfg: TrainConfig,
         sampling: SamplingConfig,
-        crew: Callable[[], Crew],
+        logs: Path,
+        crew: Crew | None = None,
         say: Callable[[str], None] = silent,
     ) -> None:
+        """Without a `crew` that waits already, processes are started when they are needed."""
         self.budget = TokenBudget(cfg.microbatch_tokens, say)
         self._policy = policy
         self._adapter = adapter
         self._cfg = cfg
         self._sampling = sampling
-        self._make_crew = crew
-        self._crew: Crew | None = None
+        self._logs = logs
+        self._crew = crew
         self._rank: Rank | None = None
         self._commands = 0
         self._failed = False
@@ -193,7 +197,7 @@ class RanksTrainer:
     def _formed(self) -> Rank:
         if self._rank is None:
             cfg, policy = self._cfg, self._policy
-            self._crew = crew = self._make_crew()
+            self._crew = crew = self._crew or LocalCrew(cfg.num_processes, self._logs)
             blueprint = Blueprint(
                 base=policy.base.config,
                 dtype=policy.head.dtype,
@@ -206,6 +210,7 @@ class RanksTrainer:
             )
             self._send(crew, "form", blueprint)
             with self._together():
+                crew.meet(cfg.num_processes)
                 form_group(crew.store, 0, cfg.num_processes, blueprint.device)
                 self._rank = Rank(blueprint, policy)
         return self._rank
@@ -260,6 +265,7 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends in its own time, and then tells
     store = join()
     end_with(store)
+    store.set(ready(int(os.environ["RANK"])), "")
     rank: Rank | None = None
     for number in range(2**62):
         what, argument = _next_command(store, f"command/{number}")

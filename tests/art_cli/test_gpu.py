@@ -6,7 +6,6 @@ import asyncio
 import copy
 import dataclasses
 import random
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +28,6 @@ from art_cli import pack as pack_module
 from art_cli.pack import TrainSequence, pack
 from art_cli.policy import Policy, load_policy
 from art_cli.trainers.grpo import GRPOTrainer
-from art_cli.trainers.launch import LocalCrew
 from art_cli.trainers.ranks import RanksTrainer
 
 pytestmark = [
@@ -190,8 +188,7 @@ def test_two_gpus_do_what_one_does(make_policy: MakePolicy, tmp_path: Path, rank
     cfg = config(num_processes=2, microbatch_tokens=200, learning_rate=1e-4)
     one = GRPOTrainer(alone, cfg, SAMPLING)
     adapter = art.AdapterConfig(rank=rank, alpha=2 * rank) if rank else None
-    crew = partial(LocalCrew, 2, tmp_path)
-    two = RanksTrainer(together, adapter, cfg, SAMPLING, crew)
+    two = RanksTrainer(together, adapter, cfg, SAMPLING, tmp_path)
     try:
         for i in range(3):
             mine, theirs = two.step(groups, i), one.step(groups, i)

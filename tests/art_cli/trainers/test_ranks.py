@@ -23,6 +23,7 @@ from art_cli.config.schema import AdapterConfig, TrainConfig
 from art_cli.errors import PreflightError, TrainerError, UsageError
 from art_cli.policy import Policy
 from art_cli.rundir import RunDir
+from art_cli.trainers import launch
 from art_cli.trainers.grpo import GRPOTrainer
 from art_cli.trainers.launch import LocalCrew, check_devices
 from art_cli.trainers.ranks import RanksTrainer, serve_if_launched
@@ -32,7 +33,7 @@ from art_cli.trainers.ranks import RanksTrainer, serve_if_launched
 def ranks(policy: Policy, rank: int, cfg: TrainConfig, logs: Path) -> Iterator[RanksTrainer]:
     """A trainer on two ranks."""
     adapter = AdapterConfig(rank=rank, alpha=2 * rank) if rank else None
-    trainer = RanksTrainer(policy, adapter, cfg, SAMPLING, lambda: LocalCrew(2, logs))
+    trainer = RanksTrainer(policy, adapter, cfg, SAMPLING, logs)
     try:
         yield trainer
     finally:
@@ -116,6 +117,18 @@ def test_a_worker_that_dies_ends_the_step_with_its_last_lines(
         assert "the last thing it said" in str(raised.value)
         assert time.monotonic() - began < 20
     assert worker.poll() is not None
+
+
+def test_a_worker_that_never_comes_is_told_with_its_last_lines(
+    make_policy: MakePolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "WORKER", "art_cli.no_such_module")
+    policy = make_policy()
+    with (
+        ranks(policy, 0, settings(), tmp_path) as trainer,
+        pytest.raises(TrainerError, match=r"No module named .*no_such_module"),
+    ):
+        trainer.step(make_groups(policy, noise=0), 0)
 
 
 PARENT = """
