@@ -49,6 +49,10 @@ def sdpa(
             q, k, v, attn_mask=mask.expand(-1, -1, group, -1), scale=scale
         )
         return o.reshape(rows, heads, 1, width)
+    if grouped and mask is not None and q.is_cuda:
+        # No fused kernel takes both a mask and grouped keys; the one without keeps all scores.
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        grouped = False
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
     )

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from art_cli.config.schema import SamplingConfig
 from art_cli.engines.base import Engine
-from art_cli.engines.transformers import log_distribution
 from art_cli.errors import EngineError
+from art_cli.pack import TrainSequence
 from art_cli.policy import Policy
+from art_cli.trainers.base import Trainer
 from art_cli.types import Completion
 
 PROMPT_TOKENS = 144  # more than a block of any engine's prefix cache, which a sync must not survive
@@ -28,10 +29,12 @@ MOVED = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 class Canary:
     """Remembers the last answer, to tell weights that did not move from weights that did."""
 
-    def __init__(self, policy: Policy, sampling: SamplingConfig, max_model_len: int) -> None:
-        self._policy = policy
-        self._sampling = sampling
-        vocab = policy.head.shape[0]
+    def __init__(
+        self, policy: Policy, trainer: Trainer, sampling: SamplingConfig, max_model_len: int
+    ) -> None:
+        self._trainer = trainer
+        self._is_cut = sampling.top_p < 1 or sampling.top_k > 0
+        self._dtype, vocab = policy.head.dtype, policy.head.shape[0]
         num = max(1, min(PROMPT_TOKENS, max_model_len - ANSWER_TOKENS))
         self._prompt = [(7 * i + 3) % vocab for i in range(num)]
         self._last: tuple[Completion, Tensor] | None = None
@@ -44,16 +47,16 @@ class Canary:
         finally:
             session.close()
         mine = self._logprobs(answer.token_ids)
-        dtype = self._policy.head.dtype
-        gap = _gap(mine, torch.tensor(answer.logprobs))
+        # The engine's are of what is left by top_p and top_k, the trainer's of all tokens.
+        gap = 0.0 if self._is_cut else float((mine - torch.tensor(answer.logprobs)).abs().max())
         if answer.policy_version != version:
             problem = f"it answers with version {answer.policy_version}"
-        elif not gap <= MAX_GAP[dtype]:
+        elif not gap <= MAX_GAP[self._dtype]:
             problem = (
                 f"log-probabilities of a fixed prompt's answer differ by {gap:.2g} (at most "
-                f"{MAX_GAP[dtype]:g} is rounding)"
+                f"{MAX_GAP[self._dtype]:g} is rounding)"
             )
-        elif self._stands_still(answer, mine, MOVED[dtype]):
+        elif self._stands_still(answer, mine, MOVED[self._dtype]):
             problem = "its answer to a fixed prompt is the last version's to the bit"
         else:
             self._last = answer, mine
@@ -70,19 +73,13 @@ class Canary:
         same = (last.token_ids, last.logprobs) == (answer.token_ids, answer.logprobs)
         return same and float((mine - then).abs().max()) > moved
 
-    @torch.no_grad()
     def _logprobs(self, answer: list[int]) -> Tensor:
-        """The trainer's log-probabilities of the answer's tokens, [ANSWER_TOKENS]."""
-        device = self._policy.device
-        ids = torch.tensor([[*self._prompt, *answer]], device=device)
-        positions = torch.arange(ids.shape[1], device=device)[None]
-        wanted = torch.arange(len(answer), device=device) + len(self._prompt) - 1
-        hidden = self._policy.hidden(ids, positions, wanted=wanted)
-        logprobs = log_distribution(hidden @ self._policy.head.T, self._sampling)
-        return logprobs.gather(1, ids[0, len(self._prompt) :, None])[:, 0].cpu()
-
-
-def _gap(mine: Tensor, theirs: Tensor) -> float:
-    """The largest difference. With top_p, a token at the border may be outside for one of them."""
-    inside = torch.isfinite(mine)
-    return float((mine - theirs)[inside].abs().max()) if inside.any() else float("inf")
+        """The trainer's, of the answer's tokens."""
+        ids, num = [*self._prompt, *answer], len(self._prompt)
+        return self._trainer.logprobs(
+            TrainSequence(
+                ids=ids,
+                mask=[0] * num + [1] * len(answer),
+                engine_logprobs=[0.0] * len(ids),
+            )
+        )

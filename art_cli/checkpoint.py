@@ -18,7 +18,7 @@ from art_cli.rundir import RunDir
 
 if TYPE_CHECKING:  # both need torch; to find a checkpoint does not
     from art_cli.policy import Policy
-    from art_cli.trainers.grpo import GRPOTrainer
+    from art_cli.trainers.base import Trainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +28,11 @@ class Progress:
     step: int = 0  # finished optimizer steps
     cursor: int = 0  # scenarios taken from the stream
     val_reward: float | None = None  # of the evaluation at this step, where there was one
+    microbatch_tokens: int | None = None  # where memory ran out with the config's
 
 
 def save_checkpoint(
-    run: RunDir, policy: Policy, trainer: GRPOTrainer | None, progress: Progress
+    run: RunDir, policy: Policy, trainer: Trainer | None, progress: Progress
 ) -> Path:
     """Write `checkpoints/<step>/`. Raises TrainerError where the disk refuses; nothing is lost."""
     target = run.checkpoint(progress.step)

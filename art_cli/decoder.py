@@ -11,10 +11,12 @@ their keys and values, but nobody reads what they predict.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from art_cli.attention import Layout
 
@@ -34,17 +36,37 @@ def fits(decoder: Any) -> bool:
 
 
 def hidden_states(
-    decoder: Any, ids: Tensor, positions: Tensor, layout: Layout, wanted: Tensor | None
+    decoder: Any,
+    ids: Tensor,
+    positions: Tensor,
+    layout: Layout,
+    wanted: Tensor | None,
+    recompute: bool = False,
 ) -> Tensor:
-    """Last hidden states of ids [B, T]: [B, T, D]; or of `wanted` [S] in a batch of one: [S, D]."""
+    """Last hidden states of ids [B, T]: [B, T, D]; or of `wanted` [S] in a batch of one: [S, D].
+
+    With `recompute`, a layer keeps its input alone and is run again in the backward.
+    """
     x = decoder.embed_tokens(ids)
     cos, sin = decoder.rotary_emb(x, positions)
     cos, sin = cos[:, None], _signed(sin)[:, None]
     last = len(decoder.layers) - 1
     for i, layer in enumerate(decoder.layers):
         chosen = wanted if i == last else None
-        x = _layer(i, layer, x, cos, sin, layout, chosen)
+        if recompute:
+            x = checkpoint(_layer, i, layer, x, cos, sin, layout, chosen, use_reentrant=False)
+        else:
+            x = _layer(i, layer, x, cos, sin, layout, chosen)
     return decoder.norm(x)
+
+
+def decode(decoder: Any, ids: Tensor, positions: Tensor, layout: Layout, recompute: bool) -> Tensor:
+    """Last hidden states [B, T, D] of ids [B, T], by transformers' own forward of any family."""
+    for layer in decoder.layers:  # a GradientCheckpointingLayer asks these three
+        layer.gradient_checkpointing = layer.training = recompute  # what is in it stays in eval
+        layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+    out = decoder(input_ids=ids, position_ids=positions, use_cache=False, layout=layout)
+    return out.last_hidden_state
 
 
 def _layer(

@@ -11,7 +11,7 @@ from art_cli.config.schema import Experiment
 from art_cli.errors import PreflightError
 from art_cli.gpus import Gpu
 from art_cli.llms.services import needs_reference
-from art_cli.memory import GIB, Estimate, Job, Shape, estimate
+from art_cli.memory import GIB, RECOMPUTE_FROM, Estimate, Job, Shape, estimate
 from art_cli.memory_advice import KNOBS, Advice, Change, advise
 from art_cli.shape import UnknownSizeError, shape_of_base
 
@@ -96,18 +96,20 @@ def forecast(loaded: LoadedExperiment, gpu: Gpu | None) -> Forecast | None:
     found = {
         "base": cfg.model.base,
         "gpu": gpu,
-        "job": (job := job_of(cfg, loaded.env_settings)),
         "origins": loaded.origins,
         "document": loaded.document,
     }
     try:
         shape = shape_of_base(cfg.model.base)
     except UnknownSizeError as e:
-        return Forecast(**found, unknown=str(e))
+        return Forecast(**found, job=job_of(cfg, loaded.env_settings, None), unknown=str(e))
+    job = job_of(cfg, loaded.env_settings, shape)
     size = gpu.size if gpu else None
     known = {path for path, _ in KNOBS if path in loaded.origins}
     advice = advise(shape, job, size, known) if size else []
-    return Forecast(**found, shape=shape, estimate=estimate(shape, job, size), advice=tuple(advice))
+    return Forecast(
+        **found, job=job, shape=shape, estimate=estimate(shape, job, size), advice=tuple(advice)
+    )
 
 
 def check_fit(loaded: LoadedExperiment, gpus: list[Gpu]) -> str | None:
@@ -127,7 +129,7 @@ def check_fit(loaded: LoadedExperiment, gpus: list[Gpu]) -> str | None:
     return f"{first.partition('. ')[0]}; `art validate` says what to change"
 
 
-def job_of(cfg: Experiment, settings: Any) -> Job:
+def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Job:
     """What the experiment asks of the GPU."""
     adapter, train, judge = cfg.model.adapter, cfg.train, cfg.judge
     at_once = max(train.scenarios_per_step * train.group_size, cfg.eval.episodes if cfg.eval else 0)
@@ -136,11 +138,18 @@ def job_of(cfg: Experiment, settings: Any) -> Job:
     asking = at_once if needs_reference(settings) else 0
     if judge and judge.model == "reference":
         asking += train.scenarios_per_step * judge.votes
+    large = shape is not None and shape.num_params > RECOMPUTE_FROM
     return Job(
         rank=adapter.rank if adapter else None,
         float32=cfg.model.dtype == "float32" or (cfg.model.dtype == "auto" and adapter is None),
+        quantize=cfg.model.quantize,
+        optimizer=train.optimizer,
         microbatch_tokens=train.microbatch_tokens,
+        checkpointing=train.gradient_checkpointing == "on"
+        or (train.gradient_checkpointing == "auto" and large),
+        num_processes=train.num_processes,
         has_reference=train.kl_coef > 0,
+        has_twin=train.max_staleness > 0 and cfg.engine.use == "transformers",
         engine="elsewhere" if cfg.engine.url else cfg.engine.use,
         shares_gpu=cfg.engine.gpus is None,
         tensor_parallel=cfg.engine.tensor_parallel,

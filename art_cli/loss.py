@@ -38,6 +38,17 @@ class Tokens:
             ref_logprobs=None if ref is None else ref[part],
         )
 
+    def cpu(self) -> Tokens:
+        """The same on the CPU."""
+        ref = self.ref_logprobs
+        return Tokens(
+            engine_logprobs=self.engine_logprobs.cpu(),
+            advantages=self.advantages.cpu(),
+            weights=self.weights.cpu(),
+            sequence=self.sequence.cpu(),
+            ref_logprobs=None if ref is None else ref.cpu(),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:

@@ -20,6 +20,7 @@ CUDA = 1 * GIB  # context, cuBLAS workspaces, and what the allocator cannot use
 HEAD_CHUNK = 2**25  # logits alive at once in an update (logprobs.py)
 PREFILL_TOKENS = 16384  # of one forward in a rollout (engines/transformers.py)
 GROWTH = 4 / 3  # a KV cache that grows is copied: keys first, then values
+RECOMPUTE_FROM = 1_000_000_000  # parameters; below, the states of 16k tokens fit a large card
 VLLM_WORKING = 2 * GIB  # its profiled activations and CUDA graphs: 1 to 3 as vLLM logs them
 VLLM_ASLEEP = 1.5 * GIB  # what it keeps while it sleeps: its context and graphs
 BYTES_QUANTIZED = {  # LLM.int8 (2208.07339); NF4, its constants quantized too (2305.14314)
@@ -67,6 +68,7 @@ class Job:
     checkpointing: bool = False  # of gradients
     num_processes: int = 1  # that share weights and optimizer (FSDP)
     has_reference: bool = False  # a copy of what is trained, for the KL
+    has_twin: bool = False  # another, that rollouts go on with during an update
     engine: Engine = "transformers"
     max_tokens: int = 0  # of one turn
     max_model_len: int
@@ -204,7 +206,8 @@ def saved_per_token(shape: Shape, job: Job) -> int:
 def _trainer(shape: Shape, job: Job) -> Iterator[Part]:
     """What the trainer holds from the first update on."""
     trained, ranks = num_trained(shape, job), job.num_processes
-    base = weights(shape, job) / ranks
+    whole = ranks > 1 and job.engine == "transformers"  # rank 0's, that the engine samples from
+    base = weights(shape, job) * (1 / ranks + whole)
     dtype = job.quantize or ("float32" if job.float32 else "bfloat16")
     yield Part(
         name="weights", note=f"{_count(shape.num_params)} in {dtype}", rollout=base, update=base

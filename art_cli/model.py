@@ -37,7 +37,7 @@ from art_cli.registry import env_class
 from art_cli.render import Renderer
 from art_cli.rundir import RunDir
 from art_cli.score import Scorer
-from art_cli.trainers.grpo import GRPOTrainer
+from art_cli.trainers.base import Trainer
 from art_cli.types import TrajectoryGroup
 
 
@@ -59,7 +59,7 @@ class Parts:
     canary: Canary
     agents: Agents
     services: RunServices
-    trainer: GRPOTrainer
+    trainer: Trainer
     progress: Progress
     scorer: Scorer | None = None  # where a judge has a say in the rewards
 
@@ -182,8 +182,9 @@ class TrainableModel:
         else:
             metrics = parts.trainer.step(groups, parts.progress.step)
         trained = time.monotonic()
-        progress = asdict(parts.progress) | {"step": self.step + 1, "val_reward": None}
-        parts.progress = Progress(**progress)
+        self.note(step=self.step + 1, val_reward=None)
+        if parts.trainer.budget.tokens < self.experiment.train.microbatch_tokens:
+            self.note(microbatch_tokens=parts.trainer.budget.tokens)
         await self._sync()
         metrics["time/train_s"] = trained - began
         metrics["time/sync_s"] = time.monotonic() - trained
@@ -196,7 +197,7 @@ class TrainableModel:
         save_checkpoint(parts.run, parts.policy, parts.trainer, parts.progress)
 
     def note(self, **changes: Any) -> None:
-        """Note progress that the next checkpoint keeps: cursor, val_reward."""
+        """Note progress that the next checkpoint keeps."""
         self.parts.progress = Progress(**(asdict(self.parts.progress) | changes))
 
     async def _sync(self) -> None:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from art_cli.attention import sdpa
+from art_cli.flex import Span, TreeMask, works
 
 MIN_SAVING = 32  # tokens that sharing must save; a split costs an attention call in every layer
 
@@ -56,15 +57,26 @@ class _Block:
     mask: Tensor | None  # [n, 1, Q, K]; None: plain causal
     valid: Tensor  # which of the n * Q queries are real
 
+    def to(self, device: torch.device) -> _Block:
+        """The same on a device."""
+        mask = None if self.mask is None else self.mask.to(device)
+        return _Block(self.queries.to(device), self.keys.to(device), mask, self.valid.to(device))
+
 
 class TreeLayout:
     """The attention of packed tokens [N]: each to its path in the tree."""
 
-    def __init__(self, blocks: list[_Block]) -> None:
-        self._blocks = blocks
+    def __init__(self, parts: list[list[_Node]], tree: TreeMask) -> None:
+        """`parts` are nodes that attend in one call; `tree` is the same for a GPU."""
+        self._parts = parts
+        self._tree = tree
+        self._blocks: list[_Block] = []  # made where they are needed: their masks may be large
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         """See Layout."""
+        if q.is_cuda and works(q.shape[1], k.shape[1], q.shape[3], q.dtype, q.device):
+            return self._tree.attend(q, k, v, scale)
+        self._blocks = self._blocks or [_block(part).to(q.device) for part in self._parts]
         q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))  # [N, H, D]
         out = []
         for block in self._blocks:
@@ -98,23 +110,13 @@ class Microbatch:
             value = getattr(self, name)
             if isinstance(value, Tensor):
                 setattr(self, name, value.to(device))
-        self.layout = TreeLayout(
-            [
-                _Block(*(None if x is None else x.to(device) for x in _fields(b)))  # type: ignore[arg-type]
-                for b in self.layout._blocks
-            ]
-        )
         return self
 
 
-def _fields(block: _Block) -> tuple[Tensor | None, ...]:
-    return (block.queries, block.keys, block.mask, block.valid)
+def partition(groups: list[list[TrainSequence]], max_tokens: int) -> list[list[TrainSequence]]:
+    """Split groups of siblings into parts of at most `max_tokens` packed tokens each.
 
-
-def microbatches(groups: list[list[TrainSequence]], max_tokens: int) -> list[Microbatch]:
-    """Pack groups of siblings, at most about `max_tokens` packed tokens each.
-
-    A group stays together where it fits. A single sequence that is longer gets its own microbatch.
+    A group stays together where it fits. A single sequence that is longer gets its own part.
     """
     parts: list[list[TrainSequence]] = []
     room = 0
@@ -126,7 +128,7 @@ def microbatches(groups: list[list[TrainSequence]], max_tokens: int) -> list[Mic
                 room = max_tokens
             parts[-1] += sequences
             room -= size
-    return [pack(part) for part in parts]
+    return parts
 
 
 def num_packed(sequences: list[list[int]]) -> int:
@@ -144,7 +146,7 @@ def _halve(group: list[TrainSequence], max_tokens: int) -> Iterable[list[TrainSe
 def pack(sequences: list[TrainSequence]) -> Microbatch:
     """One microbatch of these sequences."""
     nodes, leaves = _tree([s.ids for s in sequences])
-    blocks = _blocks(nodes)
+    parts = _place(nodes)
     paths = [leaf.path() for leaf in leaves]
     sampled = sorted(
         (path[t - 1], s.ids[t], i, t)
@@ -159,7 +161,7 @@ def pack(sequences: list[TrainSequence]) -> Microbatch:
     return Microbatch(
         ids=torch.tensor([[i for n in packed for i in n.ids]]),
         positions=torch.tensor([[n.start + j for n in packed for j in range(len(n.ids))]]),
-        layout=TreeLayout(blocks),
+        layout=TreeLayout(parts, TreeMask(_spans(nodes))),
         hidden_at=torch.tensor([at for at, _ in predictions], dtype=torch.long),
         targets=torch.tensor([target for _, target in predictions], dtype=torch.long),
         row=torch.tensor([rows[at, target] for at, target, _, _ in sampled], dtype=torch.long),
@@ -174,7 +176,7 @@ def pack(sequences: list[TrainSequence]) -> Microbatch:
 
 
 def _tree(sequences: list[list[int]]) -> tuple[list[_Node], list[_Node]]:
-    """-> (all nodes, the last node of each sequence)"""
+    """-> (all nodes, in the order of a walk through the tree; the last node of each sequence)"""
     order = sorted(range(len(sequences)), key=lambda i: sequences[i])
     ordered = [sequences[i] for i in order]
     shared = [0] + [_common(a, b) for a, b in pairwise(ordered)]
@@ -219,16 +221,16 @@ def _common(a: list[int], b: list[int]) -> int:
     return low
 
 
-def _blocks(nodes: list[_Node]) -> list[_Block]:
-    """Lay the nodes out level by level, and say who attends to whom."""
-    placed, blocks = 0, []
+def _place(nodes: list[_Node]) -> list[list[_Node]]:
+    """Lay the nodes out level by level. -> those that attend in one call"""
+    placed, parts = 0, []
     for level in range(1 + max((n.level for n in nodes), default=-1)):
         members = sorted((n for n in nodes if n.level == level), key=lambda n: len(n.ids))
         for part in _similar(members):
             for node in part:
                 node.first, placed = placed, placed + len(node.ids)
-            blocks.append(_block(part))
-    return blocks
+            parts.append(part)
+    return parts
 
 
 def _similar(nodes: list[_Node]) -> list[list[_Node]]:
@@ -257,6 +259,20 @@ def _block(nodes: list[_Node]) -> _Block:
     last = start[:, None] + torch.arange(queries.shape[1])  # path position of each query
     mask = torch.arange(keys.shape[1]) <= last[:, None, :, None]
     return _Block(queries, keys, mask, valid)
+
+
+def _spans(nodes: list[_Node]) -> list[Span]:
+    """The tree as a list, every node before its children."""
+    place = {id(n): i for i, n in enumerate(nodes)}
+    return [
+        Span(
+            first=n.first,
+            num=len(n.ids),
+            parent=place[id(n.parent)] if n.parent else None,
+            start=n.start,
+        )
+        for n in nodes
+    ]
 
 
 def _padded(rows: list[list[int]]) -> Tensor:

@@ -7,6 +7,7 @@ import copy
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    BitsAndBytesConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -25,8 +27,9 @@ from transformers.utils import logging as transformers_logging
 from art_cli.attention import NAME as ATTENTION
 from art_cli.attention import Causal, Layout
 from art_cli.config.schema import AdapterConfig, ModelConfig
-from art_cli.decoder import fits, hidden_states
+from art_cli.decoder import decode, fits, hidden_states
 from art_cli.errors import PreflightError, UsageError
+from art_cli.memory import RECOMPUTE_FROM
 from art_cli.tiny import make as make_tiny
 
 FINGERPRINT_SIZE = 4096  # weights
@@ -48,6 +51,7 @@ class Policy:
         self._reference: list[Tensor] | None = None
         self._decoder: Any = model.get_decoder()
         self._own_forward = False
+        self.recomputes = False  # layers in the backward: train.gradient_checkpointing
         _check_attention(model)
         model.set_attn_implementation(ATTENTION)
         self.base.eval()  # no dropout: what is sampled and what is trained is one distribution
@@ -91,6 +95,11 @@ class Policy:
         return self.head is self.base.get_input_embeddings().weight
 
     @property
+    def has_reference(self) -> bool:
+        """Whether the weights of step 0 are kept."""
+        return self._reference is not None
+
+    @property
     def eos_token_ids(self) -> list[int]:
         """Tokens that the model's own settings say end a text."""
         eos = self.base.generation_config.eos_token_id if self.base.generation_config else None
@@ -108,23 +117,28 @@ class Policy:
         With `wanted` [S], those of a batch of one at these places: [S, D].
         """
         layout = layout or Causal()
+        recompute = self.recomputes and torch.is_grad_enabled()
         if self._own_forward:
-            return hidden_states(self._decoder, ids, positions, layout, wanted)
-        out = self._decoder(input_ids=ids, position_ids=positions, use_cache=False, layout=layout)
-        hidden = out.last_hidden_state
+            return hidden_states(self._decoder, ids, positions, layout, wanted, recompute)
+        hidden = decode(self._decoder, ids, positions, layout, recompute)
         return hidden if wanted is None else hidden[0, wanted]
+
+    def to(self, device: str) -> None:
+        """Move all of it."""
+        self.model.to(device)  # type: ignore[arg-type]
+        if self._reference:
+            self._reference = [p.to(device) for p in self._reference]
+
+    def recompute_layers(self, setting: str) -> None:
+        """Keep only each layer's input for the backward: train.gradient_checkpointing."""
+        large = sum(p.numel() for p in self.base.parameters()) > RECOMPUTE_FROM
+        auto = setting == "auto" and large and self.device.type == "cuda"
+        self.recomputes = setting == "on" or auto
 
     def add_adapter(self, cfg: AdapterConfig, seed: int) -> None:
         """Put a fresh adapter on the base: float32, and without effect until it is trained."""
         torch.manual_seed(seed)
-        lora = LoraConfig(
-            r=cfg.rank,
-            lora_alpha=cfg.alpha,  # type: ignore[arg-type]
-            target_modules="all-linear",
-            lora_dropout=0.0,
-            task_type="CAUSAL_LM",
-        )
-        self.model = get_peft_model(self.base, lora)  # type: ignore[arg-type, assignment]
+        self.model = with_adapter(self.base, cfg)
         self.base.eval()
 
     def save(self, folder: Path) -> None:
@@ -208,6 +222,18 @@ class Policy:
                 p.data = data
 
 
+def with_adapter(base: PreTrainedModel, cfg: AdapterConfig) -> PeftModel:
+    """LoRA on all linear layers but the head, in float32 whatever the base is in."""
+    lora = LoraConfig(
+        r=cfg.rank,
+        lora_alpha=cfg.alpha,  # type: ignore[arg-type]
+        target_modules="all-linear",
+        lora_dropout=0.0,
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(base, lora)  # type: ignore[arg-type, return-value]
+
+
 class Reference:
     """A policy with its adapter off, as far as an engine needs it."""
 
@@ -242,12 +268,37 @@ def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
     dtype = torch.bfloat16 if _dtype(cfg, device) == "bfloat16" else torch.float32
     if cfg.base == "tiny":
         model, tokenizer = make_tiny(cfg.tiny, texts, seed)
+    elif cfg.quantize:
+        settings = _quantization(cfg.quantize, device, dtype)
+        model, tokenizer = _from_pretrained(cfg.base, dtype=dtype, **settings)
+        return Policy(model, tokenizer)  # a quantized model is made where it stays
     else:
-        model, tokenizer = _from_pretrained(cfg.base)
+        model, tokenizer = _from_pretrained(cfg.base, dtype="auto")
     return Policy(model.to(device=device, dtype=dtype), tokenizer)  # type: ignore[arg-type]
 
 
-def _from_pretrained(base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _quantization(bits: str, device: str, dtype: torch.dtype) -> dict[str, Any]:
+    """How transformers loads the base: NF4 (2305.14314) or LLM.int8 (2208.07339); the head stays.
+
+    Raises PreflightError without a GPU or the package.
+    """
+    if device != "cuda":
+        raise PreflightError(f"model.quantize={bits} needs a CUDA device; remove it to train here")
+    if find_spec("bitsandbytes") is None:
+        raise PreflightError(
+            f"model.quantize={bits} needs bitsandbytes: pip install 'art-cli[quantize]'"
+        )
+    quantization = BitsAndBytesConfig(
+        load_in_4bit=bits == "4bit",
+        load_in_8bit=bits == "8bit",
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    return {"quantization_config": quantization, "device_map": {"": 0}}
+
+
+def _from_pretrained(base: str, **settings: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(base)
         if not tokenizer.chat_template:
@@ -255,7 +306,7 @@ def _from_pretrained(base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBas
                 f"model.base: {base!r} has no chat template; use an instruct model, or add "
                 "chat_template.jinja to its folder"
             )
-        model = AutoModelForCausalLM.from_pretrained(base, dtype="auto")
+        model = AutoModelForCausalLM.from_pretrained(base, **settings)
     except (OSError, ValueError, KeyError) as e:
         first = str(e).strip().splitlines()[0]
         raise UsageError(

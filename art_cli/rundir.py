@@ -3,7 +3,7 @@
     runs/<project>/<name>/
       config.yaml  metrics.jsonl  status.json  costs.jsonl  costs-llm.jsonl  run.lock
       trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/
-      evaluations/   judgements/   smoke.json  stand-in/
+      evaluations/   judgements/   logs/   smoke.json  stand-in/
 
 Whole files appear by one atomic rename; metrics.jsonl grows line by line, and a torn last line is
 ignored by every reader and removed by `truncate_metrics`.
@@ -88,6 +88,7 @@ class RunDir:
         self.lock_file = root / "run.lock"
         self.trajectories = root / "trajectories"
         self.checkpoints = root / "checkpoints"
+        self.logs = root / "logs"  # what vLLM and further training processes print
         self.base = root / "base"  # a model that the run made itself
         self.smoke = root / "smoke.json"  # it is a smoke run; what it showed
         self.stand_in = root / "stand-in"  # the small model that a smoke run has for its base

@@ -70,6 +70,9 @@ def overrides(cfg: Experiment, settings: Any, base: StandIn) -> list[str]:
         "train.schedule_warmup_steps": 0,
         "train.overlong": "keep",  # a random model never ends a turn
         "train.refill": False,
+        "train.num_processes": 1,
+        "train.optimizer": "adamw",
+        "train.max_staleness": 0,
         "checkpoint.every": 1,
     }
     lines = [_line(path, value) for path, value in changes.items()]

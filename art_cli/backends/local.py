@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,7 +41,9 @@ from art_cli.report import Report, silent
 from art_cli.rundir import RunDir, atomic_write
 from art_cli.score import Scorer
 from art_cli.tools import schemas_of
-from art_cli.trainers.grpo import GRPOTrainer
+from art_cli.trainers.budget import TokenBudget
+from art_cli.trainers.launch import Crew
+from art_cli.trainers.make import make_trainer, prepare_training
 from art_cli.trainers.sft import fine_tune
 from art_cli.types import Message
 
@@ -57,18 +60,22 @@ class LocalBackend:
         *,
         resume: bool = False,
         report: Report = silent,
+        say: Callable[[str], None] = silent,
         stop: Stop | None = None,
         services: RunServices | None = None,
     ) -> None:
         """With `resume`, a run that exists goes on from its newest checkpoint.
 
+        `report` is told what goes on; `say`, what the user should know later too.
         `services` are someone else's, who closes them; without, a model's are opened with it.
         """
         self._root = Path(root)
         self._resume = resume
         self._report = report
+        self._say = say
         self._stop = stop or Stop()
         self._services = services
+        self._crew: Crew | None = None  # ranks that a launcher started
         self._open = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> LocalBackend:
@@ -87,9 +94,10 @@ class LocalBackend:
         Raises UsageError (the run exists, the config has changed, the model cannot be used),
         PreflightError (another process holds the run, no such device).
         """
+        self._crew = prepare_training(model.experiment)
         run = self._claim(model.experiment, model.config_yaml)
         judge = await self._judge(model, run)
-        parts = await self._parts(model, run)
+        parts = await self._parts(model, run, trains=True)
         if cfg := model.experiment.judge:
             judge = judge or await self.reference_judge(model, parts)
             parts.scorer = Scorer(judge, model.experiment.reward, cfg.on_failure)
@@ -99,6 +107,8 @@ class LocalBackend:
             parts.policy.load(folder)
             parts.trainer.load(folder / "optimizer.pt")
             parts.progress = read_progress(folder)
+            if fitting := parts.progress.microbatch_tokens:
+                parts.trainer.budget.tokens = min(fitting, parts.trainer.budget.tokens)
             self._report(f"resuming after step {parts.progress.step}")
             prune(run, model.experiment.checkpoint.keep)  # a kill may have come before it
         run.truncate_metrics(parts.progress.step if steps else -1)
@@ -149,40 +159,47 @@ class LocalBackend:
         Raises UsageError where there is no such run.
         """
         cfg = model.experiment
-        return await self._parts(model, RunDir.open(self._root / cfg.project / cfg.name))
+        run = RunDir.open(self._root / cfg.project / cfg.name)
+        return await self._parts(model, run, trains=False)
 
-    async def _parts(self, model: TrainableModel, run: RunDir) -> Parts:
+    async def _parts(self, model: TrainableModel, run: RunDir, *, trains: bool) -> Parts:
         cfg, settings = model.experiment, model.settings
         runner = make_runner(cfg.agent)
         check_engine(cfg.engine, apart=cfg.train.max_staleness > 0)
         services, budget = self._services, Budget(None, run.llm_costs)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
             services = await RunServices.open(settings, None, budget)  # before the warm-up
-        policy, renderer = await _Preparation(model, run, self._report, self._stop).make()
+        policy, renderer = await _Preparation(
+            model, run, self._report, self._say, self._stop
+        ).make()
         if services is None:
             reference = self._reference_llm(model, policy)
             services = await RunServices.open(settings, reference, budget)
         if services is not self._services:
             self._open.push_async_callback(services.close)
+        self._report(f"starting the engine ({cfg.engine.use})")
         engine = await make_engine(
             policy,
             cfg.engine,
             cfg.sampling,
             renderer.stop_ids,
-            logs=run.root,
+            logs=run.logs,
             apart=cfg.train.max_staleness > 0,
-            report=self._report,
+            say=self._say,
         )
         self._open.push_async_callback(engine.close)
+        alone = replace(cfg, train=replace(cfg.train, num_processes=1))
+        trainer = make_trainer(cfg if trains else alone, policy, self._crew, run.logs, self._say)
+        self._open.callback(trainer.close)
         return Parts(
             run=run,
             policy=policy,
             renderer=renderer,
             engine=engine,
-            canary=Canary(policy, cfg.sampling, cfg.engine.max_model_len),
+            canary=Canary(policy, trainer, cfg.sampling, cfg.engine.max_model_len),
             agents=await self._agents(cfg, runner, engine, policy, renderer),
             services=services,
-            trainer=GRPOTrainer(policy, cfg.train, cfg.sampling),
+            trainer=trainer,
             progress=Progress(),
         )
 
@@ -232,12 +249,20 @@ class LocalBackend:
 class _Preparation:
     """From a config to the policy of step 0: base, warm-up, adapter."""
 
-    def __init__(self, model: TrainableModel, run: RunDir, report: Report, stop: Stop) -> None:
+    def __init__(
+        self,
+        model: TrainableModel,
+        run: RunDir,
+        report: Report,
+        say: Callable[[str], None],
+        stop: Stop,
+    ) -> None:
         self._cfg = model.experiment
         self._env_class: type[Env] = model.env_class
         self._settings: Any = model.settings
         self._run = run
         self._report = report
+        self._say = say
         self._stop = stop
 
     async def make(self) -> tuple[Policy, Renderer]:
@@ -255,6 +280,7 @@ class _Preparation:
             demonstrations = await self._demonstrations()
         policy = load_policy(model_cfg, texts_of(demonstrations, self._env_class), cfg.seed)
         _limit_threads(policy)
+        policy.recompute_layers(cfg.train.gradient_checkpointing)
         renderer = Renderer(policy.tokenizer, schemas_of(self._env_class), policy.eos_token_ids)
         if warmup and warm_all and not made:
             self._warm_up(policy, renderer, demonstrations, warmup)
@@ -314,7 +340,7 @@ class _Preparation:
             demonstrations,
             warmup,
             cfg.seed,
-            cfg.train.microbatch_tokens,
+            TokenBudget(cfg.train.microbatch_tokens, self._say),
             cfg.engine.max_model_len,
         )
         for step, total, loss in steps:

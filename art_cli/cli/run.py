@@ -54,6 +54,8 @@ def run(
         loaded = tried.loaded
     if dry_run:
         return print(loaded.to_yaml(with_origins=True), end="")
+    if "RANK" in os.environ and _serves(loaded.experiment.train.num_processes):
+        return None
     # A small model is faster with threads that sleep while they wait; set before torch starts.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     again = f"art run {shlex.join(config)} {'--smoke' if smoke else '--resume'}"
@@ -79,6 +81,12 @@ def _smoke(
     if resume:
         raise UsageError("--smoke begins anew each time, so --resume has no effect; leave it out")
     return begin(config, loaded, runs_dir)
+
+
+def _serves(num_processes: int) -> bool:
+    from art_cli.trainers.ranks import serve_if_launched
+
+    return serve_if_launched(num_processes)
 
 
 async def _run(
@@ -127,7 +135,10 @@ async def _train(
     _stop_on_interrupt(stop, console)
     cfg = loaded.experiment
     model = TrainableModel.of(cfg, loaded.env_settings, loaded.to_yaml())
-    async with LocalBackend(runs_dir, resume=resume, report=console.phase, stop=stop) as backend:
+    backend = LocalBackend(
+        runs_dir, resume=resume, report=console.phase, say=console.say, stop=stop
+    )
+    async with backend:
         await model.register(backend)
         run = model.parts.run
         mirrors = _wandb(loaded, run, console)

@@ -6,9 +6,13 @@ from typing import Any
 
 import yaml
 
-# A longer run, another tracker, more checkpoints or more money do not change what a step computes.
+# A longer run, another tracker, more checkpoints or more money do not change what a step computes;
+# how its gradient is split up changes the rounding alone.
 MAY_CHANGE = (
     "train.steps",
+    "train.microbatch_tokens",
+    "train.gradient_checkpointing",
+    "train.num_processes",
     "track",
     "checkpoint",
     "judge.max_usd",

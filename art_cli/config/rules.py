@@ -77,6 +77,44 @@ RULES = (
             ("on_crash", "score", ("program", "function")),
         )
     ),
+    *(
+        Rule(
+            "model.quantize",
+            (key,),
+            lambda quantize, value, bad=bad: quantize is not None and value == bad,
+            message,
+        )
+        for key, bad, message in (
+            (
+                "model.adapter",
+                None,
+                "keeps the base as it is, but model.adapter is null: there is nothing to train; "
+                "train an adapter, or remove it",
+            ),
+            ("model.base", "tiny", "has no effect with model.base=tiny; remove it"),
+            ("model.device", "cpu", "needs a GPU, but model.device is cpu; remove one of them"),
+            (
+                "warmup.weights",
+                "all",
+                "keeps the base as it is, but warmup.weights is all; write adapter",
+            ),
+        )
+    ),
+    *(
+        Rule(
+            key,
+            ("train.num_processes",),
+            lambda value, num, default=default: value != default and num > 1,
+            "{0} works in one process only, and train.num_processes is {1}; remove one of them",
+        )
+        for key, default in (("model.quantize", None), ("train.optimizer", "adamw"))
+    ),
+    Rule(
+        "train.optimizer",
+        ("model.device",),
+        lambda optimizer, device: optimizer == "adamw_8bit" and device == "cpu",
+        "is adamw_8bit, which needs a GPU, but model.device is cpu; remove one of them",
+    ),
     Rule(
         "train.clip_low",
         ("train.loss",),

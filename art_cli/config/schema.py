@@ -75,6 +75,7 @@ class ModelConfig:
     adapter: AdapterConfig | None = field(default_factory=AdapterConfig)  # null: all weights
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: float32 on a CPU
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    quantize: Literal["4bit", "8bit"] | None = None  # the base, under an adapter; on a GPU
     tiny: TinyConfig = field(default_factory=TinyConfig)
 
 
@@ -187,6 +188,7 @@ class RewardConfig:
     gate: Literal["env"] | None = None
 
 
+MIN_MICROBATCH_TOKENS = 64
 LossName = Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo"]
 
 
@@ -211,7 +213,10 @@ class TrainConfig:
     max_staleness: CountOrZero = 0  # updates that rollouts may begin early; 0: repeats exactly
     refill: bool = False  # replace groups without a gradient by further scenarios
     overlong: Literal["keep", "mask"] = "keep"  # truncated trajectories
-    microbatch_tokens: Annotated[int, Field(ge=64)] = 16384
+    microbatch_tokens: Annotated[int, Field(ge=MIN_MICROBATCH_TOKENS)] = 16384
+    gradient_checkpointing: Literal["auto", "on", "off"] = "auto"  # auto: from 1B on, on a GPU
+    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
+    num_processes: Count = 1  # share each step: a GPU each, weights sharded by FSDP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
@@ -10,7 +11,6 @@ from art_cli.engines.transformers import TransformersEngine
 from art_cli.engines.vllm import VLLMEngine
 from art_cli.engines.vllm_server import check_vllm
 from art_cli.policy import Policy
-from art_cli.report import Report, silent
 
 
 def check_engine(cfg: EngineConfig, *, apart: bool) -> None:
@@ -27,14 +27,14 @@ async def make_engine(
     *,
     logs: Path,
     apart: bool = False,
-    report: Report = silent,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Engine:
     """Start it; `apart`: it goes on while the policy is updated.
 
     Raises PreflightError, UsageError.
     """
     if cfg.use == "vllm":
-        return await VLLMEngine.start(policy, cfg, sampling, stop_ids, logs=logs, report=report)
+        return await VLLMEngine.start(policy, cfg, sampling, stop_ids, logs=logs, say=say)
     if apart:
         return TransformersEngine(policy.twin(), cfg, sampling, stop_ids, source=policy)
     return TransformersEngine(policy, cfg, sampling, stop_ids)

@@ -19,6 +19,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,6 @@ from art_cli.engines.vllm_server import BASE
 from art_cli.env import seed_of
 from art_cli.errors import EngineError
 from art_cli.policy import Policy
-from art_cli.report import Report, silent
 from art_cli.server import Server
 from art_cli.types import Completion
 
@@ -97,7 +97,7 @@ class VLLMEngine:
         sampling: SamplingConfig,
         stop_ids: frozenset[int],
         replicas: list[_Replica],
-        report: Report,
+        say: Callable[[str], None],
     ) -> None:
         self.policy_version = 0
         self._policy = policy
@@ -105,7 +105,7 @@ class VLLMEngine:
         self._sampling = sampling
         self._stop_ids = sorted(stop_ids)
         self._replicas = replicas
-        self._report = report
+        self._say = say
         self._weights: Path | None = None  # the newest, as they were written
         self._folder = Path(tempfile.mkdtemp(prefix="art-weights-", dir=_quick_disk()))
         self._versions: dict[str, int] = {}  # of adapters, by name
@@ -121,7 +121,7 @@ class VLLMEngine:
         stop_ids: frozenset[int],
         *,
         logs: Path,
-        report: Report = silent,
+        say: Callable[[str], None] = lambda text: None,
     ) -> VLLMEngine:
         """Start the servers, which print to `logs`/engine-N.log; or find the one at `cfg.url`.
 
@@ -130,9 +130,9 @@ class VLLMEngine:
         """
         if cfg.url is not None:
             found = _Replica(cfg.url.rstrip("/").removesuffix("/v1"), None, logs)
-            return cls(policy, cfg, sampling, stop_ids, [found], report)
+            return cls(policy, cfg, sampling, stop_ids, [found], say)
         vllm_server.check_model(cfg, policy)
-        report("starting vLLM")
+        logs.mkdir(parents=True, exist_ok=True)
         files = [logs / f"engine-{i}.log" for i in range(cfg.replicas)]
         jobs = [vllm_server.start(policy, cfg, i, log) for i, log in enumerate(files)]
         started = await asyncio.gather(*jobs, return_exceptions=True)
@@ -142,7 +142,7 @@ class VLLMEngine:
                 await asyncio.gather(*(s.close() for s in servers))
                 raise failure
         replicas = [_Replica(s.url, s, log) for s, log in zip(servers, files, strict=True)]
-        return cls(policy, cfg, sampling, stop_ids, replicas, report)
+        return cls(policy, cfg, sampling, stop_ids, replicas, say)
 
     def open(self, seed: int, *, awaited: bool = True) -> _Session:
         """See Engine."""
@@ -251,7 +251,7 @@ class VLLMEngine:
                     f"vLLM ended {MAX_RESTARTS + 1} times, now with exit code {code}. "
                     f"{replica.log} has all it said, at last:\n{said}"
                 )
-            self._report(f"vLLM ended with exit code {code}; starting it again")
+            self._say(f"vLLM ended with exit code {code}; starting it again")
             await replica.server.close()
             replica.server = await vllm_server.start(self._policy, self._cfg, number, replica.log)
             replica.url, replica.life = replica.server.url, life + 1
@@ -263,7 +263,7 @@ class VLLMEngine:
     async def sync(self, version: int) -> None:
         """See Engine."""
         if told := self._choice.next(LEAST_TOKENS):
-            self._report(told)
+            self._say(told)
         began, old = time.monotonic(), self._weights
         # Never used before, by whomever: the prefix cache goes by the name.
         name = f"{self._choice.way}-of-version-{version}-{secrets.token_hex(8)}"

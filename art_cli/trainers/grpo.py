@@ -3,31 +3,52 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from art_cli.advantage import advantages, has_gradient
 from art_cli.config.schema import SamplingConfig, TrainConfig
 from art_cli.errors import EngineError, TrainerError
-from art_cli.logprobs import chosen_logprobs, head_loss
 from art_cli.loss import LOSSES, Counts, Tokens, kl_k3
-from art_cli.pack import Microbatch, TrainSequence, microbatches
-from art_cli.policy import Policy
+from art_cli.pack import Microbatch, TrainSequence, pack
+from art_cli.report import silent
+from art_cli.trainers.budget import TokenBudget
+from art_cli.trainers.forward import Forward, Trainable
+from art_cli.trainers.optimizers import make_optimizer
 from art_cli.trainers.schedule import factor
+from art_cli.trainers.stats import Stats
 from art_cli.types import Trajectory, TrajectoryGroup
 
 # On-policy, the engine and the trainer must agree on every token. In fp32 they differ by rounding;
 # bf16 keeps 8 bits of a logit, so 1e-2 is usual (2510.26788).
 MAX_LOGPROB_GAP = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
 
+Part = list[TrainSequence] | None  # of one microbatch; None: only take part in what all ranks do
+IDLE = [TrainSequence(ids=[0, 0], mask=[0, 1], engine_logprobs=[0.0, 0.0])]  # of weight 0
+
+
+class NotFiniteError(TrainerError):
+    """A gradient is not finite; the weights are as they were."""
+
 
 class GRPOTrainer:
     """Holds the optimizer; `step` is a function of the groups, the weights and the step number."""
 
-    def __init__(self, policy: Policy, cfg: TrainConfig, sampling: SamplingConfig) -> None:
+    def __init__(
+        self,
+        policy: Trainable,
+        cfg: TrainConfig,
+        sampling: SamplingConfig,
+        say: Callable[[str], None] = silent,
+        forward: Forward | None = None,
+    ) -> None:
+        """`say` is told what the user should know of; `forward` is one that shards the weights."""
         self._policy = policy
         self._cfg = cfg
         self._sampling = sampling
@@ -35,42 +56,49 @@ class GRPOTrainer:
         self._clip_low = self._loss.clip_low if cfg.clip_low is None else cfg.clip_low
         self._clip_high = self._loss.clip_high if cfg.clip_high is None else cfg.clip_high
         self._checked = False
-        self.optimizer = torch.optim.AdamW(
-            policy.trainable,
-            lr=cfg.learning_rate,
-            betas=(0.9, 0.95),
-            weight_decay=cfg.weight_decay,
-            fused=True,
-        )
+        self.budget = TokenBudget(cfg.microbatch_tokens, say)
+        self.forward = forward or Forward(policy, sampling.temperature)
+
+    @cached_property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Made when it is first needed: a run that is only evaluated needs none."""
+        return make_optimizer(self._policy.trainable, self._cfg)
 
     def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
         """Update the policy once; `step` counts from 0. -> metrics `loss/*` and `data/*`
 
         Raises EngineError where the first batch was not sampled from this policy, TrainerError
-        where the gradient is not finite; the weights are then unchanged.
+        where the gradient is not finite or memory runs out; the weights are then unchanged.
         """
         sequences, counts = training_sequences(groups, self._cfg, self._sampling)
-        self.optimizer.zero_grad(set_to_none=True)
-        stats = _Stats()
-        for batch in microbatches(sequences, self._cfg.microbatch_tokens):
-            self._accumulate(batch.to(self._policy.device), stats)
-        metrics = stats.metrics()
-        metrics["data/tokens_trained"] = stats.tokens
-        metrics["data/tokens_packed"] = stats.packed
-        if stats.tokens:
-            self._check_on_policy(metrics["loss/logprob_gap"])
-            metrics["loss/grad_norm"] = self._update(step)
+        stats = self.budget.fit(sequences, self.gradient)
         assert counts.tokens >= stats.tokens
+        metrics = self.metrics(stats)
+        if stats.tokens:
+            metrics["loss/grad_norm"] = self.update(step)
         return metrics
 
-    def _accumulate(self, batch: Microbatch, stats: _Stats) -> None:
+    @torch.no_grad()
+    def logprobs(self, sequence: TrainSequence) -> Tensor:
+        """See Trainer."""
+        batch = pack([sequence]).to(self._policy.device)
+        return self.forward(batch)[batch.row].cpu()
+
+    def gradient(self, parts: Iterable[Part]) -> Stats:
+        """Make the gradient of these parts of a step. Raises torch.OutOfMemoryError."""
+        self.optimizer.zero_grad(set_to_none=True)
+        stats = Stats()
+        for part in parts:
+            batch = pack(IDLE if part is None else part).to(self._policy.device)
+            self._accumulate(batch, Stats() if part is None else stats)
+        return stats
+
+    def _accumulate(self, batch: Microbatch, stats: Stats) -> None:
         """Add the gradient of one microbatch."""
-        policy, temperature = self._policy, self._sampling.temperature
         ref = None
         if self._cfg.kl_coef:
-            with torch.no_grad(), policy.as_reference():
-                hidden = self._hidden(batch)
-                ref = chosen_logprobs(hidden, policy.head, batch.targets, temperature)[batch.row]
+            with torch.no_grad(), self._policy.as_reference():
+                ref = self.forward(batch)[batch.row]
         tokens = Tokens(
             engine_logprobs=batch.engine_logprobs,
             advantages=batch.advantages,
@@ -89,30 +117,31 @@ class GRPOTrainer:
                 terms = terms + self._cfg.kl_coef * kl_k3(policy_logprobs, mine)
             return (terms * mine.weights).sum()
 
-        loss, logprobs = head_loss(
-            self._hidden(batch),
-            policy.head,
-            batch.targets,
-            temperature,
-            objective,
-            by_row=self._loss.by_token,
-        )
+        loss, logprobs = self.forward(batch, objective, by_row=self._loss.by_token)
         loss.backward()
         policy_logprobs = logprobs[batch.row]
         clipped = self._loss.is_clipped(policy_logprobs, tokens, self._clip_low, self._clip_high)
         stats.add(float(loss.detach()), policy_logprobs, tokens, int(clipped.sum()))
         stats.packed += batch.ids.shape[1]
 
-    def _hidden(self, batch: Microbatch) -> Tensor:
-        return self._policy.hidden(batch.ids, batch.positions, batch.layout, batch.hidden_at)
+    def metrics(self, stats: Stats) -> dict[str, float]:
+        """Of the whole step. Raises EngineError where the first batch is not on-policy."""
+        metrics = stats.metrics()
+        metrics["data/tokens_trained"] = stats.tokens
+        metrics["data/tokens_packed"] = stats.packed
+        if stats.tokens:
+            self._check_on_policy(metrics["loss/logprob_gap"])
+        return metrics
 
-    def _update(self, step: int) -> float:
-        norm = float(
-            torch.nn.utils.clip_grad_norm_(self._policy.trainable, self._cfg.max_grad_norm)
-        )
+    def update(self, step: int) -> float:
+        """Take the step along the gradient. -> its norm
+
+        Raises TrainerError where it is not finite, or no memory is left for the optimizer.
+        """
+        norm = total_norm(self._policy.trainable, self._cfg.max_grad_norm)
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
-            raise TrainerError(
+            raise NotFiniteError(
                 f"the gradient of step {step + 1} is not finite; the weights are as before it. "
                 "Lower train.learning_rate, or use model.dtype=float32"
             )
@@ -120,7 +149,13 @@ class GRPOTrainer:
         scale = factor(cfg.schedule, step, cfg.steps, cfg.schedule_warmup_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = cfg.learning_rate * scale
-        self.optimizer.step()
+        try:
+            self.optimizer.step()
+        except torch.OutOfMemoryError as e:
+            raise TrainerError(
+                f"out of memory for the optimizer's state: {e}. Train an adapter, set "
+                "train.optimizer=adamw_8bit, or train on more devices with train.num_processes"
+            ) from None
         return norm
 
     def _check_on_policy(self, gap: float) -> None:
@@ -138,6 +173,9 @@ class GRPOTrainer:
     def save(self, file: Path) -> None:
         """Write the optimizer's state. Raises OSError."""
         torch.save(self.optimizer.state_dict(), file)
+
+    def close(self) -> None:
+        """See Trainer: nothing was started."""
 
     def load(self, file: Path) -> None:
         """Go on from what `save` wrote."""
@@ -189,39 +227,7 @@ def _is_trained(trajectory: Trajectory, cfg: TrainConfig) -> bool:
     return not (trajectory.truncated and cfg.overlong == "mask")
 
 
-class _Stats:
-    """Sums over the microbatches of a step."""
-
-    def __init__(self) -> None:
-        self.tokens = 0
-        self.packed = 0
-        self._loss = 0.0
-        self._clipped = 0
-        self._parts: list[tuple[Tensor, Tokens]] = []
-
-    def add(self, loss: float, policy_logprobs: Tensor, tokens: Tokens, clipped: int) -> None:
-        self._loss += loss
-        self.tokens += len(policy_logprobs)
-        self._clipped += clipped
-        self._parts.append((policy_logprobs, tokens))
-
-    def metrics(self) -> dict[str, float]:
-        if not self.tokens:
-            return {}
-        policy = torch.cat([p for p, _ in self._parts])
-        logratio = policy - torch.cat([t.engine_logprobs for _, t in self._parts])
-        rho = torch.exp(logratio)
-        out = {
-            "loss/policy": self._loss,
-            # The mean of -log pi of what was drawn: unbiased on-policy, and free.
-            "loss/entropy": float(-policy.mean()),
-            "loss/clip_fraction": self._clipped / self.tokens,
-            "loss/ratio_mean": float(rho.mean()),
-            "loss/ratio_max": float(rho.max()),
-            "loss/logprob_gap": float(logratio.abs().mean()),
-        }
-        if self._parts[0][1].ref_logprobs is not None:
-            ref = torch.cat([t.ref_logprobs for _, t in self._parts if t.ref_logprobs is not None])
-            d = ref - policy
-            out["loss/kl"] = float((torch.exp(d) - d - 1).mean())
-        return out
+def total_norm(params: list[nn.Parameter], highest: float) -> float:
+    """Clip the gradients to the norm `highest`. -> the norm before, of the shards of all ranks"""
+    norm = torch.nn.utils.clip_grad_norm_(params, highest)
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

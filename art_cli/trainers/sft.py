@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from art_cli.config.schema import WarmupConfig
 from art_cli.errors import TrainerError
 from art_cli.logprobs import head_loss
-from art_cli.pack import TrainSequence, microbatches
+from art_cli.pack import TrainSequence, pack
 from art_cli.policy import Policy
 from art_cli.render import Conversation, Renderer
+from art_cli.trainers.budget import TokenBudget
 from art_cli.types import Completion, Message, Sequence
 
 RAMP_STEPS = 20  # of the learning rate, up; then linearly down to a tenth
@@ -44,7 +45,7 @@ def fine_tune(
     demonstrations: list[list[Message]],
     cfg: WarmupConfig,
     seed: int,
-    microbatch_tokens: int,
+    budget: TokenBudget,
     max_length: int,
 ) -> Iterator[tuple[int, int, float]]:
     """Train, yielding (step, steps, loss) after each optimizer step.
@@ -61,7 +62,7 @@ def fine_tune(
     optimizers = _optimizers(policy, cfg)
     for step, batch in enumerate(batches):
         scale = min(1.0, (step + 1) / RAMP_STEPS) * (1 - 0.9 * step / len(batches))
-        loss = _step(policy, batch, optimizers, cfg.learning_rate * scale, microbatch_tokens)
+        loss = _step(policy, batch, optimizers, cfg.learning_rate * scale, budget)
         if loss != loss:
             raise TrainerError(
                 f"the loss of warm-up step {step + 1} is not a number; lower warmup.learning_rate"
@@ -83,17 +84,24 @@ def _step(
     batch: list[list[TrainSequence]],
     optimizers: list[torch.optim.Optimizer],
     learning_rate: float,
-    microbatch_tokens: int,
+    budget: TokenBudget,
 ) -> float:
     num = sum(sum(s.mask) for d in batch for s in d)
-    total = 0.0
-    for part in microbatches(batch, microbatch_tokens):
-        part = part.to(policy.device)
-        hidden = policy.hidden(part.ids, part.positions, part.layout, part.hidden_at)
-        repeats = torch.bincount(part.row, minlength=len(part.targets)) / num
-        loss, _ = head_loss(hidden, policy.head, part.targets, 1.0, _nll(repeats))
-        loss.backward()
-        total += float(loss.detach())
+
+    def gradient(parts: Iterable[list[TrainSequence]]) -> float:
+        total = 0.0
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        for part in parts:
+            batch = pack(part).to(policy.device)
+            hidden = policy.hidden(batch.ids, batch.positions, batch.layout, batch.hidden_at)
+            repeats = torch.bincount(batch.row, minlength=len(batch.targets)) / num
+            loss, _ = head_loss(hidden, policy.head, batch.targets, 1.0, _nll(repeats))
+            loss.backward()
+            total += float(loss.detach())
+        return total
+
+    total = budget.fit(batch, gradient)
     torch.nn.utils.clip_grad_norm_(policy.trainable, 1.0)
     for optimizer in optimizers:
         for group in optimizer.param_groups:

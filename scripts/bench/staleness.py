@@ -1,4 +1,4 @@
-"""What does it bring to let rollouts run into updates, where the env is slow, and what does it cost?
+"""Rollouts that run into updates, where the env is slow: what do they bring, and what do they cost?
 
     python scripts/bench/staleness.py --seeds 5
 

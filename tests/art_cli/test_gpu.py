@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
+import random
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
+from batches import (
+    SAMPLING,
+    MakePolicy,
+    config,
+    distance,
+    gradient_of,
+    make_groups,
+    step,
+)
 from colours import colours_model
 
 import art_cli as art
+from art_cli import flex
+from art_cli import pack as pack_module
+from art_cli.pack import TrainSequence, pack
+from art_cli.policy import Policy, load_policy
+from art_cli.trainers.grpo import GRPOTrainer
+from art_cli.trainers.ranks import RanksTrainer
 
 pytestmark = [
     pytest.mark.gpu,
@@ -36,3 +54,146 @@ def test_a_step_on_a_gpu_is_on_policy(
 
     metrics = asyncio.run(go())
     assert metrics["loss/logprob_gap"] < (1e-4 if dtype == "float32" else 5e-2)
+
+
+CUDA = torch.device("cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("heads", "kv_heads", "width"), [(4, 2, 64), (16, 8, 128), (8, 8, 64)])
+def test_the_fused_kernel_is_right(
+    dtype: torch.dtype, heads: int, kv_heads: int, width: int
+) -> None:
+    assert flex.works(heads, kv_heads, width, dtype, CUDA)
+
+
+def test_the_fused_kernel_serves_trees_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the layout's own blocks, forward and backward; lengths change from call to call."""
+    rng = random.Random(0)
+    for num in (40, 300, 77, 1500):
+        prompt = [rng.randrange(50) for _ in range(num)]
+        rows = [prompt + [rng.randrange(50) for _ in range(n)] for n in (30, 150, 1, num)]
+        batch = pack([TrainSequence(ids=r, mask=[0] * len(r), engine_logprobs=[]) for r in rows])
+        made = [torch.randn(1, h, batch.ids.shape[1], 64, device=CUDA) for h in (4, 2, 2)]
+        results = []
+        for fused in (True, False):
+            monkeypatch.setattr(pack_module, "works", lambda *_, fused=fused: fused)
+            leaves = [x.to(torch.bfloat16).requires_grad_() for x in made]
+            o = batch.layout.attend(0, leaves[0], leaves[1], leaves[2], 0.125)
+            (o.float() ** 2).sum().backward()
+            results.append([o, *(x.grad for x in leaves)])
+        for a, b in zip(*results, strict=True):
+            assert a is not None and b is not None
+            assert (a.float() - b.float()).norm() < 2e-2 * b.float().norm()
+
+
+def test_recomputed_layers_give_the_same_gradient_and_take_less_memory(
+    make_policy: MakePolicy,
+) -> None:
+    gradients, peaks = [], []
+    for setting in ("off", "on"):
+        policy = make_policy(4)
+        policy.model.to(CUDA)
+        policy.recompute_layers(setting)
+        groups = make_groups_on(policy)
+        torch.cuda.reset_peak_memory_stats()
+        gradients.append(step(policy, groups)[0])
+        peaks.append(torch.cuda.max_memory_allocated())
+    assert distance(gradients[1], gradients[0]) < 1e-4
+    assert peaks[1] <= peaks[0]
+
+
+def make_groups_on(policy: Policy) -> list[art.TrajectoryGroup]:
+    """Of the same weights on the CPU."""
+    policy.model.to("cpu")
+    groups = make_groups(policy, noise=0)
+    policy.model.to(CUDA)
+    return groups
+
+
+def test_a_step_that_does_not_fit_is_taken_in_smaller_parts(make_policy: MakePolicy) -> None:
+    """The card has little memory left for this process."""
+    whole = make_policy(4)
+    whole.model.to(CUDA)
+    groups = make_groups_on(whole)
+    for t in (t for g in groups for t in g.trajectories):
+        for s in t.sequences:  # long enough to matter
+            more = 60 * len(s.ids)
+            s.ids += [i % 250 for i in range(more)]
+            s.mask += [0] * more
+            s.engine_logprobs += [0.0] * more
+    gradient, _ = step(whole, groups, microbatch_tokens=2048)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    policy = make_policy(4)
+    policy.model.to(CUDA)
+    said: list[str] = []
+    trainer = GRPOTrainer(policy, config(microbatch_tokens=10**6), SAMPLING, said.append)
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 3e8) / total)
+    try:
+        trainer.step(groups, 0)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert said and trainer.budget.tokens < 10**6
+    assert distance(gradient_of(policy.model), gradient) < 1e-3
+
+
+@pytest.mark.parametrize("bits", ["4bit", "8bit"])
+def test_an_adapter_on_a_quantized_base_learns_and_the_base_stays(
+    make_policy: MakePolicy, tmp_path: Path, bits: Literal["4bit", "8bit"]
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    make_policy().save(tmp_path)
+    policy = load_policy(art.ModelConfig(base=str(tmp_path), quantize=bits), [], 0)
+    policy.add_adapter(art.AdapterConfig(rank=4), 0)
+    ids = torch.arange(40, device=CUDA)[None]
+    before = policy.hidden(ids, ids).detach()
+    assert all(p.dtype == torch.float32 for p in policy.trainable)
+    assert policy.head.dtype == torch.bfloat16
+    policy.hidden(ids, ids).float().sum().backward()
+    assert all(p.grad is not None for p in policy.trainable)
+    for p in policy.trainable:
+        p.data += 0.1
+    assert not torch.equal(policy.hidden(ids, ids), before)
+    with policy.model.disable_adapter():  # type: ignore[operator]
+        assert torch.equal(policy.hidden(ids, ids), before)
+
+
+def test_the_8_bit_optimizer_goes_on_from_a_checkpoint(
+    make_policy: MakePolicy, tmp_path: Path
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    policy = make_policy()
+    policy.model.to(CUDA)
+    cfg, groups = config(optimizer="adamw_8bit"), make_groups_on(policy)
+    trainer = GRPOTrainer(policy, cfg, SAMPLING)
+    trainer.step(groups, 0)
+    trainer.save(tmp_path / "optimizer.pt")
+    again = GRPOTrainer(Policy(copy.deepcopy(policy.base), policy.tokenizer), cfg, SAMPLING)
+    again.load(tmp_path / "optimizer.pt")
+    for one in (trainer, again):
+        one.step(groups, 1)
+    pairs = zip(policy.trainable, again._policy.trainable, strict=True)
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in pairs)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
+def test_two_gpus_do_what_one_does(make_policy: MakePolicy, tmp_path: Path, rank: int) -> None:
+    alone, together = make_policy(rank), make_policy(rank)
+    groups = make_groups(alone, noise=0)
+    for policy in (alone, together):
+        policy.model.to(CUDA)
+    cfg = config(num_processes=2, microbatch_tokens=200, learning_rate=1e-4)
+    one = GRPOTrainer(alone, cfg, SAMPLING)
+    adapter = art.AdapterConfig(rank=rank, alpha=2 * rank) if rank else None
+    two = RanksTrainer(together, "cuda", adapter, cfg, SAMPLING, tmp_path)
+    try:
+        for i in range(3):
+            mine, theirs = two.step(groups, i), one.step(groups, i)
+            assert mine == pytest.approx(theirs, rel=1e-2, abs=1e-4)
+    finally:
+        two.close()
+    pairs = zip(alone.trainable, together.trainable, strict=True)
+    assert max(float((a - b).detach().abs().max()) for a, b in pairs) < 1e-4

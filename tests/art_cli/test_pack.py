@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from art_cli import pack
-from art_cli.pack import Microbatch, TrainSequence, microbatches, num_packed
+from art_cli.pack import Microbatch, TrainSequence, num_packed, partition
 from art_cli.policy import Policy
 
 SIZE: dict[str, Any] = {
@@ -214,7 +214,7 @@ def grouped(seed: int) -> list[list[TrainSequence]]:
 def test_microbatches_keep_the_budget_and_lose_and_split_nothing(budget: int) -> None:
     for seed in range(5):
         groups = grouped(seed)
-        batches = microbatches(groups, budget)
+        batches = [pack.pack(p) for p in partition(groups, budget)]
         longest = max(len(s.ids) for group in groups for s in group)
         assert all(b.ids.shape[1] <= max(budget, longest) for b in batches)
         found = [a for b in batches for a in sorted(set(b.advantages.tolist()))]
@@ -225,7 +225,7 @@ def test_microbatches_keep_the_budget_and_lose_and_split_nothing(budget: int) ->
 def test_a_group_stays_together_where_it_fits() -> None:
     groups = grouped(0)
     sizes = [num_packed([s.ids for s in group]) for group in groups]
-    batches = microbatches(groups, max(sizes))
+    batches = [pack.pack(p) for p in partition(groups, max(sizes))]
     of = {a: i for i, b in enumerate(batches) for a in b.advantages.tolist()}
     assert len(batches) > 1
     for group in groups:
@@ -233,6 +233,6 @@ def test_a_group_stays_together_where_it_fits() -> None:
 
 
 def test_a_sequence_longer_than_the_budget_gets_its_own_microbatch() -> None:
-    batches = microbatches([sequences([ids(10), ids(500), ids(10)])], 100)
+    batches = [pack.pack(p) for p in partition([sequences([ids(10), ids(500), ids(10)])], 100)]
     assert sorted(b.ids.shape[1] for b in batches) in ([10, 10, 500], [20, 500])
-    assert microbatches([], 100) == [] and microbatches([[]], 100) == []
+    assert partition([], 100) == [] and partition([[]], 100) == []

@@ -380,6 +380,16 @@ def test_a_malformed_override_is_a_problem(problems, override):
         (["sampling.max_tokens=9999"], "engine.max_model_len: must be more than sampling.max_toke"),
         (["warmup.weights=adapter", "model.adapter=null"], "warmup.weights: is adapter, but model"),
         (["model.base=tiny", "warmup.epochs=1"], "warmup.weights: must be all with model.base=ti"),
+        (["model.quantize=4bit", "model.adapter=null"], "model.quantize: keeps the base as it is"),
+        (["model.quantize=8bit", "model.base=tiny"], "model.quantize: has no effect with model."),
+        (["model.quantize=8bit", "model.device=cpu"], "model.quantize: needs a GPU, but model.de"),
+        (["model.quantize=8bit", "warmup.weights=all"], "model.quantize: keeps the base as it is"),
+        (
+            ["model.quantize=8bit", "train.num_processes=2"],
+            "model.quantize: 8bit works in ",
+        ),
+        (["train.optimizer=adamw_8bit", "train.num_processes=2"], "train.optimizer: adamw_8bit wo"),
+        (["train.optimizer=adamw_8bit", "model.device=cpu"], "train.optimizer: is adamw_8bit, wh"),
         (["track.wandb={mode: disabled, entity: me}"], "track.wandb.entity: has no effect with tr"),
     ],
 )
@@ -399,6 +409,8 @@ def test_settings_that_do_not_go_together_are_refused(problems, overrides, messa
         ["train.steps=0", "train.schedule_warmup_steps=3"],
         ["train.loss=cispo", "train.clip_low=null", "train.clip_high=5"],
         ["warmup.num_demonstrations=5"],
+        ["model.quantize=4bit", "train.optimizer=adamw_8bit"],
+        ["train.num_processes=8", "train.gradient_checkpointing=on"],
     ],
 )
 def test_settings_that_go_together_are_accepted(load, overrides):

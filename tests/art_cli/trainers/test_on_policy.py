@@ -24,8 +24,10 @@ from art_cli.engines.transformers import TransformersEngine
 from art_cli.errors import EngineError
 from art_cli.policy import Policy
 from art_cli.render import Renderer
+from art_cli.report import silent
 from art_cli.rollout import rollout
 from art_cli.tools import tools_of
+from art_cli.trainers.budget import TokenBudget
 from art_cli.trainers.grpo import GRPOTrainer
 from art_cli.trainers.sft import fine_tune
 from art_cli.types import Message
@@ -101,7 +103,8 @@ def speaker(request: pytest.FixtureRequest) -> Policy:
         tokenizer.chat_template = QWEN3.read_text()
     policy = Policy(model, tokenizer)
     cfg = WarmupConfig(epochs=20, batch_size=6, learning_rate=1e-2, optimizer="muon")
-    losses = list(fine_tune(policy, renderer_of(policy), demos, cfg, 0, 4000, 2000))
+    budget = TokenBudget(4000, silent)
+    losses = list(fine_tune(policy, renderer_of(policy), demos, cfg, 0, budget, 2000))
     assert losses[-1][2] < 0.4 * losses[0][2]
     return policy
 

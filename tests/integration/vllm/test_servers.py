@@ -19,10 +19,11 @@ from engine_contract import PROMPTS, SHARED, Start, assert_exact
 from vllm_servers import EXTRA
 
 from art_cli.canary import Canary
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.schema import EngineConfig, SamplingConfig, TrainConfig
 from art_cli.engines.vllm import VLLMEngine
 from art_cli.errors import EngineError, PreflightError
 from art_cli.policy import Policy
+from art_cli.trainers.grpo import GRPOTrainer
 from art_cli.types import Sequence
 
 SAMPLING = SamplingConfig(max_tokens=24)
@@ -32,6 +33,11 @@ MakePolicy = Callable[..., Policy]
 def change(policy: Policy, by: float = 0.05) -> None:
     for p in policy.trainable:
         p.data += by * torch.randn_like(p)
+
+
+def canary_of(policy: Policy) -> Canary:
+    trainer = GRPOTrainer(policy, TrainConfig(steps=1), SAMPLING)
+    return Canary(policy, trainer, SAMPLING, 1024)
 
 
 @pytest.fixture
@@ -53,7 +59,7 @@ def test_thirty_syncs_under_load_each_proven_by_the_canary(
 ) -> None:
     policy = make_policy(rank=4)
     engine = start(policy, max_tokens=24)
-    canary = Canary(policy, SAMPLING, 1024)
+    canary = canary_of(policy)
     over = asyncio.Event()
 
     async def player(i: int) -> list[int]:
@@ -85,7 +91,7 @@ def test_the_canary_finds_weights_that_were_not_delivered(
 ) -> None:
     policy = make_policy(rank=rank)
     engine: Any = start(policy, max_tokens=8)
-    canary = Canary(policy, SAMPLING, 1024)
+    canary = canary_of(policy)
     asyncio.run(canary.check(engine, 0))
     change(policy, 1e-4)  # far less than any bound on log-probabilities
     asyncio.run(engine.sync(1))
@@ -108,7 +114,7 @@ def test_the_canary_finds_an_adapter_that_was_loaded_under_the_old_name(
     """vLLM's prefix cache goes by the name: keys and values of the old weights stay in use."""
     policy = make_policy(rank=4)
     engine: Any = start(policy, max_tokens=8)
-    canary = Canary(policy, SAMPLING, 1024)
+    canary = canary_of(policy)
     asyncio.run(canary.check(engine, 0))
     change(policy, 0.2)
     policy.save_weights(engine._weights)
@@ -138,7 +144,7 @@ def test_a_server_that_is_killed_in_the_middle_loses_nothing(
             SAMPLING,
             frozenset(),
             logs=tmp_path,
-            report=lambda text, *_: told.append(text),
+            say=told.append,
         )
         try:
             change(policy)

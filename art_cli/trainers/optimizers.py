@@ -1,0 +1,45 @@
+"""The optimizer of GRPO."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import nn
+
+from art_cli.config.schema import TrainConfig
+from art_cli.errors import PreflightError
+
+BETAS = (0.9, 0.95)
+
+
+def check_optimizer(cfg: TrainConfig) -> None:
+    """Raises PreflightError where the package or the device is missing that the config needs."""
+    if cfg.optimizer == "adamw":
+        return
+    if not torch.cuda.is_available():
+        raise PreflightError(
+            f"train.optimizer is {cfg.optimizer}, but torch sees no CUDA device; use "
+            "train.optimizer=adamw"
+        )
+    if find_spec("bitsandbytes") is None:
+        raise PreflightError(
+            f"train.optimizer={cfg.optimizer} needs bitsandbytes: pip install "
+            "'art-cli[quantize]', or use train.optimizer=adamw"
+        )
+
+
+def make_optimizer(params: list[nn.Parameter], cfg: TrainConfig) -> torch.optim.Optimizer:
+    """AdamW, or the same with its state in 8 bits (2110.02861). Raises PreflightError."""
+    check_optimizer(cfg)
+    settings: dict[str, Any] = {
+        "lr": cfg.learning_rate,
+        "betas": BETAS,
+        "weight_decay": cfg.weight_decay,
+    }
+    if cfg.optimizer == "adamw":
+        return torch.optim.AdamW(params, **settings, fused=True)
+    from bitsandbytes.optim import AdamW8bit  # pyright: ignore[reportMissingImports]
+
+    return AdamW8bit(params, **settings)

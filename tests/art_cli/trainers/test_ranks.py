@@ -1,0 +1,218 @@
+"""Two ranks on this CPU do what one process does."""
+
+from __future__ import annotations
+
+import copy
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import pytest
+import torch
+from batches import SAMPLING, MakePolicy, config, make_groups
+from short_run import CONFIG
+
+from art_cli.config.schema import AdapterConfig, TrainConfig
+from art_cli.errors import PreflightError, TrainerError, UsageError
+from art_cli.policy import Policy
+from art_cli.rundir import RunDir
+from art_cli.trainers import launch
+from art_cli.trainers.grpo import GRPOTrainer
+from art_cli.trainers.launch import LocalCrew, check_devices
+from art_cli.trainers.ranks import RanksTrainer, serve_if_launched
+
+
+@contextmanager
+def ranks(policy: Policy, rank: int, cfg: TrainConfig, logs: Path) -> Iterator[RanksTrainer]:
+    """A trainer on two ranks."""
+    adapter = AdapterConfig(rank=rank, alpha=2 * rank) if rank else None
+    trainer = RanksTrainer(policy, "cpu", adapter, cfg, SAMPLING, logs)
+    try:
+        yield trainer
+    finally:
+        trainer.close()
+
+
+def settings(**changes: Any) -> TrainConfig:
+    return config(num_processes=2, microbatch_tokens=200, learning_rate=1e-3, **changes)
+
+
+def distance(a: Policy, b: Policy) -> float:
+    pairs = zip(a.trainable, b.trainable, strict=True)
+    return max(float((p - q).detach().abs().max()) for p, q in pairs)
+
+
+@pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
+def test_steps_on_two_ranks_are_those_of_one_process(
+    make_policy: MakePolicy, tmp_path: Path, rank: int
+) -> None:
+    """With a KL, recomputed layers and a clipped gradient. Then each goes on from the other's
+    checkpoint, and a gradient that is not finite stops neither."""
+    cfg = settings(kl_coef=0.1, max_grad_norm=0.5)
+    alone, together = make_policy(rank), make_policy(rank)
+    for policy in (alone, together):
+        policy.keep_reference()
+    together.recompute_layers("on")
+    groups = make_groups(alone, noise=0)
+    one = GRPOTrainer(alone, cfg, SAMPLING)
+    with ranks(together, rank, cfg, tmp_path) as two:
+        assert_same(
+            [two.step(groups, i) for i in range(5)], [one.step(groups, i) for i in range(5)]
+        )
+        assert distance(alone, together) < 1e-5
+        one.save(tmp_path / "one.pt")
+        two.save(tmp_path / "two.pt")
+        mine, theirs = (torch.load(tmp_path / f"{f}.pt") for f in ("two", "one"))
+        assert_same_state(mine, theirs)
+
+        one.load(tmp_path / "two.pt")
+        two.load(tmp_path / "one.pt")
+        broken = copy.deepcopy(groups)
+        sequence = broken[0].trajectories[0].sequences[0]
+        sequence.engine_logprobs[sequence.mask.index(1)] = float("nan")
+        with pytest.raises(TrainerError, match="the gradient of step 6 is not finite"):
+            two.step(broken, 5)
+        assert_same([two.step(groups, 5)], [one.step(groups, 5)])
+        assert distance(alone, together) < 1e-5
+
+
+def assert_same(found: list[dict[str, float]], expected: list[dict[str, float]]) -> None:
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+
+
+def assert_same_state(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
+    assert mine["param_groups"] == theirs["param_groups"]
+    assert mine["state"].keys() == theirs["state"].keys()
+    for i, state in theirs["state"].items():
+        for key, value in state.items():
+            assert mine["state"][i][key].shape == value.shape
+            assert torch.allclose(mine["state"][i][key], value, atol=1e-6)
+
+
+def test_a_worker_that_dies_ends_the_step_with_its_last_lines(
+    make_policy: MakePolicy, tmp_path: Path
+) -> None:
+    policy = make_policy()
+    groups = make_groups(policy, noise=0)
+    with ranks(policy, 0, settings(), tmp_path) as trainer:
+        trainer.step(groups, 0)
+        crew = trainer._crew
+        assert isinstance(crew, LocalCrew)
+        worker = crew._workers[1]
+        with (tmp_path / "rank-1.log").open("a") as log:
+            log.write("the last thing it said\n")
+        began = time.monotonic()
+        Timer(0.2, worker.kill).start()  # most likely in the middle of a collective
+        with pytest.raises(TrainerError, match="of rank 1 ended by signal 9") as raised:
+            for i in range(1, 1000):
+                trainer.step(groups, i)
+        assert "the last thing it said" in str(raised.value)
+        assert time.monotonic() - began < 20
+    assert worker.poll() is not None
+
+
+def test_a_worker_that_never_comes_is_told_with_its_last_lines(
+    make_policy: MakePolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "WORKER", "art_cli.no_such_module")
+    policy = make_policy()
+    with (
+        ranks(policy, 0, settings(), tmp_path) as trainer,
+        pytest.raises(TrainerError, match=r"No module named .*no_such_module"),
+    ):
+        trainer.step(make_groups(policy, noise=0), 0)
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from art_cli.trainers.launch import LocalCrew, check_devices
+crew = LocalCrew(2, Path(sys.argv[1]))
+print(crew._workers[1].pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_workers_end_when_rank_0_is_killed(tmp_path: Path) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        assert parent.stdout
+        worker = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 30
+    while is_alive(worker):
+        assert time.monotonic() < deadline, (tmp_path / "rank-1.log").read_text()
+        time.sleep(0.1)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+COMMAND = "import sys; from art_cli.cli.main import main; sys.argv[0] = 'art'; main()"
+
+
+def art(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "run", "config.yaml", *arguments],
+        cwd=folder,
+        env=os.environ | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_ranks_that_a_launcher_started_make_one_run_that_one_process_can_resume(
+    tmp_path: Path,
+) -> None:
+    """As torchrun starts them, but for its store."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
+    meet = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    arguments = ("train.num_processes=2", "train.steps=2", "eval=null")
+    ranks = [art(tmp_path, *arguments, **meet, RANK=str(i), LOCAL_RANK=str(i)) for i in (0, 1)]
+    outputs = [p.communicate(timeout=60)[0] for p in ranks]
+    assert [p.returncode for p in ranks] == [0, 0], outputs
+    assert "done at step 2/2" in outputs[0] and outputs[1] == ""
+    alone = art(tmp_path, "train.steps=3", "eval=null", "--resume")
+    output = alone.communicate(timeout=60)[0]
+    assert alone.returncode == 0, output
+    rows = RunDir(tmp_path / "runs" / "test" / "short").read_metrics()
+    assert [r["training_step"] for r in rows] == [1, 2, 3]
+    assert all(r["loss/grad_norm"] > 0 for r in rows)
+
+
+def test_another_number_of_processes_than_the_launchers_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    where = {"WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "RANK": "1"}
+    for name, value in where.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match="is 2, but the launcher started 4 processes"):
+        serve_if_launched(2)
+    monkeypatch.setenv("WORLD_SIZE", "1")  # a launcher of one process shares nothing
+    assert not serve_if_launched(2)
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(PreflightError, match="is 2, but torch sees 1 CUDA device and each"):
+        check_devices(2, "auto")
+    check_devices(2, "cpu")
