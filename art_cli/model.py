@@ -6,6 +6,7 @@ The experiment's loop and a person's own script drive the same object.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import time
 from dataclasses import asdict, dataclass
@@ -155,6 +156,7 @@ class TrainableModel:
         # of a small model's rollout.
         gc.collect()
         gc.freeze()
+        atexit.register(gc.unfreeze)  # or triton says at the end that all of it has leaked
 
     async def open(self, backend: Backend) -> None:
         """Open a run that exists, as it was at step 0, to evaluate it; it cannot be trained on."""

@@ -256,7 +256,10 @@ class VLLMEngine:
             replica.server = await vllm_server.start(self._policy, self._cfg, number, replica.log)
             replica.url, replica.life = replica.server.url, life + 1
             replica.adapters, replica.is_merged = [], False
-            await self._deliver(replica)
+            try:
+                await self._deliver(replica)
+            except NO_ANSWER as e:
+                raise EngineError(f"vLLM ended while it was given its weights: {e!r}") from e
 
     # -------------------------------------------------------------- weights
 
@@ -275,7 +278,7 @@ class VLLMEngine:
         else:
             self._policy.save_merged(self._weights)
         self.policy_version = version
-        await asyncio.gather(*(self._deliver(r) for r in self._replicas))
+        await asyncio.gather(*(self._deliver_or_revive(r) for r in self._replicas))
         self._asleep = False
         if old:
             shutil.rmtree(old)
@@ -295,6 +298,13 @@ class VLLMEngine:
                 f"vLLM sleeps, but gave only {(after - before) / 2**30:.1f} GiB back; "
                 "give it a GPU of its own: engine.gpus=[1]"
             )
+
+    async def _deliver_or_revive(self, replica: _Replica) -> None:
+        life = replica.life
+        try:
+            await self._deliver(replica)
+        except NO_ANSWER as e:
+            await self._revive(replica, life, e)
 
     async def _deliver(self, replica: _Replica) -> None:
         """Have one server take the newest weights."""

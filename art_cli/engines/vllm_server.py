@@ -27,6 +27,7 @@ ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # sleep, pause, reload: it listens on 127.0.0.1 only
 }
 CPU_KV_CACHE_GB = "1"
+CPU_BATCH = 8192  # tokens of one forward
 
 
 def check_vllm(cfg: EngineConfig, *, apart: bool) -> None:
@@ -108,7 +109,12 @@ def _options(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
         options["max_lora_rank"] = min(r for r in LORA_RANKS if r >= rank)
         options["max_loras"] = MAX_LORAS
         options["max_cpu_loras"] = 2 * MAX_LORAS
-    if torch.cuda.is_available():
+    if not torch.cuda.is_available():
+        # vLLM takes back the random number of a prompt that was read in part, which a CPU's
+        # generator cannot: its engine ends. Read in one piece, no prompt needs that.
+        options["enable_chunked_prefill"] = False
+        options["max_num_batched_tokens"] = max(cfg.max_model_len, CPU_BATCH)
+    else:
         options["enable_sleep_mode"] = cfg.gpus is None
         options["gpu_memory_utilization"] = cfg.gpu_memory_fraction or _free(cfg)
     return options

@@ -1,0 +1,139 @@
+"""What must hold before vLLM is started, and how it is told of new weights. The servers themselves
+are in tests/integration/vllm."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.engines import sync_choice, vllm_server
+from art_cli.engines.sync_choice import SyncChoice
+from art_cli.engines.vllm import VLLMEngine
+from art_cli.errors import EngineError, PreflightError, UsageError
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch, installed: None) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+def check(apart: bool = False, **settings: Any) -> None:
+    vllm_server.check_vllm(EngineConfig(use="vllm", **settings), apart=apart)
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(PreflightError, match=r"art-cli\[vllm\].*engine.use=transformers"):
+        check()
+    check(url="http://127.0.0.1:1")  # someone else's needs nothing here
+
+
+def test_without_a_gpu_it_says_so(installed: None) -> None:
+    with pytest.raises(PreflightError, match=r"there is no GPU; .*engine.use=transformers"):
+        check()
+
+
+def test_gpus_that_are_not_there_are_named(two_gpus: None) -> None:
+    with pytest.raises(PreflightError, match="names GPU 2, 5, but there are 2: 0 to 1"):
+        check(gpus=[1, 2, 5], replicas=3)
+    check(gpus=[1])
+
+
+def test_rollouts_that_run_ahead_need_a_gpu_that_does_not_sleep(two_gpus: None) -> None:
+    with pytest.raises(PreflightError, match=r"train.max_staleness needs .* engine.gpus=\[1\]"):
+        check(apart=True)
+    check(apart=True, gpus=[1])
+
+
+def test_heads_that_cannot_be_shared_out_are_told(make_policy: Any) -> None:
+    with pytest.raises(UsageError, match=r"tensor_parallel must divide the model's 2 .* got 3"):
+        vllm_server.check_model(EngineConfig(use="vllm", tensor_parallel=3), make_policy())
+
+
+def test_options_go_to_the_server_as_its_command_line_wants_them(make_policy: Any) -> None:
+    policy = make_policy(rank=12)
+    options = vllm_server._options(policy, EngineConfig(use="vllm", max_concurrent=7))
+    assert options["max_lora_rank"] == 16  # the next that vLLM makes room for
+    assert options["max_num_seqs"] == 7 and options["dtype"] == "float32"
+    assert vllm_server._flag("enable_lora", True) == ["--enable-lora"]
+    assert vllm_server._flag("enable_prefix_caching", False) == ["--no-enable-prefix-caching"]
+    assert vllm_server._flag("speculative_config", {"a": 1}) == [
+        "--speculative-config",
+        '{"a": 1}',
+    ]
+
+
+def test_a_server_elsewhere_that_does_not_answer_is_told(make_policy: Any, tmp_path: Path) -> None:
+    cfg = EngineConfig(use="vllm", url="http://127.0.0.1:9")
+
+    async def sync() -> None:
+        engine = await VLLMEngine.start(
+            make_policy(rank=4), cfg, SamplingConfig(), frozenset(), logs=tmp_path
+        )
+        try:
+            await engine.sync(0)
+        finally:
+            await engine.close()
+
+    with pytest.raises(EngineError, match=r"the vLLM server at http://127.0.0.1:9 does not answer"):
+        asyncio.run(sync())
+
+
+def test_merged_weights_are_those_of_the_policy_with_its_adapter(
+    make_policy: Any, tmp_path: Path
+) -> None:
+    policy = make_policy(rank=4)
+    before = [p.clone() for p in policy.model.parameters()]
+    policy.save_merged(tmp_path)
+    policy.base.config.save_pretrained(tmp_path)
+    assert all(map(torch.equal, before, policy.model.parameters()))
+    assert not any("lora" in name for name in load_file(tmp_path / "model.safetensors"))
+    merged: Any = AutoModelForCausalLM.from_pretrained(tmp_path)
+    ids = torch.arange(9)[None]
+    hidden = policy.hidden(ids, torch.arange(9)[None]).detach()
+    assert torch.allclose(merged(ids).logits, hidden @ policy.head.T, atol=1e-4)
+
+
+def test_auto_tries_both_ways_and_keeps_the_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(sync_choice.time, "monotonic", lambda: now[0])
+
+    def chosen(adapter_s: float, merged_s: float, merged_sync_s: float) -> str:
+        choice = SyncChoice("auto")
+        for way, sync_s, sampling_s in (
+            ("adapter", 0.1, adapter_s),
+            ("merged", merged_sync_s, merged_s),
+        ):
+            assert choice.next(least=1000) is None and choice.way == way
+            choice.synced(sync_s)
+            began = time.monotonic()
+            now[0] += sampling_s
+            choice.sampled(1000, began)
+        told = choice.next(least=1000)
+        assert told and choice.way in told and choice.next(least=1000) is None
+        return choice.way
+
+    assert chosen(adapter_s=13, merged_s=10, merged_sync_s=1) == "merged"
+    assert chosen(adapter_s=13, merged_s=10, merged_sync_s=8) == "adapter"
+
+
+def test_auto_waits_until_enough_was_sampled() -> None:
+    choice = SyncChoice("auto")
+    choice.synced(0.1)
+    choice.sampled(10, time.monotonic())
+    assert choice.next(least=1000) is None and choice.way == "adapter"
