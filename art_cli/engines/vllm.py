@@ -244,12 +244,12 @@ class VLLMEngine:
                 raise EngineError(f"the vLLM server at {replica.url} does not answer: {why!r}")
             if replica.server.runs and not await _is_ending(replica):
                 raise EngineError(f"vLLM does not answer, but is still there: {why!r}")
-            code, said = replica.server.exit_code, replica.server.said()
+            code, said = replica.server.exit_code, vllm_server.last_errors(replica.log)
             number = self._replicas.index(replica)
             if replica.life >= MAX_RESTARTS:
                 raise EngineError(
                     f"vLLM ended {MAX_RESTARTS + 1} times, now with exit code {code}. "
-                    f"{replica.log} has all it said, at last:\n{said}"
+                    f"{replica.log} has all it said; its last errors:\n{said}"
                 )
             self._say(f"vLLM ended with exit code {code}; starting it again")
             await replica.server.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # sleep, pause, reload: it listens on 127.0.0.1 only
 }
 CPU_KV_CACHE_GB = "1"
+LAST_LINES = 10
+EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception): .+")
 CPU_BATCH = 8192  # tokens of one forward
 
 
@@ -86,6 +89,13 @@ async def start(policy: Policy, cfg: EngineConfig, replica: int, log: Path) -> S
     for key, value in options.items():
         command += _flag(key, value)
     return await Server.start(command, START_TIMEOUT, env=environment, log=log)
+
+
+def last_errors(log: Path) -> str:
+    """The exceptions that vLLM logged, each once: its last lines tell of its shutdown alone."""
+    said = log.read_text(errors="replace")
+    found = list(dict.fromkeys(EXCEPTION.findall(said))) or said.splitlines()
+    return "\n".join(found[-LAST_LINES:])
 
 
 def _options(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:

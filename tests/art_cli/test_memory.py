@@ -87,9 +87,15 @@ def test_checkpointing_keeps_a_residual_a_layer_and_one_layer() -> None:
 
 
 def test_processes_share_what_stays() -> None:
-    shared = replace(JOB, num_processes=4)
+    alone = replace(JOB, engine="vllm")
+    shared = replace(alone, num_processes=4)
     for name in ("weights", "adapter", "optimizer"):
-        assert part(name, shared).update == part(name, JOB).update / 4
+        assert part(name, shared).update == part(name, alone).update / 4
+
+
+def test_the_embedded_engine_needs_the_whole_policy_beside_the_first_ones_share() -> None:
+    whole = part("weights", JOB).update
+    assert part("weights", replace(JOB, num_processes=4)).update == whole * 5 / 4
 
 
 def test_vllm_takes_its_fraction_beside_the_trainer_and_must_hold_one_episode() -> None:

@@ -137,3 +137,15 @@ def test_auto_waits_until_enough_was_sampled() -> None:
     choice.synced(0.1)
     choice.sampled(10, time.monotonic())
     assert choice.next(least=1000) is None and choice.way == "adapter"
+
+
+def test_why_a_server_ended_is_found_in_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "engine-0.log"
+    log.write_text(
+        "(Worker) ERROR [executor.py:1] RuntimeError: no such kernel\n"
+        "(Worker) ERROR [executor.py:1] RuntimeError: no such kernel\n"
+        "(APIServer) INFO [shutdown] complete\n"
+    )
+    assert vllm_server.last_errors(log) == "RuntimeError: no such kernel"
+    log.write_text("Killed\n")
+    assert vllm_server.last_errors(log) == "Killed"

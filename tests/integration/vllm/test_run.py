@@ -1,0 +1,31 @@
+"""`art run` with vLLM as its engine, from the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SMALL = [
+    *("warmup.num_demonstrations=400", "train.steps=3", "train.schedule_warmup_steps=1"),
+    *("eval.episodes=16", "eval.every=3", "engine.use=vllm", "engine.max_model_len=1024"),
+    "engine.extra={enforce_eager: true}",
+]
+
+
+@pytest.mark.parametrize("config", ["quickstart.yaml", "quickstart-lora.yaml"])
+def test_a_run_samples_from_the_weights_that_it_trains(tmp_path: Path, config: str) -> None:
+    command = ["art", "run", str(ROOT / "configs" / config), *SMALL, "name=small", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["finished"] and "leaked" not in done.stderr
+    [run] = (tmp_path / "runs").glob("*/small")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [row for row in rows if "loss/logprob_gap" in row]
+    assert len(steps) == 3 and all(row["loss/logprob_gap"] < 1e-4 for row in steps)
+    assert all(abs(row["loss/ratio_max"] - 1) < 1e-3 for row in steps)
+    assert (run / "logs" / "engine-0.log").stat().st_size > 0
+    assert not list(Path("/dev/shm").glob("art-weights-*"))
