@@ -85,7 +85,7 @@ def test_what_is_advised_fits_once_it_is_done(art: Art) -> None:
 def test_what_certainly_does_not_fit_is_not_ready(art: Art) -> None:
     result = art("validate", "config.yaml", "--gpu", "T4")
     assert result.exit_code == EXIT_PREFLIGHT
-    assert "does not fit: 15." in result.stdout and "take a smaller model" in result.stdout
+    assert "does not fit: 15." in result.stdout and "model.quantize: 8bit" in result.stdout
 
 
 QWEN_3B = SHAPE | {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36}
