@@ -17,11 +17,11 @@ from typing import IO
 
 import httpx
 
-from art_cli import guard
 from art_cli.errors import PreflightError
 
 START_TIMEOUT = 600.0  # seconds: a large model is loaded in minutes
 STOP_TIMEOUT = 5.0  # seconds between asking to stop and killing
+GUARD = Path(__file__).with_name("guard.py")
 SHOWN = 2000  # characters of what a server that failed has said
 
 
@@ -57,7 +57,7 @@ class Server:
             raise PreflightError(f"cannot start {' '.join(words)}: there is no program {words[0]}")
         printed = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115 (kept open)
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, *words],
+            [sys.executable, "-I", "-S", str(GUARD), *words],
             stdin=subprocess.PIPE,  # the guard ends all when it closes
             stdout=printed,
             stderr=printed,
