@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[3]
+ART = str(Path(sys.executable).with_name("art"))
 SMALL = [
     *("warmup.num_demonstrations=400", "train.steps=3", "train.schedule_warmup_steps=1"),
     *("eval.episodes=16", "eval.every=3", "engine.use=vllm", "engine.max_model_len=1024"),
@@ -18,7 +20,7 @@ SMALL = [
 
 @pytest.mark.parametrize("config", ["quickstart.yaml", "quickstart-lora.yaml"])
 def test_a_run_samples_from_the_weights_that_it_trains(tmp_path: Path, config: str) -> None:
-    command = ["art", "run", str(ROOT / "configs" / config), *SMALL, "name=small", "--json"]
+    command = [ART, "run", str(ROOT / "configs" / config), *SMALL, "name=small", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["finished"] and "leaked" not in done.stderr
