@@ -16,6 +16,8 @@ import threading
 
 def main() -> None:
     """Run the command of the arguments."""
+    asked = threading.Event()  # to end, maybe before there is a command
+    signal.signal(signal.SIGTERM, lambda *_: asked.set())
     command = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
 
     def group(number: int) -> None:
@@ -28,7 +30,8 @@ def main() -> None:
         group(signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, lambda *_: group(signal.SIGTERM))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the starter decides what it means
+    if asked.is_set():
+        group(signal.SIGTERM)
     threading.Thread(target=end_with_starter, daemon=True).start()
     code = command.wait()
     group(signal.SIGKILL)

@@ -29,10 +29,11 @@ from art_cli.config.schema import Experiment, LLMConfig, TinyConfig
 from art_cli.errors import UsageError
 from art_cli.llms.services import llm_settings
 from art_cli.llms.stand_in import STAND_IN
-from art_cli.render import Conversation, Renderer
+from art_cli.render import Renderer
 from art_cli.shape import UnknownSizeError, local_config, read_config
 from art_cli.tiny import END_OF_TEXT, END_OF_TURN
-from art_cli.types import Completion, Message
+from art_cli.trainers.sft import demonstration
+from art_cli.types import Message
 
 transformers_logging.disable_progress_bar()
 
@@ -214,18 +215,4 @@ def render(messages: list[Message], folder: Path, tools: list[Any]) -> list[int]
     -> tokens of each sequence: more than one where the chat template rewrites what was said.
     """
     renderer = Renderer(AutoTokenizer.from_pretrained(folder), tools)
-    end = renderer.encode(renderer.end_of_turn)
-    conversation = Conversation(renderer)
-    unread: list[Message] = []
-    for message in messages:
-        if message["role"] != "assistant":
-            unread.append(message)
-            continue
-        conversation.add_messages(unread)
-        ids = [*renderer.encode(message["content"]), *end]
-        turn = Completion(
-            token_ids=ids, logprobs=[0.0] * len(ids), finish_reason="stop", policy_version=0
-        )
-        conversation.add_completion(turn)
-        unread = []
-    return [len(sequence.ids) for sequence in conversation.sequences]
+    return [len(sequence.ids) for sequence in demonstration(renderer, messages)]

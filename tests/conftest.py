@@ -25,14 +25,22 @@ def _one_thread() -> None:
 
 
 @pytest.fixture
-def make_policy() -> MakePolicy:
+def hidden_size() -> int:
+    """Of the policies that `make_policy` makes."""
+    return 32
+
+
+@pytest.fixture
+def make_policy(hidden_size: int) -> MakePolicy:
     """Tiny Qwen3 policies: the same weights for the same seed, with an adapter if a rank is given.
 
     The adapter's B is random, not zero: a fresh one would hide that it is in use.
     """
 
     def make(rank: int = 0, seed: int = 0, texts: list[str] = TEXTS) -> Policy:
-        model, tokenizer = tiny.make(TinyConfig(hidden_size=32, vocab_size=320), texts, seed)
+        model, tokenizer = tiny.make(
+            TinyConfig(hidden_size=hidden_size, vocab_size=320), texts, seed
+        )
         policy = Policy(model, tokenizer)
         if rank:
             policy.add_adapter(AdapterConfig(rank=rank, alpha=2 * rank), seed)

@@ -273,11 +273,12 @@ def test_an_engine_serves_one_event_loop_after_another(start: Start, make_policy
         assert len(asyncio.run(one()).token_ids) == 3
 
 
+@pytest.mark.parametrize("rank", [0, 4])
 def test_a_sync_under_load_ends_turns_with_the_weights_they_began_with(
-    start: Start, make_policy: Any
+    start: Start, make_policy: Any, rank: int
 ) -> None:
     """Every turn says which weights answered, and its log-probabilities are theirs."""
-    policy = make_policy(rank=4)
+    policy = make_policy(rank=rank)
     engine = start(policy, max_tokens=9, apart=True, deterministic=False)
     by_version: dict[int, Policy] = {}
 

@@ -165,7 +165,7 @@ class LocalBackend:
     async def _parts(self, model: TrainableModel, run: RunDir, *, trains: bool) -> Parts:
         cfg, settings = model.experiment, model.settings
         runner = make_runner(cfg.agent)
-        check_engine(cfg.engine, apart=cfg.train.max_staleness > 0)
+        check_engine(cfg)
         services, budget = self._services, Budget(None, run.llm_costs)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
             services = await RunServices.open(settings, None, budget)  # before the warm-up

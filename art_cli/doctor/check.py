@@ -103,7 +103,7 @@ def _check_engine(cfg: Experiment) -> Iterator[Finding]:
     except (ImportError, OSError):  # torch cannot be imported, as has been said
         return
     try:
-        check_engine(cfg.engine, apart=cfg.train.max_staleness > 0)
+        check_engine(cfg)
         yield ok(cfg.engine.use)
     except PreflightError as e:
         yield failed(str(e))

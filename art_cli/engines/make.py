@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.schema import EngineConfig, Experiment, SamplingConfig
 from art_cli.engines.base import Engine
 from art_cli.engines.transformers import TransformersEngine
 from art_cli.engines.vllm import VLLMEngine
 from art_cli.engines.vllm_server import check_vllm
 from art_cli.policy import Policy
+from art_cli.report import silent
 
 
-def check_engine(cfg: EngineConfig, *, apart: bool) -> None:
+def check_engine(cfg: Experiment) -> None:
     """Raises PreflightError where the engine cannot run here; asked before a model is loaded."""
-    if cfg.use == "vllm":
-        check_vllm(cfg, apart=apart)
+    if cfg.engine.use == "vllm":
+        check_vllm(cfg.engine, cfg.train)
 
 
 async def make_engine(
@@ -27,7 +28,7 @@ async def make_engine(
     *,
     logs: Path,
     apart: bool = False,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = silent,
 ) -> Engine:
     """Start it; `apart`: it goes on while the policy is updated.
 

@@ -2,8 +2,8 @@
 
 Every version of the adapter is served under a name and from a folder that were never used before:
 vLLM keys its prefix cache by the name, and serves stale keys and values for one that is used again.
-What cannot be served beside the base (all weights, or `sync: merged`) is loaded in its place while
-the server pauses, and its cache is cleared.
+What cannot be served beside the base (all weights, or `sync: merged`) is loaded in its place
+between turns, and the cache is cleared.
 
 A server that dies is started again, and what it was asked is asked again: sampling follows from the
 seed of a session and the number of the turn, so nothing is lost or sampled twice.
@@ -34,6 +34,7 @@ from art_cli.engines.vllm_server import BASE
 from art_cli.env import seed_of
 from art_cli.errors import EngineError
 from art_cli.policy import Policy
+from art_cli.report import silent
 from art_cli.server import Server
 from art_cli.types import Completion
 
@@ -41,6 +42,7 @@ TURN_TIMEOUT = 1800.0  # seconds, of one turn, the queue at the server included
 ADMIN_TIMEOUT = 600.0  # seconds, of loading weights
 MAX_RESTARTS = 3  # of one replica; one that dies again and again will go on doing so
 LEAST_TOKENS = 2000  # sampled, before `sync: auto` takes a measurement for one
+POLL = 0.01  # seconds
 ENDING = 10.0  # seconds that a server that failed is given to end
 ROOM = 64 * 2**30  # bytes
 NO_ANSWER = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError)
@@ -59,6 +61,7 @@ class _Replica:
     outstanding: int = 0  # tokens: prompts, and what may be sampled behind them
     turns: Counter[str] = field(default_factory=Counter)  # in flight, by the name they asked for
     reviving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    replacing: asyncio.Event | None = None  # set once its base is another: turns wait for that
 
     @property
     def served(self) -> str:
@@ -121,7 +124,7 @@ class VLLMEngine:
         stop_ids: frozenset[int],
         *,
         logs: Path,
-        say: Callable[[str], None] = lambda text: None,
+        say: Callable[[str], None] = silent,
     ) -> VLLMEngine:
         """Start the servers, which print to `logs`/engine-N.log; or find the one at `cfg.url`.
 
@@ -129,7 +132,7 @@ class VLLMEngine:
         the settings.
         """
         if cfg.url is not None:
-            found = _Replica(cfg.url.rstrip("/").removesuffix("/v1"), None, logs)
+            found = _Replica(vllm_server.api_root(cfg.url), None, logs)
             return cls(policy, cfg, sampling, stop_ids, [found], say)
         vllm_server.check_model(cfg, policy)
         logs.mkdir(parents=True, exist_ok=True)
@@ -184,6 +187,8 @@ class VLLMEngine:
         }
         while True:
             replica = session.replica or min(self._replicas, key=lambda r: r.outstanding)
+            while replica.replacing:
+                await replica.replacing.wait()
             session.replica, life, name = replica, replica.life, replica.served
             body = {"model": name, "token_ids": ids, "sampling_params": params}
             replica.outstanding += len(ids) + most
@@ -192,13 +197,14 @@ class VLLMEngine:
             try:
                 answer = await self._post(replica, "/inference/v1/generate", body, TURN_TIMEOUT)
             except NO_ANSWER as e:
-                await self._revive(replica, life, e)
-                continue
+                answer, why = None, e
             finally:
                 replica.outstanding -= len(ids) + most
                 replica.turns[name] -= 1
-            self._choice.sampled(len(answer["choices"][0]["token_ids"]), began)
-            return self._completion(answer, name)
+            if answer:
+                self._choice.sampled(len(answer["choices"][0]["token_ids"]), began)
+                return self._completion(answer, name)
+            await self._revive(replica, life, why)
 
     def _completion(self, answer: dict[str, Any], name: str) -> Completion:
         """An adapter's name says its version, the server's own label that of merged weights."""
@@ -207,6 +213,8 @@ class VLLMEngine:
         version = self._versions[name] if name != BASE else int(labels.pop())
         if answer["model"] != name or (name == BASE and labels):
             raise EngineError(f"vLLM answered with other weights than {name}: {answer}"[:1000])
+        if choice["finish_reason"] not in ("stop", "length"):
+            raise EngineError(f"vLLM broke a turn off: {choice['finish_reason']}")
         return Completion(
             token_ids=choice["token_ids"],
             logprobs=[t["logprob"] for t in choice["logprobs"]["content"]],
@@ -241,9 +249,9 @@ class VLLMEngine:
             if replica.life != life:
                 return
             if replica.server is None:
-                raise EngineError(f"the vLLM server at {replica.url} does not answer: {why!r}")
+                raise EngineError(f"the vLLM server at {replica.url} does not answer: {why}")
             if replica.server.runs and not await _is_ending(replica):
-                raise EngineError(f"vLLM does not answer, but is still there: {why!r}")
+                raise EngineError(f"vLLM does not answer, but is still there: {why}")
             code, said = replica.server.exit_code, vllm_server.last_errors(replica.log)
             number = self._replicas.index(replica)
             if replica.life >= MAX_RESTARTS:
@@ -316,8 +324,6 @@ class VLLMEngine:
         else:
             await self._replace_base(replica, self._weights)
             replica.is_merged = True
-        label = {"new_version": str(self.policy_version)}
-        await self._post(replica, "/update_weight_version", label)
 
     async def _add_adapter(self, replica: _Replica, folder: Path) -> None:
         """Beside those that turns in flight still need."""
@@ -338,12 +344,19 @@ class VLLMEngine:
 
     async def _replace_base(self, replica: _Replica, folder: Path) -> None:
         """Load other weights once the turns in flight have ended; later ones wait for it."""
-        await self._post(replica, "/pause?mode=wait")
-        reload = {"method": "reload_all_weights", "args": [str(folder)]}
-        await self._post(replica, "/collective_rpc", reload)
-        await self._post(replica, "/reset_prefix_cache")
-        await self._post(replica, "/resume")
-        await self._drop_adapters(replica, list(replica.adapters))
+        replica.replacing = done = asyncio.Event()
+        try:
+            while replica.turns.total():
+                await asyncio.sleep(POLL)
+            await self._drop_adapters(replica, list(replica.adapters))
+            reload = {"method": "reload_all_weights", "args": [str(folder)]}
+            await self._post(replica, "/collective_rpc", reload)
+            await self._post(replica, "/reset_prefix_cache")
+            label = {"new_version": str(self.policy_version)}
+            await self._post(replica, "/update_weight_version", label)
+        finally:
+            replica.replacing = None
+            done.set()
 
 
 async def _is_ending(replica: _Replica) -> bool:

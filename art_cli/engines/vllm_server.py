@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
+import httpx
 import torch
 
-from art_cli.config.schema import EngineConfig
+from art_cli.config.schema import EngineConfig, TrainConfig
 from art_cli.engines.vllm_worker import Reload
 from art_cli.errors import PreflightError, UsageError
 from art_cli.policy import Policy
@@ -28,18 +30,16 @@ ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # sleep, pause, reload: it listens on 127.0.0.1 only
 }
 CPU_KV_CACHE_GB = "1"
+ANSWER_TIMEOUT = 10.0  # seconds, of a server that someone else has started
 LAST_LINES = 10
 EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception): .+")
 CPU_BATCH = 8192  # tokens of one forward
 
 
-def check_vllm(cfg: EngineConfig, *, apart: bool) -> None:
-    """Raises PreflightError where vLLM cannot run here; asked before a model is loaded.
-
-    `apart`: it is to go on while the policy is updated.
-    """
+def check_vllm(cfg: EngineConfig, train: TrainConfig) -> None:
+    """Raises PreflightError where vLLM cannot run here; asked before a model is loaded."""
     if cfg.url is not None:
-        return
+        return _check_answers(cfg.url)
     instead = "or use this program's own: engine.use=transformers"
     if importlib.util.find_spec("vllm") is None:
         raise PreflightError(
@@ -50,7 +50,7 @@ def check_vllm(cfg: EngineConfig, *, apart: bool) -> None:
         if not _is_cpu_build():
             raise PreflightError(f"engine.use is vllm, but there is no GPU; {instead}")
         return
-    if cfg.gpus is None and apart:
+    if cfg.gpus is None and train.max_staleness:
         raise PreflightError(
             "train.max_staleness needs GPUs for vLLM alone, e.g. engine.gpus=[1]: on the trainer's "
             "it sleeps during updates"
@@ -61,6 +61,27 @@ def check_vllm(cfg: EngineConfig, *, apart: bool) -> None:
             f"engine.gpus names GPU {', '.join(map(str, missing))}, but there are {num}: "
             f"0 to {num - 1}"
         )
+    training = int(os.environ.get("LOCAL_WORLD_SIZE", train.num_processes))  # on this machine
+    if shared := [gpu for gpu in cfg.gpus or [] if gpu < training]:
+        raise PreflightError(
+            f"engine.gpus names GPU {', '.join(map(str, shared))}, where the trainer is (0 to "
+            f"{training - 1}); name others, or leave it out and they take turns"
+        )
+
+
+def _check_answers(url: str) -> None:
+    try:
+        httpx.get(f"{api_root(url)}/v1/models", timeout=ANSWER_TIMEOUT, trust_env=False)
+    except (httpx.HTTPError, httpx.InvalidURL) as e:
+        raise PreflightError(
+            f"engine.url: nothing answers at {url} ({e}); start vLLM there, or remove "
+            "engine.url to have it started"
+        ) from None
+
+
+def api_root(url: str) -> str:
+    """Where its own paths begin, with or without the /v1 of OpenAI's."""
+    return url.rstrip("/").removesuffix("/v1")
 
 
 def check_model(cfg: EngineConfig, policy: Policy) -> None:
@@ -79,7 +100,7 @@ async def start(policy: Policy, cfg: EngineConfig, replica: int, log: Path) -> S
     if torch.cuda.is_available():
         gpus = cfg.gpus or [torch.cuda.current_device()]
         mine = gpus[replica * cfg.tensor_parallel : (replica + 1) * cfg.tensor_parallel]
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, mine))
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(_name_of_gpu, mine))
     else:
         environment["VLLM_CPU_KVCACHE_SPACE"] = CPU_KV_CACHE_GB
     if Path(policy.source).is_dir():
@@ -89,6 +110,12 @@ async def start(policy: Policy, cfg: EngineConfig, replica: int, log: Path) -> S
     for key, value in options.items():
         command += _flag(key, value)
     return await Server.start(command, START_TIMEOUT, env=environment, log=log)
+
+
+def _name_of_gpu(index: int) -> str:
+    """To a process of its own: ours may be shown only some of the machine's GPUs."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return shown.split(",")[index] if shown else str(index)
 
 
 def last_errors(log: Path) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from loopback_judge import LoopbackJudge
+from qwen_7b import QWEN_7B
 from short_run import CONFIG
 from typer.testing import CliRunner, Result
 
@@ -20,15 +21,6 @@ from art_cli.doctor import machine, services
 from art_cli.doctor.machine import check_driver, clash_of, free_memory
 from art_cli.errors import EXIT_PREFLIGHT, ConfigError
 
-SHAPE = {
-    "model_type": "qwen2",
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "vocab_size": 152064,
-}
 BIG = "model={base: big, adapter: {rank: 16}, tiny: null}", "model.tiny={}", "warmup=null"
 Art = Callable[..., Result]
 
@@ -44,7 +36,7 @@ def art(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Art]:
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     Path("config.yaml").write_text(CONFIG)
     Path("big").mkdir()
-    Path("big/config.json").write_text(json.dumps(SHAPE))
+    Path("big/config.json").write_text(json.dumps(QWEN_7B))
     smi("raise SystemExit(9)")
     yield lambda *words: CliRunner().invoke(app, ["doctor", *words])
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from qwen_7b import QWEN_7B
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from art_cli import logprobs, memory, tiny
@@ -17,16 +18,6 @@ from art_cli.pack import TrainSequence, pack
 from art_cli.policy import Policy
 from art_cli.shape import shape_of
 
-QWEN_7B = {
-    "model_type": "qwen2",
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "vocab_size": 152064,
-    "tie_word_embeddings": False,
-}
 SHAPE = shape_of(QWEN_7B)
 JOB = Job(
     rank=16,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from qwen_7b import QWEN_7B
 from short_run import COLOURS
 from typer.testing import CliRunner, Result
 
@@ -15,15 +16,6 @@ from art_cli.cli.main import app
 from art_cli.errors import EXIT_PREFLIGHT, EXIT_USAGE, PreflightError
 from art_cli.gpus import present
 
-SHAPE = {
-    "model_type": "qwen2",
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "vocab_size": 152064,
-}
 CONFIG = f"""
 env: {{use: "{COLOURS}:Opposites"}}
 model: {{base: big}}
@@ -44,7 +36,7 @@ def art(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Art:
     machine(0)
     Path("config.yaml").write_text(CONFIG)
     Path("big").mkdir()
-    Path("big/config.json").write_text(json.dumps(SHAPE))
+    Path("big/config.json").write_text(json.dumps(QWEN_7B))
     return lambda *words: CliRunner().invoke(app, list(words))
 
 
@@ -88,9 +80,9 @@ def test_what_certainly_does_not_fit_is_not_ready(art: Art) -> None:
     assert "does not fit: 15." in result.stdout and "model.quantize: 8bit" in result.stdout
 
 
-QWEN_3B = SHAPE | {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36}
+QWEN_3B = QWEN_7B | {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36}
 QWEN_3B |= {"num_attention_heads": 16, "num_key_value_heads": 2, "tie_word_embeddings": True}
-QWEN3_8B = SHAPE | {"model_type": "qwen3", "hidden_size": 4096, "intermediate_size": 12288}
+QWEN3_8B = QWEN_7B | {"model_type": "qwen3", "hidden_size": 4096, "intermediate_size": 12288}
 QWEN3_8B |= {"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8}
 
 

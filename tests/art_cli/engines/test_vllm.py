@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.schema import EngineConfig, SamplingConfig, TrainConfig
 from art_cli.engines import sync_choice, vllm_server
 from art_cli.engines.sync_choice import SyncChoice
 from art_cli.engines.vllm import VLLMEngine
@@ -32,15 +32,20 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch, installed: None) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
 
 
-def check(apart: bool = False, **settings: Any) -> None:
-    vllm_server.check_vllm(EngineConfig(use="vllm", **settings), apart=apart)
+def check(max_staleness: int = 0, num_processes: int = 1, **settings: Any) -> None:
+    train = TrainConfig(steps=1, max_staleness=max_staleness, num_processes=num_processes)
+    vllm_server.check_vllm(EngineConfig(use="vllm", **settings), train)
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(PreflightError, match=r"art-cli\[vllm\].*engine.use=transformers"):
         check()
-    check(url="http://127.0.0.1:1")  # someone else's needs nothing here
+
+
+def test_a_server_of_someone_elses_must_answer() -> None:
+    with pytest.raises(PreflightError, match=r"engine.url: nothing answers at http://127.0.0.1:9 "):
+        check(url="http://127.0.0.1:9")
 
 
 def test_without_a_gpu_it_says_so(installed: None) -> None:
@@ -54,10 +59,24 @@ def test_gpus_that_are_not_there_are_named(two_gpus: None) -> None:
     check(gpus=[1])
 
 
+def test_a_gpu_that_trains_is_not_for_vllm_alone(two_gpus: None) -> None:
+    with pytest.raises(PreflightError, match=r"names GPU 0, where the trainer is \(0 to 0\)"):
+        check(gpus=[0, 1], replicas=2)
+    with pytest.raises(PreflightError, match=r"names GPU 1, where the trainer is \(0 to 1\)"):
+        check(gpus=[1], num_processes=2)
+
+
+def test_gpus_are_named_to_vllm_as_the_machine_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert vllm_server._name_of_gpu(1) == "1"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-7a")
+    assert [vllm_server._name_of_gpu(i) for i in (0, 1)] == ["4", "GPU-7a"]
+
+
 def test_rollouts_that_run_ahead_need_a_gpu_that_does_not_sleep(two_gpus: None) -> None:
     with pytest.raises(PreflightError, match=r"train.max_staleness needs .* engine.gpus=\[1\]"):
-        check(apart=True)
-    check(apart=True, gpus=[1])
+        check(max_staleness=1)
+    check(max_staleness=1, gpus=[1])
 
 
 def test_heads_that_cannot_be_shared_out_are_told(make_policy: Any) -> None:

@@ -7,33 +7,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import torch
 from engine_contract import NEVER, Start
 from vllm_servers import Servers
 
-from art_cli import tiny
-from art_cli.config.schema import AdapterConfig, TinyConfig
 from art_cli.engines.vllm import VLLMEngine
 from art_cli.policy import Policy
 
-TEXTS = ["a policy for vLLM, whose attention wants heads of at least 32 dimensions"]
-
 
 @pytest.fixture
-def make_policy() -> Callable[..., Policy]:
-    """As the one for the embedded engine, with heads that are large enough."""
-
-    def make(rank: int = 0, seed: int = 0) -> Policy:
-        model, tokenizer = tiny.make(TinyConfig(hidden_size=64, vocab_size=320), TEXTS, seed)
-        policy = Policy(model, tokenizer)
-        if rank:
-            policy.add_adapter(AdapterConfig(rank=rank, alpha=2 * rank), seed)
-            torch.manual_seed(seed + 1)
-            for p in policy.trainable:
-                p.data += 0.1 * torch.randn_like(p)
-        return policy
-
-    return make
+def hidden_size() -> int:
+    """vLLM's attention wants heads of at least 32 dimensions."""
+    return 64
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine_contract import PROMPTS, SHARED, Start, assert_exact
+from engine_contract import PROMPTS, SHARED, Start, assert_exact, play
 from vllm_servers import EXTRA
 
 from art_cli.canary import Canary
@@ -83,6 +83,26 @@ def test_thirty_syncs_under_load_each_proven_by_the_canary(
     *players, _ = asyncio.run(asyncio.wait_for(both(), 300))
     assert all(versions == sorted(versions) for versions in players)
     assert len({v for versions in players for v in versions}) > 20
+
+
+@pytest.mark.parametrize("sync", ["merged", "auto"])
+def test_an_adapter_may_be_merged_and_served_beside_the_base_again(
+    start: Start, make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch, sync: str
+) -> None:
+    monkeypatch.setattr("art_cli.engines.vllm.LEAST_TOKENS", 10)
+    policy = make_policy(rank=4)
+    engine: Any = start(policy, max_tokens=8, sync=sync)
+    ways = set()
+    for version in range(1, 6):
+        change(policy)
+        asyncio.run(engine.sync(version))
+        ways.add(engine._choice.way)
+        assert_exact(policy, play(engine, PROMPTS["a_shared_prefix"]))
+    assert ways == ({"merged"} if sync == "merged" else {"adapter", "merged"})
+    engine._choice.way = "adapter"  # whatever was quicker: the way back must be there
+    change(policy)
+    asyncio.run(engine.sync(6))
+    assert_exact(policy, play(engine, PROMPTS["a_shared_prefix"]))
 
 
 @pytest.mark.parametrize("rank", [0, 4])
