@@ -3,6 +3,7 @@
     runs/<project>/<name>/
       config.yaml  metrics.jsonl  status.json  costs.jsonl  costs-llm.jsonl  run.lock
       trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/
+      deployments/<target>-<name>/
       evaluations/   judgements/   logs/   smoke.json  stand-in/
 
 Whole files appear by one atomic rename; metrics.jsonl grows line by line, and a torn last line is
@@ -157,6 +158,14 @@ class RunDir:
     def judgements(self, judge: str) -> Path:
         """Where `art judge rescore` keeps what a judge said."""
         return self.root / "judgements" / (re.sub(r"[^A-Za-z0-9._-]+", "-", judge) + ".jsonl")
+
+    def deployments(self) -> list[Path]:
+        """The folders of all deployments, ended ones too."""
+        return sorted((self.root / "deployments").glob("*"))
+
+    def deployment(self, target: str, name: str) -> Path:
+        """The folder of a deployment: what is known of it, and files that were made for it."""
+        return self.root / "deployments" / f"{target}-{name.replace('/', '--')}"
 
     def id(self) -> str:
         """What trackers call the run: made once, and the same after a resume."""

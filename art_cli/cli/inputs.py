@@ -9,8 +9,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from art_cli.errors import UsageError
+
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
+    from art_cli.rundir import RunDir
 
 SELDOM = 30.0  # seconds between lines of progress in a log
 OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
@@ -27,6 +30,20 @@ def load(arguments: list[str]) -> LoadedExperiment:
     overrides = [a for a in arguments if OVERRIDE.match(a) and not Path(a).exists()]
     paths = [Path(a) for a in arguments if a not in overrides]
     return load_experiment(paths, overrides, plugin_config=lambda use: env_class(use).Config)
+
+
+def open_run(path: Path) -> tuple[LoadedExperiment, RunDir]:
+    """A run that exists, and its experiment. Raises UsageError, ConfigError."""
+    from art_cli.rundir import RunDir
+
+    run = RunDir.open(path.resolve())
+    loaded = load([str(run.config)])
+    named = f"{loaded.experiment.project}/{loaded.experiment.name}"
+    if f"{run.root.parent.name}/{run.root.name}" != named:
+        raise UsageError(
+            f"{run.root} was moved: its config says {named}. Move it back to RUNS/{named}"
+        )
+    return loaded, run
 
 
 def progress(text: str, done: int | None = None, total: int | None = None) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from art_cli.cli import doctor, envs, eval, init, judge, run, runs, validate
+from art_cli.cli import deploy, doctor, envs, eval, init, judge, run, runs, validate
 from art_cli.errors import EXIT_INTERRUPTED, ArtError, Interrupted
 
 app = typer.Typer(
@@ -21,6 +21,9 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("eval")(eval.evaluate_command)
+app.command("deploy")(deploy.deploy)
+app.command("undeploy")(deploy.undeploy)
+app.command("deployments")(deploy.deployments)
 app.command("validate")(validate.validate)
 app.command("doctor")(doctor.doctor)
 app.add_typer(judge.app, name="judge")

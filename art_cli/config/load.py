@@ -23,6 +23,7 @@ from art_cli.config.explain import Mistake, mistakes, section_type
 from art_cli.config.interpolate import Resolved, escape, resolve
 from art_cli.config.rules import broken_rules
 from art_cli.config.schema import FORBID_UNKNOWN, Experiment
+from art_cli.config.targets import TARGETS
 from art_cli.config.yaml import (
     KeyPath,
     Node,
@@ -186,10 +187,7 @@ def _with_env_defaults(
         config = plugin_config(use)
     except UsageError as error:
         return tree, None, [Mistake(("env", "use"), "value", str(error))]
-    # A stdlib dataclass inherits from what holds it that unknown keys are refused.
-    section = make_dataclass(
-        "EnvSection", [("args", config)], namespace={"__pydantic_config__": FORBID_UNKNOWN}
-    )
+    section = _section(config)
     try:
         _adapter(section)
         args = _with_defaults(env.value["args"], config)
@@ -198,6 +196,13 @@ def _with_env_defaults(
         return tree, None, [Mistake(("env", "use"), "value", message)]
     env = replace(env, value=env.value | {"args": args})
     return replace(tree, value=tree.value | {"env": env}), section, []
+
+
+@lru_cache(maxsize=8)
+def _section(args: type) -> type:
+    """A stdlib dataclass inherits from what holds it that unknown keys are refused."""
+    namespace = {"__pydantic_config__": FORBID_UNKNOWN}
+    return make_dataclass("Section", [("args", args)], namespace=namespace)
 
 
 @lru_cache(maxsize=8)
@@ -229,6 +234,9 @@ def _checked(resolved: Resolved, env_section: type | None) -> tuple[Any, Any, li
     settings = None
     if env_section and isinstance(args := resolved.data["env"]["args"], dict):
         settings = validated(env_section, {"args": args}, ("env",))
+    deploy = resolved.data.get("deploy")
+    if isinstance(deploy, dict) and deploy.get("to") in TARGETS:
+        validated(_section(TARGETS[deploy["to"]]), {"args": deploy["args"]}, ("deploy",))
     found += broken_rules(resolved, {mistake.path for mistake in found})
     return experiment, settings and settings.args, found
 

@@ -256,6 +256,16 @@ class TrackConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeployConfig:
+    """Where `art deploy RUN` puts a checkpoint. `args` are the target's own."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    to: Literal["together", "hf", "merged", "serve", "skyserve", "ollama"]
+    name: str | None = None  # null: of project, run and step
+    args: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
     """One YAML file."""
 
@@ -275,3 +285,4 @@ class Experiment:
     eval: EvalConfig | None = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
+    deploy: DeployConfig | None = None

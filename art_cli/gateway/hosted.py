@@ -22,6 +22,7 @@ from art_cli.engines.base import Engine, Session
 from art_cli.env import Done, Env, seed_of
 from art_cli.episode import Episode
 from art_cli.errors import EngineError, UsageError
+from art_cli.gateway.answer import Answer
 from art_cli.gateway.request import ChatRequest, RequestError
 from art_cli.render import Conversation, Renderer, parse_tool_calls, spoken
 from art_cli.types import Completion, Message, StopReason, Trajectory
@@ -44,17 +45,6 @@ class Served:
     def renderer(self, tools: list[dict[str, Any]]) -> Renderer:
         """The chat template with these tools."""
         return self._cached(json.dumps(tools))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a call gets."""
-
-    message: dict[str, Any]  # OpenAI's
-    finish_reason: str
-    completion: Completion
-    tokens: list[str]  # of the completion, as text
-    num_prompt: int  # tokens
 
 
 @dataclass(slots=True)
@@ -150,7 +140,7 @@ class Hosted:
             raise RequestError(503, str(e), "engine") from e
         self._completions.append(completion)
         text = talk.add_completion(completion)
-        message = write_turn(_cut(text, stop), with_tools=bool(tools))
+        message = write_turn(cut(text, stop), with_tools=bool(tools))
         said = read_message(message)
         thread.said = [*messages, said]
         thread.busy = False
@@ -255,6 +245,6 @@ def _with_calls(message: Message) -> Message:
     return {**message, "tool_calls": calls} if calls else message
 
 
-def _cut(text: str, stop: tuple[str, ...]) -> str:
+def cut(text: str, stop: tuple[str, ...]) -> str:
     """What stands before the first stop text, which the program is not shown."""
     return text[: min((i for s in stop if (i := text.find(s)) >= 0), default=len(text))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -79,7 +79,7 @@ class ChatRequest(BaseModel):
         return [value] if isinstance(value, str) else value
 
     @classmethod
-    def read(cls, body: bytes) -> ChatRequest:
+    def read(cls, body: bytes) -> Self:
         """Raises RequestError, with every mistake."""
         try:
             return cls.model_validate(json.loads(body))

@@ -9,17 +9,17 @@ episode, and nothing any more once the episode is over.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 
 from art_cli.episode import Episode
 from art_cli.gateway import mcp
-from art_cli.gateway.hosted import Answer, Hosted, Served
+from art_cli.gateway.answer import completion, stream
+from art_cli.gateway.hosted import Hosted, Served
 from art_cli.gateway.request import ChatRequest, RequestError
 from art_cli.types import Message
 
@@ -27,8 +27,6 @@ MAX_BODY = 32 * 2**20  # bytes
 BODY_TIMEOUT = 30.0  # seconds until a body must be there
 HEAD_TIMEOUT = 30.0  # and the head of a request, or the next one on a connection
 BACKLOG = 1024  # connections that wait to be accepted
-HEARTBEAT = 10.0  # seconds between signs of life in a stream
-PIECE = 24  # characters of a streamed piece
 
 Reply = Callable[[Hosted, web.Request], Awaitable[web.StreamResponse]]
 
@@ -129,40 +127,8 @@ async def _chat(hosted: Hosted, request: web.Request) -> web.StreamResponse:
     head["model"] = asked.model
     if not asked.stream:
         answer = await hosted.complete(asked)
-        return web.json_response(head | _completion(answer, asked))
-    return await _stream(hosted, request, asked, head)
-
-
-async def _stream(
-    hosted: Hosted, request: web.Request, asked: ChatRequest, head: dict[str, Any]
-) -> web.StreamResponse:
-    """Server-sent events. A turn is sampled as a whole, in a batch with those of other episodes,
-    and streamed when it is there; until then there are comments, so that nobody gives up."""
-    task = asyncio.ensure_future(hosted.complete(asked))
-    try:
-        await asyncio.wait({task}, timeout=HEARTBEAT)
-        if task.done() and task.exception():
-            await task
-        response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
-        )
-        await response.prepare(request)
-        while not task.done():
-            await response.write(b": still sampling\n\n")
-            await asyncio.wait({task}, timeout=HEARTBEAT)
-    except BaseException:
-        task.cancel()
-        raise
-    try:
-        events = [
-            head | {"object": "chat.completion.chunk"} | c for c in _chunks(await task, asked)
-        ]
-    except RequestError as e:  # too late for a status
-        events = [e.body()]
-    lines = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
-    await response.write(f"{lines}data: [DONE]\n\n".encode())
-    await response.write_eof()
-    return response
+        return web.json_response(head | completion(answer, asked))
+    return await stream(request, asked, head, hosted.complete(asked))
 
 
 async def _models(hosted: Hosted, request: web.Request) -> web.StreamResponse:
@@ -189,56 +155,3 @@ async def _body(request: web.Request) -> bytes:
 
 def _described(model: str) -> dict[str, Any]:
     return {"id": model, "object": "model", "created": 0, "owned_by": "art"}
-
-
-def _completion(answer: Answer, asked: ChatRequest) -> dict[str, Any]:
-    choice = {
-        "index": 0,
-        "message": answer.message,
-        "finish_reason": answer.finish_reason,
-        "logprobs": _logprobs(answer) if asked.logprobs else None,
-    }
-    return {"object": "chat.completion", "choices": [choice], "usage": _usage(answer)}
-
-
-def _usage(answer: Answer) -> dict[str, int]:
-    sampled = len(answer.completion.token_ids)
-    return {
-        "prompt_tokens": answer.num_prompt,
-        "completion_tokens": sampled,
-        "total_tokens": answer.num_prompt + sampled,
-    }
-
-
-def _logprobs(answer: Answer) -> dict[str, Any]:
-    content = [
-        {"token": t, "logprob": p, "bytes": list(t.encode()), "top_logprobs": []}
-        for t, p in zip(answer.tokens, answer.completion.logprobs, strict=True)
-    ]
-    return {"content": content}
-
-
-def _chunks(answer: Answer, asked: ChatRequest) -> Iterator[dict[str, Any]]:
-    """A whole answer in the pieces of a stream."""
-
-    def chunk(delta: dict[str, Any], **more: Any) -> dict[str, Any]:
-        return {"choices": [{"index": 0, "delta": delta, "finish_reason": None} | more]}
-
-    message = answer.message
-    yield chunk({"role": "assistant", "content": ""})
-    for key in ("reasoning_content", "content"):
-        for piece in _pieces(message.get(key) or ""):
-            yield chunk({key: piece})
-    for index, call in enumerate(message.get("tool_calls", [])):
-        function = call["function"] | {"arguments": ""}
-        yield chunk({"tool_calls": [call | {"index": index, "function": function}]})
-        for piece in _pieces(call["function"]["arguments"]):
-            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
-    logprobs = {"logprobs": _logprobs(answer)} if asked.logprobs else {}
-    yield chunk({}, finish_reason=answer.finish_reason, **logprobs)
-    if (asked.stream_options or {}).get("include_usage"):
-        yield {"choices": [], "usage": _usage(answer)}
-
-
-def _pieces(text: str) -> list[str]:
-    return [text[i : i + PIECE] for i in range(0, len(text), PIECE)]

@@ -9,7 +9,8 @@ import art_cli
 ROOT = Path(art_cli.__file__).parent
 ROWS = (
     "errors types",
-    "config.yaml config.schema config.explain config.interpolate config.rules config.load",
+    "config.yaml config.schema config.explain config.interpolate config.rules config.targets",
+    "config.load",
     "config.diff",
     "memory memory_advice shape gpus",
     "tools env",
@@ -21,7 +22,7 @@ ROWS = (
     "judges.base judges.answer judges.prompt judges.cache judges.ruler judges.make judges.audit",
     "trackers.base trackers.jsonl trackers.console trackers.wandb",
     "episode agents.base agents.policy",
-    "gateway.request gateway.hosted gateway.mcp gateway.server",
+    "gateway.request gateway.answer gateway.hosted gateway.mcp gateway.server",
     "agents.hosted agents.program agents.function agents.make agents.prompted",
     "rollout rollouts",
     "advantage logprobs loss metrics pack score ruler evaluation.statistics",
@@ -38,8 +39,11 @@ ROWS = (
     "evaluation.attempts evaluation.candidates evaluation.identity evaluation.play",
     "evaluation.judged evaluation.comparison evaluation.page_template evaluation.page",
     "evaluation.session evaluation.policies",
+    "deploy.base deploy.store deploy.together_api deploy.upload deploy.once deploy.together",
+    "deploy.card deploy.merged deploy.hub deploy.skyserve deploy.ollama deploy.chat_server",
+    "deploy.serve deploy.make deploy.deploying deploy.verify",
     "cli.inputs cli.tables cli.smoke cli.run cli.eval cli.judge cli.validate cli.doctor cli.envs",
-    "cli.init cli.runs",
+    "cli.init cli.runs cli.deploy",
     "cli.main",
 )
 ORDER = [name for row in ROWS for name in row.split()]

@@ -13,6 +13,7 @@ from hosted import Shop, host, script
 import art_cli.gateway.server as server
 from art_cli.agents.function import Task
 from art_cli.errors import EngineError
+from art_cli.gateway import answer
 from art_cli.types import Trajectory
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -163,7 +164,7 @@ def test_who_hangs_up_leaves_nothing_behind(play: Any, stream: bool) -> None:
 
 
 def test_a_waiting_stream_shows_signs_of_life(play: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(server, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(answer, "HEARTBEAT", 0.05)
 
     async def slow() -> str:
         await asyncio.sleep(0.3)
@@ -206,7 +207,7 @@ def test_messages_that_the_template_refuses_get_400(play: Any, make_policy: Any)
 
 
 def test_a_failure_of_the_gateway_is_not_the_agents(play: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(server, "_completion", lambda *_: {}["bug"])
+    monkeypatch.setattr(server, "completion", lambda *_: {}["bug"])
 
     async def agent(http: Any, url: str, task: Task) -> None:
         answer = await http.post(f"{url}/chat/completions", json=BODY)

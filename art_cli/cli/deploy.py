@@ -1,0 +1,254 @@
+"""`art deploy`, `art undeploy`, `art deployments`: where checkpoints are served, at what cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from art_cli.cli import inputs
+from art_cli.cli.inputs import progress
+from art_cli.errors import ArtError, Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from art_cli.config.load import LoadedExperiment
+    from art_cli.deploy.base import Deployment, Plan, Source, Target
+    from art_cli.deploy.store import Store
+
+RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+LOOK = 1.0  # seconds between looks at a server that this command stays with
+
+
+def deploy(
+    run: RunArgument,
+    settings: Annotated[
+        list[str] | None, typer.Argument(help="Settings of the target, as key=value.")
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="together, hf, merged, serve, skyserve or ollama. Default: the config's deploy.to."
+        ),
+    ] = None,
+    checkpoint: Annotated[str, typer.Option(help="best, last, or a step.")] = "best",
+    name: Annotated[
+        str | None, typer.Option(help="What it is called there. Default: PROJECT-NAME-STEP.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Until it is ready; a server here, all along.")
+    ] = True,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Compare its answers with the checkpoint's own."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Serve a checkpoint of a run, or write it in a form that others serve.
+
+    What costs money is asked for first. The same command again finds what is there, and goes on
+    where it was interrupted.
+
+    Example:  art deploy runs/default/quickstart --to together base=Qwen/Qwen3-8B --verify
+    """
+    from art_cli.config.targets import TARGETS, read_settings
+    from art_cli.deploy.base import Source
+    from art_cli.deploy.deploying import check_name
+    from art_cli.deploy.deploying import deploy as bring
+    from art_cli.deploy.make import make_target
+
+    loaded, folder = inputs.open_run(run)
+    configured = loaded.experiment.deploy
+    kind = to or (configured.to if configured else None)
+    if kind not in TARGETS:
+        raise UsageError(f"--to {kind or '(nothing)'}: expected one of {', '.join(TARGETS)}")
+    own = configured if configured and configured.to == kind else None
+    source = Source.open(folder, loaded.experiment, checkpoint)
+    target = make_target(kind, read_settings(kind, own.args if own else {}, settings or []))
+    plan = target.plan(source, name or (own and own.name) or source.default_name)
+    known = check_name(kind, plan)
+    if not as_json:
+        _show(plan)
+    if dry_run:
+        return print(json.dumps(_row(plan))) if as_json else print("\n(a dry run: nothing is made)")
+    if plan.bills and not yes and not (known and known.billed_since):
+        _ask("Start it?")
+    deployment = bring(kind, target, plan, progress, wait=wait)
+    _say_done(deployment, as_json)
+    stays = plan.stays and wait and deployment.state == "ready"
+    try:
+        if verify and deployment.state == "ready":
+            _verify(loaded, source, deployment, as_json)
+        if stays:
+            _stay(target, deployment)
+    finally:
+        if stays:
+            from art_cli.deploy.deploying import undeploy as end
+            from art_cli.deploy.store import Store
+
+            end(Store(folder), target, deployment, progress)
+    return None
+
+
+def undeploy(
+    run: RunArgument,
+    name: Annotated[
+        str | None, typer.Argument(help="Which, as `art deployments` lists them.")
+    ] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """End a deployment of a run, and what it costs.
+
+    Example:  art undeploy runs/default/quickstart
+    """
+    from art_cli.deploy.deploying import undeploy as end
+    from art_cli.deploy.store import Store
+
+    _, folder = inputs.open_run(run)
+    store = Store(folder)
+    deployment = _find(store, folder.root, name)
+    if not yes:
+        _ask(f"End {deployment.name} on {deployment.target}?")
+    left = end(store, _target_of(deployment), deployment, progress)
+    if as_json:
+        return print(json.dumps(asdict(deployment)))
+    return print(f"{deployment.name} on {deployment.target} has ended; {left}")
+
+
+def deployments(
+    run: Annotated[Path | None, typer.Argument(help="A run directory; default: all runs.")] = None,
+    runs_dir: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """List what is deployed: where, in which state by the target's own word, and what it has cost.
+
+    Example:  art deployments
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from art_cli.deploy.store import Store, cost
+    from art_cli.rundir import RunDir, list_runs
+
+    inputs.read_dotenv(Path(".env"))
+    roots = [run] if run else [r.path for r in list_runs(runs_dir)]
+    found = [(root, d) for root in roots for d in Store(RunDir(root)).all()]
+    rows = [(root, d, _state(d), cost(d)) for root, d in found]
+    if as_json:
+        listed = [
+            {"run": str(root), **asdict(d), "now": state, "usd_so_far": usd}
+            for root, d, state, usd in rows
+        ]
+        return print(json.dumps(listed))
+    if not rows:
+        return print("nothing is deployed; deploy a run: art deploy RUN --to merged")
+    table = Table(box=None, pad_edge=False)
+    for column in ("run", "to", "name", "step", "state", "cost", "url"):
+        right = column in ("step", "cost")
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for root, d, state, usd in rows:
+        price = "-" if usd == 0 else "unknown" if usd is None else f"${usd:.2f}"
+        where = f"{root.parent.name}/{root.name}"
+        table.add_row(where, d.target, d.name, str(d.step), state, price, d.url or "-")
+    Console(highlight=False).print(table)
+    return None
+
+
+def _find(store: Store, root: Path, name: str | None) -> Deployment:
+    there = [d for d in store.all() if d.state != "stopped"]
+    chosen = [d for d in there if name in (None, d.name, f"{d.target}/{d.name}")]
+    if len(chosen) == 1:
+        return chosen[0]
+    names = ", ".join(f"{d.target}/{d.name}" for d in there) or "none"
+    what = "say which" if chosen else f"there is no {name}" if name else "nothing is deployed"
+    raise UsageError(f"{root}: {what}; its deployments: {names}")
+
+
+def _target_of(deployment: Deployment) -> Target:
+    """To end it, or to look at it: what it was made with does not matter any more."""
+    from art_cli.config.targets import TARGETS
+    from art_cli.deploy.make import make_target
+
+    return make_target(deployment.target, TARGETS[deployment.target]())
+
+
+def _state(deployment: Deployment) -> str:
+    if deployment.state == "stopped":
+        return "stopped"
+    try:
+        return _target_of(deployment).state(deployment)
+    except ArtError as e:
+        return f"{deployment.state}? ({e})"
+
+
+def _show(plan: Plan) -> None:
+    lines = [("deploy", plan.source.title), *plan.lines]
+    for what, how in lines:
+        print(f"{what:<9} {how}")
+
+
+def _row(plan: Plan) -> dict[str, object]:
+    return {
+        "name": plan.name,
+        "step": plan.source.step,
+        "bills": plan.bills,
+        "usd_per_hour": plan.usd_per_hour,
+        **dict(plan.lines),
+    }
+
+
+def _ask(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} There is no terminal to ask at; say it with --yes")
+    if not typer.confirm(question):
+        raise Interrupted("nothing was done")
+
+
+def _say_done(deployment: Deployment, as_json: bool) -> None:
+    if as_json:
+        return print(json.dumps(asdict(deployment)), flush=True)
+    if deployment.state != "ready":
+        return print(f"\n{deployment.name} is on its way; the same command waits for it")
+    print(f"\n{deployment.name} is ready: {deployment.url}", flush=True)
+    if deployment.model:
+        key = f"${deployment.key_env}" if deployment.key_env else "none"
+        print(f"\n  OPENAI_BASE_URL={deployment.url}  OPENAI_API_KEY={key}")
+        print(f"  model: {deployment.model}", flush=True)
+    return None
+
+
+def _verify(
+    loaded: LoadedExperiment, source: Source, deployment: Deployment, as_json: bool
+) -> None:
+    from art_cli.deploy.verify import verify
+
+    found = asyncio.run(verify(loaded, source, deployment, progress))
+    if as_json:
+        return print(json.dumps({"turns": found.turns, "agreed": found.agreed}), flush=True)
+    print(f"\nIt says {found.agreed} of {found.turns} turns as the checkpoint does", end="")
+    print(f" ({found.share:.0%}).", flush=True)
+    if found.example:
+        mine, theirs = found.example
+        print(f"  the checkpoint:   {mine!r}\n  what is served:  {theirs!r}", flush=True)
+    return None
+
+
+def _stay(target: Target, deployment: Deployment) -> None:
+    """Until Ctrl-C, or until the server ends."""
+    print("\nCtrl-C ends it; --no-wait leaves it running.", flush=True)
+    try:
+        while target.state(deployment) == "ready":
+            time.sleep(LOOK)
+    except KeyboardInterrupt:
+        return print("\nended")
+    raise ArtError("the server has ended by itself; what it said is beside the weights")

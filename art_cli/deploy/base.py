@@ -1,0 +1,155 @@
+"""A checkpoint, a place where it is to be served, and what has been made there so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from safetensors import SafetensorError, safe_open
+
+from art_cli.checkpoint import find_checkpoint, read_progress
+from art_cli.config.schema import Experiment
+from art_cli.errors import UsageError
+from art_cli.report import Report
+from art_cli.rundir import RunDir
+
+State = Literal["deploying", "ready", "failed", "stopped"]
+OF_TRAINING = ("optimizer.pt", "progress.json")  # in a checkpoint: what only a resumed run needs
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A checkpoint of a run: what is deployed."""
+
+    run: RunDir
+    experiment: Experiment
+    step: int
+    val_reward: float | None
+
+    @classmethod
+    def open(cls, run: RunDir, experiment: Experiment, which: str) -> Source:
+        """`which` is best, last or a step. Raises UsageError where it is not there, or whole."""
+        step = find_checkpoint(run, which)
+        folder = run.checkpoint(step)
+        _check_whole(folder)
+        return cls(
+            run=run,
+            experiment=experiment,
+            step=step,
+            val_reward=read_progress(folder).val_reward,
+        )
+
+    @property
+    def folder(self) -> Path:
+        """The checkpoint's."""
+        return self.run.checkpoint(self.step)
+
+    @property
+    def has_adapter(self) -> bool:
+        """Or else it is all weights."""
+        return self.experiment.model.adapter is not None
+
+    @property
+    def base(self) -> str:
+        """The folder or hub id of the weights that the adapter belongs to."""
+        return str(self.run.base) if self.run.base.exists() else self.experiment.model.base
+
+    @property
+    def default_name(self) -> str:
+        """What it is called where nobody said how."""
+        cfg = self.experiment
+        return f"{cfg.project}-{cfg.name}-{self.step}".replace("_", "-").replace(".", "-").lower()
+
+    @property
+    def title(self) -> str:
+        """For the user's eyes."""
+        reward = "" if self.val_reward is None else f", validation reward {self.val_reward:.3f}"
+        return f"{self.experiment.project}/{self.experiment.name}, step {self.step}{reward}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Deployment:
+    """One checkpoint at one target, as far as the run's directory knows."""
+
+    target: str
+    name: str
+    step: int
+    state: State = "deploying"
+    asked: list[str] = field(default_factory=list)  # made or not: the answer may have been lost
+    made: dict[str, Any] = field(default_factory=dict)  # what is there now, by the target's own ids
+    url: str | None = None  # of its OpenAI-compatible API, or where it is to be found
+    model: str | None = None  # its name in that API
+    key_env: str | None = None  # the variable that holds the key to it
+    usd_per_hour: float | None = None  # that it costs while `billed_since` is set; None: unknown
+    billed_since: str | None = None  # ISO 8601, UTC
+    usd: float = 0.0  # of the times before
+    updated: str = ""
+    message: str = ""  # why it failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What deploying will do, found out without making anything."""
+
+    source: Source
+    name: str
+    lines: list[tuple[str, str]]  # what, and how: for the user's eyes
+    bills: bool = False  # by the hour, until it is stopped
+    usd_per_hour: float | None = None  # None, where it bills: nobody says
+    stays: bool = False  # a server of this machine: it ends with the command that waits for it
+    details: Any = None  # the target's own
+
+
+class Target(Protocol):
+    """Where a checkpoint can go. Made with the settings of `config/targets.py`."""
+
+    def plan(self, source: Source, name: str) -> Plan:
+        """Look everything up. Raises UsageError, PreflightError; nothing is made."""
+        ...
+
+    def deploy(
+        self,
+        plan: Plan,
+        deployment: Deployment,
+        keep: Callable[[], None],
+        report: Report,
+        *,
+        wait: bool,
+    ) -> None:
+        """Make what is missing; `keep` is called after each thing that was made, so that a call
+        after a kill goes on there. Without `wait`, return as soon as it goes on by itself.
+
+        Raises ArtError.
+        """
+        ...
+
+    def state(self, deployment: Deployment) -> str:
+        """What it is now, by the target's word. Raises ArtError."""
+        ...
+
+    def undeploy(self, deployment: Deployment, keep: Callable[[], None], report: Report) -> str:
+        """End what was made, and all that it costs. What is gone already is fine.
+
+        -> what is left, for the user's eyes. Raises ArtError.
+        """
+        ...
+
+
+def _check_whole(folder: Path) -> None:
+    weights = sorted(folder.glob("*.safetensors"))
+    problem = "" if weights else "it has no *.safetensors"
+    for path in weights:
+        try:
+            with safe_open(path, "numpy") as file:
+                file.keys()
+        except (SafetensorError, OSError) as e:
+            problem = f"{path.name}: {e}"
+    if (folder / ADAPTER_FILES[1]).exists() and not (folder / ADAPTER_FILES[0]).exists():
+        problem = f"{ADAPTER_FILES[0]} is missing"
+    if problem:
+        raise UsageError(
+            f"{folder} is not complete ({problem}); deploy another: --checkpoint last, or a step"
+        )

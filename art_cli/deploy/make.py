@@ -1,0 +1,25 @@
+"""From the name of a target to the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from art_cli.deploy.base import Target
+
+WHERE = {
+    "together": "together:TogetherTarget",
+    "hf": "hub:HubTarget",
+    "merged": "merged:MergedTarget",
+    "serve": "serve:ServeTarget",
+    "skyserve": "skyserve:SkyServeTarget",
+    "ollama": "ollama:OllamaTarget",
+}
+
+
+def make_target(name: str, settings: Any) -> Target:
+    """The target of `config.targets.TARGETS`; what it needs is imported now."""
+    module, _, attribute = WHERE[name].partition(":")
+    make: Callable[[Any], Target] = getattr(import_module(f"art_cli.deploy.{module}"), attribute)
+    return make(settings)

@@ -1,0 +1,86 @@
+"""The deployments of a run: what is known of each is in its folder, and outlives every kill."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from art_cli.deploy.base import Deployment
+from art_cli.errors import UsageError
+from art_cli.rundir import RunDir, atomic_write, json_line
+
+HOUR = 3600.0  # seconds
+RECORD = "deployment.json"
+
+
+class Store:
+    """Reads and writes them."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+
+    def all(self) -> list[Deployment]:
+        """Those of this run, stopped ones too, by name."""
+        files = [folder / RECORD for folder in self._run.deployments()]
+        return [Deployment(**json.loads(path.read_text())) for path in files if path.exists()]
+
+    def find(self, target: str, name: str) -> Deployment | None:
+        """The one of this name there, if there ever was one."""
+        path = self._run.deployment(target, name) / RECORD
+        return Deployment(**json.loads(path.read_text())) if path.exists() else None
+
+    def keep(self, deployment: Deployment) -> None:
+        """Write it, whole or not at all."""
+        deployment.updated = now()
+        folder = self._run.deployment(deployment.target, deployment.name)
+        atomic_write(folder / RECORD, json_line(asdict(deployment)))
+
+    @contextmanager
+    def alone(self, target: str, name: str) -> Iterator[None]:
+        """Hold it: two that deploy the same would both make, and pay for, what is missing.
+
+        Raises UsageError where another process does.
+        """
+        folder = self._run.deployment(target, name)
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise UsageError(f"another process is at {name} on {target}; wait for it") from None
+        finally:
+            os.close(fd)
+
+
+def begin_billing(deployment: Deployment, usd_per_hour: float | None) -> None:
+    """From now on it costs money."""
+    deployment.usd_per_hour = usd_per_hour
+    deployment.billed_since = deployment.billed_since or now()
+
+
+def end_billing(deployment: Deployment) -> None:
+    """From now on it costs nothing."""
+    deployment.usd = cost(deployment) or 0.0
+    deployment.billed_since = None
+
+
+def cost(deployment: Deployment) -> float | None:
+    """US dollars so far, by the price of the beginning; None: the price is not known."""
+    if deployment.billed_since is None:
+        return deployment.usd
+    if deployment.usd_per_hour is None:
+        return None
+    since = datetime.fromisoformat(deployment.billed_since)
+    hours = (datetime.now(UTC) - since).total_seconds() / HOUR
+    return deployment.usd + hours * deployment.usd_per_hour
+
+
+def now() -> str:
+    """ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

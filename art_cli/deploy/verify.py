@@ -1,0 +1,128 @@
+"""Whether what is served answers as the checkpoint does.
+
+The checkpoint plays held-out scenarios here, always with its likeliest token. Then the served model
+is asked for each of those turns, with all that was said before it. Rounding makes a few turns of a
+long game differ; a wrong adapter, base, template or tool format makes most of them differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from art_cli.agents.prompted import PromptedAgent
+from art_cli.config.load import LoadedExperiment
+from art_cli.config.schema import LLMConfig, PricesConfig
+from art_cli.deploy.base import Deployment, Source
+from art_cli.errors import UsageError
+from art_cli.evaluation.candidates import Candidate
+from art_cli.evaluation.policies import RunPolicies
+from art_cli.llms.base import LLM, Budget
+from art_cli.llms.services import open_remote
+from art_cli.registry import env_class
+from art_cli.render import TOOL_CALL, parse_tool_calls, spoken
+from art_cli.report import Report
+from art_cli.rollouts import eval_seed, play_groups, scenarios_in
+from art_cli.tools import schemas_of
+from art_cli.types import Message
+
+SCENARIOS = 16
+FREE = PricesConfig(input=0.0, output=0.0)  # billed by the hour, or not at all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How many of the checkpoint's turns the served model says too."""
+
+    turns: int
+    agreed: int
+    example: tuple[str, str] | None = None  # of a turn that differs: the checkpoint's, the served
+
+    @property
+    def share(self) -> float:
+        """0 to 1."""
+        return self.agreed / self.turns
+
+
+async def verify(
+    loaded: LoadedExperiment, source: Source, deployment: Deployment, report: Report
+) -> Agreement:
+    """Raises UsageError for what serves nothing, LLMError where it does not answer."""
+    if not deployment.url or not deployment.model:
+        raise UsageError(f"--verify: {deployment.target} serves nothing that could be asked")
+    env = env_class(loaded.experiment.env.use)
+    tools = schemas_of(env)
+    conversations = await _play(loaded, source, report)
+    turns = [
+        (said[:n], message["content"])
+        for said in conversations
+        for n, message in enumerate(said)
+        if message["role"] == "assistant" and n
+    ]
+    cfg = LLMConfig(
+        model=f"openai/{deployment.model}",
+        api_base=deployment.url,
+        api_key_env=deployment.key_env,
+        prices=FREE,
+        params={"temperature": 0, "max_tokens": loaded.experiment.sampling.max_tokens},
+    )
+    llm = await open_remote(cfg, Budget(None), tools)
+    try:
+        answers = await _ask(llm, [before for before, _ in turns], tools, cfg.concurrency, report)
+    finally:
+        await llm.close()
+    pairs = [(mine, theirs) for (_, mine), theirs in zip(turns, answers, strict=True)]
+    differing = [pair for pair in pairs if _meaning(pair[0]) != _meaning(pair[1])]
+    return Agreement(
+        turns=len(turns),
+        agreed=len(turns) - len(differing),
+        example=differing[0] if differing else None,
+    )
+
+
+async def _play(loaded: LoadedExperiment, source: Source, report: Report) -> list[list[Message]]:
+    cfg = loaded.experiment
+    env, settings = env_class(cfg.env.use), loaded.env_settings
+    split = cfg.eval.split if cfg.eval else "val"
+    greedy = dataclasses.replace(cfg.sampling, temperature=1.0, top_p=1.0, top_k=1)
+    own = dataclasses.replace(cfg.engine, use="transformers", url=None)
+    loaded = dataclasses.replace(
+        loaded, experiment=dataclasses.replace(cfg, sampling=greedy, engine=own)
+    )
+    policies = RunPolicies(loaded, source.run, None, report)
+    try:
+        name = str(source.step)
+        who = Candidate(name=name, source="checkpoint", step=source.step)
+        agents, services = await policies.at(who)
+        scenarios = scenarios_in(env, settings, split)[:SCENARIOS]
+        jobs = [(s, [agents.open(eval_seed(cfg.seed, s, 0))]) for s in scenarios]
+        groups = await play_groups(env, settings, services, jobs, report=report)
+    finally:
+        await policies.close()
+    return [g.trajectories[0].messages for g in groups if not g.trajectories[0].failed]
+
+
+async def _ask(
+    llm: LLM, prompts: list[list[Message]], tools: list[Any], at_once: int, report: Report
+) -> list[str]:
+    turns, done = asyncio.Semaphore(at_once), 0
+
+    async def ask(before: list[Message]) -> str:
+        nonlocal done
+        async with turns:
+            text = await PromptedAgent(llm, tools).act(before)
+        done += 1
+        report("asking the served model", done, len(prompts))
+        return text
+
+    return await asyncio.gather(*(ask(before) for before in prompts))
+
+
+def _meaning(turn: str) -> tuple[str, list[str]]:
+    """A turn's words and its calls, however their JSON is written."""
+    said = spoken(turn)
+    calls = [json.dumps(call, sort_keys=True) for call in parse_tool_calls(said)]
+    return TOOL_CALL.sub("", said).strip(), calls
