@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         TrainConfig,
         WarmupConfig,
     )
+    from art_cli.deploy.deploying import deploy_model
     from art_cli.env import Done, Env, ToolError, tool
     from art_cli.evaluation.progress import Evaluation, evaluate
     from art_cli.gather import gather_trajectory_groups, scenarios_of
@@ -41,6 +42,7 @@ _HOME = {
         "TrainConfig",
         "WarmupConfig",
     ),
+    "art_cli.deploy.deploying": ("deploy_model",),
     "art_cli.env": ("Done", "Env", "ToolError", "tool"),
     "art_cli.evaluation.progress": ("Evaluation", "evaluate"),
     "art_cli.gather": ("gather_trajectory_groups", "scenarios_of"),
@@ -70,6 +72,7 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "TrajectoryScore",
     "evaluate",
     "Evaluation",
+    "deploy_model",
     "ModelConfig",
     "AdapterConfig",
     "WarmupConfig",

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from art_cli.deploy.base import Deployment, Plan, Target
+from art_cli.config.targets import TARGETS, read_settings
+from art_cli.deploy.base import Deployment, Plan, Source, Target
+from art_cli.deploy.make import make_target
 from art_cli.deploy.store import Store
-from art_cli.errors import ArtError, UsageError
-from art_cli.report import Report
+from art_cli.errors import ArtError, Interrupted, UsageError
+from art_cli.report import Report, silent
+
+if TYPE_CHECKING:
+    from art_cli.model import TrainableModel
 
 
 def check_name(target: str, plan: Plan) -> Deployment | None:
@@ -46,6 +53,34 @@ def deploy(kind: str, target: Target, plan: Plan, report: Report, *, wait: bool)
     return deployment
 
 
+async def deploy_model(
+    *,
+    model: TrainableModel,
+    deploy_to: str,
+    step: int | str = "best",
+    name: str | None = None,
+    wait_for_completion: bool = True,
+    report: Report = silent,
+    **settings: Any,
+) -> Deployment:
+    """`art deploy` from Python: nobody asks before it costs money.
+
+    `settings` are the target's, as `config.targets` has them. Raises what `deploy` raises.
+
+    await art.deploy_model(model=model, deploy_to="together", base="Qwen/Qwen3-8B")
+    """
+    if deploy_to not in TARGETS:
+        raise UsageError(f"deploy_to={deploy_to!r}: expected one of {', '.join(TARGETS)}")
+    target = make_target(deploy_to, read_settings(deploy_to, settings, ()))
+
+    def bring() -> Deployment:
+        source = Source.open(model.parts.run, model.experiment, str(step))
+        plan = target.plan(source, name or source.default_name)
+        return deploy(deploy_to, target, plan, report, wait=wait_for_completion)
+
+    return await asyncio.to_thread(bring)
+
+
 def undeploy(store: Store, target: Target, deployment: Deployment, report: Report) -> str:
     """End it -> what is left, for the user's eyes. Raises ArtError."""
     with store.alone(deployment.target, deployment.name):
@@ -64,6 +99,8 @@ def _told(store: Store, deployment: Deployment) -> Iterator[None]:
         deployment.state, deployment.message = "failed", str(e)
         e.args = (f"{e}\n{_left(deployment)}",)
         raise
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted.\n{_left(deployment)}") from None
     finally:
         store.keep(deployment)
 

@@ -123,5 +123,7 @@ def _explained() -> Iterator[None]:
         if status == 403:
             raise UsageError(f"the token may not do this: {said}; it needs write access") from e
         raise ArtError(f"the Hub: HTTP {status}: {said}") from e
-    except (OSError, ConnectionError) as e:
+    except RuntimeError as e:  # of an upload; what happened is behind it
+        raise ArtError(f"the Hub: {e} {e.__cause__ or ''}".strip()) from e
+    except OSError as e:
         raise PreflightError(f"{constants.ENDPOINT} cannot be reached: {e}") from e

@@ -90,6 +90,7 @@ class ServeTarget:
         made["pid"], made["port"] = process.pid, self._port
         keep()
         self._until_answered(process, plan.name, log, report)
+        process.returncode = 0  # it outlives us, of which Popen would warn
         deployment.url, deployment.model = f"{self._url}/v1", plan.name
         deployment.state = "ready"
 
@@ -165,7 +166,7 @@ def _is_taken(port: int) -> bool:
 def _is_ours(pid: int, name: str) -> bool:
     """Numbers of processes are given again."""
     listed = subprocess.run(
-        ["ps", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True
+        ["ps", "-ww", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True
     ).stdout
     return f" {name} " in f"{listed.strip()} " and not listed.lstrip().startswith("Z")
 

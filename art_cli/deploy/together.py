@@ -181,9 +181,12 @@ class TogetherTarget:
         }
         if self._settings.idle_minutes:
             wanted["inactiveTimeout"] = self._settings.idle_minutes
-        if "deployment" not in made:
-            begin_billing(deployment, plan.usd_per_hour)
-        started = once.make("deployment", f"{at}/deployments", wanted)
+        begin_billing(deployment, plan.usd_per_hour)
+        try:
+            started = once.make("deployment", f"{at}/deployments", wanted)
+        finally:
+            if "deployment" not in deployment.asked:  # it was refused
+                end_billing(deployment)
         if not wait:
             return
         self._until_ready(f"{at}/deployments/{started['id']}", report)
@@ -281,32 +284,33 @@ class TogetherTarget:
         if "project" not in made:
             return "nothing was made"
         self._find_lost(deployment)
-        endpoint = f"/v2/projects/{made['project']}/endpoints/{made.get('endpoint')}"
+        root = f"/v2/projects/{made['project']}"
+        endpoint = f"{root}/endpoints/{made.get('endpoint')}"
         if "deployment" in made:
             report("ending the traffic")
             body = {"trafficSplit": []}
             self._gone(lambda: self._api.insist("PATCH", endpoint, body, updateMask="trafficSplit"))
             self._stop(_path(deployment), report)
             forget(deployment, "deployment")
-            end_billing(deployment)
-            keep()
-        if "endpoint" in made:
-            self._gone(lambda: self._api.insist("DELETE", endpoint))
-            forget(deployment, "endpoint")
-            keep()
         end_billing(deployment)
-        left = f"the uploaded model {made['model']} stays, which costs nothing"
-        return left if "model" in made else "nothing is left"
+        keep()
+        for kind, path in (("endpoint", endpoint), ("model", f"{root}/models/{made.get('model')}")):
+            if kind in made:
+                self._gone(lambda path=path: self._api.insist("DELETE", path))
+                forget(deployment, kind)
+                keep()
+        return "nothing of it is left at Together"
 
     def _find_lost(self, deployment: Deployment) -> None:
         """What was asked for, and made, although the answer never came, costs money too."""
         root = f"/v2/projects/{deployment.made['project']}"
         once = Once(self._api, deployment, lambda: None)
-        path = f"{root}/endpoints"
-        for kind in ("endpoint", "deployment"):
+        for kind in ("model", "endpoint", "deployment"):
+            path = f"{root}/{kind}s"
+            if kind == "deployment":
+                path = f"{root}/endpoints/{deployment.made.get('endpoint')}/deployments"
             if kind in deployment.asked and kind not in deployment.made:
                 once.find(kind, path, deployment.name)
-            path = f"{path}/{deployment.made.get('endpoint')}/deployments"
 
     def _stop(self, path: str, report: Report) -> None:
         """Delete it; one that still runs has to be stopped before."""

@@ -48,13 +48,11 @@ class TogetherAPI:
                 "put it into .env or the environment"
             )
         self.url = os.environ.get("TOGETHER_BASE_URL", DEFAULT_URL).rstrip("/").removesuffix("/v1")
-        host = httpx.URL(self.url).host
-        self._client = httpx.Client(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {key}"},
-            timeout=TIMEOUT,
-            trust_env=host not in ("127.0.0.1", "localhost"),
-        )
+        self._settings: dict[str, Any] = {
+            "headers": {"Authorization": f"Bearer {key}"},
+            "timeout": TIMEOUT,
+            "trust_env": httpx.URL(self.url).host not in ("127.0.0.1", "localhost"),
+        }
 
     def get(self, path: str, **query: Any) -> Any:
         """Read; asked again after failures that pass. Raises ApiError, PreflightError, ArtError."""
@@ -79,7 +77,9 @@ class TogetherAPI:
 
     def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Any:
         try:
-            response = self._client.request(method, path, params=query, json=body)
+            response = httpx.request(
+                method, f"{self.url}{path}", params=query, json=body, **self._settings
+            )
         except httpx.ConnectError as e:
             raise PreflightError(f"{self.url} cannot be reached: {e}") from e
         except httpx.HTTPError as e:
