@@ -42,12 +42,21 @@ _context.set_forkserver_preload(["art_cli.backends.local", "art_cli.cli.main", "
 class Art:
     """A started `art run` in a folder; what it prints goes to out.txt there."""
 
-    def __init__(self, folder: Path, *arguments: str, largest_file: int | None = None) -> None:
-        """No file can grow beyond `largest_file` bytes, as if the disk were full."""
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        largest_file: int | None = None,
+        env: dict[str, str] | None = None,
+    ) -> None:
+        """No file can grow beyond `largest_file` bytes, as if the disk were full.
+
+        `env` comes on top of the variables that the first process of all began with.
+        """
         self.folder = folder
         self.run = RunDir(folder / "runs" / "test" / "short")
         self._process: ForkServerProcess = _context.Process(
-            target=_main, args=(folder, ["run", *arguments], largest_file)
+            target=_main, args=(folder, ["run", *arguments], largest_file, env or {})
         )
         self._process.start()
         atexit.register(self._process.kill)  # a failed test must not wait for it
@@ -83,8 +92,11 @@ class Art:
         return code
 
 
-def _main(folder: Path, arguments: list[str], largest_file: int | None) -> None:
+def _main(
+    folder: Path, arguments: list[str], largest_file: int | None, env: dict[str, str]
+) -> None:
     os.chdir(folder)
+    os.environ.update(env)
     if largest_file is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     out = os.open("out.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
