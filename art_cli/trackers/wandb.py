@@ -40,7 +40,7 @@ T = TypeVar("T")
 ONLINE_INIT_SECONDS = 8.0
 OFFLINE_INIT_SECONDS = 5.0
 MEDIA_SECONDS = 3.0  # for a table or an artifact to be taken: wandb asks the server something
-FINISH_SECONDS = 7.0
+FINISH_SECONDS = 6.0
 SLACK_SECONDS = 2.0  # wandb's own deadline should expire before ours
 UPLOAD_SECONDS = 1800.0  # of weights, while the server answers
 EXIT_CODES = {"done": 0, "failed": 1, "interrupted": 255}  # W&B shows 255 as "killed"
@@ -210,7 +210,7 @@ class WandbTracker:
 
     def _upload_checkpoints(self) -> None:
         """The best and the last, as versions of one artifact that has the run's id."""
-        named = self._checkpoints()
+        named = checkpoints_to_upload(self._experiment, self._run_dir)
         if not named:
             return
         if self._mode == "online" and not answers(base_url()):
@@ -221,16 +221,6 @@ class WandbTracker:
                 self._wait_for(artifact)
         except Exception as error:
             self._say_not_uploaded(named, _short(error))
-
-    def _checkpoints(self) -> dict[int, list[str]]:
-        """What to upload: steps and what they are called besides. The last comes last."""
-        steps = [step for step in self._run_dir.checkpoint_steps() if step > 0]
-        is_adapter = self._experiment.model.adapter is not None
-        if not steps or self._cfg.upload == "off" or not (is_adapter or self._cfg.upload == "on"):
-            return {}
-        best = best_checkpoint(self._run_dir)
-        named = {best: ["best"]} if best else {}
-        return named | {steps[-1]: [*named.get(steps[-1], []), "last"]}
 
     def _log_artifact(self, step: int, names: list[str]) -> Any:
         import wandb
@@ -279,6 +269,17 @@ class WandbTracker:
         self._run = None
         _kill_core()
         self._say(f"W&B is switched off, {what}: {_short(error)}. metrics.jsonl has everything.")
+
+
+def checkpoints_to_upload(experiment: Experiment, run: RunDir) -> dict[int, list[str]]:
+    """Steps, and what they are called besides: the best, then the last; often they are one."""
+    cfg, is_adapter = experiment.track.wandb, experiment.model.adapter is not None
+    steps = [step for step in run.checkpoint_steps() if step > 0]
+    if not (steps and cfg and (cfg.upload == "on" or (cfg.upload == "auto" and is_adapter))):
+        return {}
+    best = best_checkpoint(run)
+    named = {best: ["best"]} if best else {}
+    return named | {steps[-1]: [*named.get(steps[-1], []), "last"]}
 
 
 def _finish(run: Any, exit_code: int) -> None:

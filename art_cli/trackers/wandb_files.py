@@ -32,8 +32,10 @@ def last_uploaded(session: Path) -> int:
 
 def replace_waiting(session: Path) -> None:
     """Put aside what the sessions before wrote offline and nobody has uploaded."""
-    for other in filter(_waits, _others(session)):
-        other.rename(other.with_name(f"replaced-{other.name}"))
+    for other in _others(session):
+        shutil.rmtree(other / "checkpoints", ignore_errors=True)  # uploaded, or replaced
+        if _waits(other):
+            other.rename(other.with_name(f"replaced-{other.name}"))
 
 
 def keep_file(session: Path, file: Path) -> Path:

@@ -1,5 +1,6 @@
 """W&B in a process of its own each time: it is global state, and its exit is a part of it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -15,8 +16,18 @@ import pytest
 from loopback_wandb import LoopbackWandb
 from wandb_file import read_wandb
 
-from art_cli.config.schema import WandbConfig
+from art_cli.config.schema import (
+    AdapterConfig,
+    EnvConfig,
+    Experiment,
+    ModelConfig,
+    TrackConfig,
+    TrainConfig,
+    WandbConfig,
+)
 from art_cli.errors import PreflightError
+from art_cli.rundir import RunDir
+from art_cli.trackers.wandb import checkpoints_to_upload
 from art_cli.trackers.wandb_server import choose_mode
 
 RUN = """
@@ -178,6 +189,50 @@ def test_a_key_of_wandb_login_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path
     (tmp_path / "netrc").chmod(0o600)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     assert choose_mode(WandbConfig(mode="online")) == ("online", "")
+
+
+@pytest.mark.parametrize(
+    ("upload", "adapter", "expected"),
+    [
+        ("auto", True, {2: ["best"], 4: ["last"]}),
+        ("auto", False, {}),
+        ("on", False, {2: ["best"], 4: ["last"]}),
+        ("off", True, {}),
+    ],
+)
+def test_a_whole_model_is_uploaded_only_where_that_is_asked_for(
+    upload: Any, adapter: bool, expected: dict[int, list[str]], tmp_path: Path
+) -> None:
+    run = with_checkpoints(tmp_path, {0: None, 2: 0.7, 4: 0.6})
+    assert checkpoints_to_upload(an_experiment(upload, adapter), run) == expected
+
+
+def test_one_checkpoint_may_be_best_and_last_or_nobody_knows_the_best(tmp_path: Path) -> None:
+    experiment = an_experiment("auto", adapter=True)
+    both = with_checkpoints(tmp_path / "both", {2: 0.5, 4: 0.6})
+    assert checkpoints_to_upload(experiment, both) == {4: ["best", "last"]}
+    unknown = with_checkpoints(tmp_path / "unknown", {2: None, 4: None})
+    assert checkpoints_to_upload(experiment, unknown) == {4: ["last"]}
+    assert checkpoints_to_upload(experiment, with_checkpoints(tmp_path / "none", {})) == {}
+
+
+def an_experiment(upload: Any, adapter: bool) -> Experiment:
+    return Experiment(
+        name="n",
+        env=EnvConfig(use="e"),
+        model=ModelConfig(base="b", adapter=AdapterConfig() if adapter else None),
+        train=TrainConfig(steps=4),
+        track=TrackConfig(wandb=WandbConfig(upload=upload)),
+    )
+
+
+def with_checkpoints(folder: Path, val_rewards: dict[int, float | None]) -> RunDir:
+    run = RunDir.create(folder)
+    for step, reward in val_rewards.items():
+        run.checkpoint(step).mkdir()
+        progress = json.dumps({"step": step, "val_reward": reward})
+        (run.checkpoint(step) / "progress.json").write_text(progress)
+    return run
 
 
 def test_importing_the_module_does_not_import_wandb() -> None:
