@@ -42,8 +42,12 @@ async def call(function: Callable[..., Any], *args: Any, seconds: float, what: s
     return waiting.result()
 
 
-def within(seconds: float, function: Callable[[], T]) -> T:
+def within(
+    seconds: float, function: Callable[[], T], more: Callable[[], bool] = lambda: False
+) -> T:
     """The same for code that has no event loop. SystemExit becomes a RuntimeError.
+
+    When the time is over, `more` is asked whether there is as much again, and so on.
 
     Raises DeadlineError, or whatever the function raises.
     """
@@ -59,6 +63,8 @@ def within(seconds: float, function: Callable[[], T]) -> T:
     thread = threading.Thread(target=work, name="art-within", daemon=True)
     thread.start()
     thread.join(seconds)
+    while thread.is_alive() and more():
+        thread.join(seconds)
     if results:
         return results[0]
     if not errors:

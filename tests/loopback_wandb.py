@@ -46,11 +46,15 @@ class Run:
 
 
 class LoopbackWandb:
-    """See the head of this file. The runs' project is p of entity us, whatever they say."""
+    """See the head of this file. The runs' project is p of entity us, whatever they say.
+
+    Each file of an artifact takes `slow` seconds.
+    """
 
     key = "1" * 40
 
-    def __init__(self) -> None:
+    def __init__(self, slow: float = 0.0) -> None:
+        self._slow = slow
         self.runs: dict[str, Run] = {}
         self.versions: list[Version] = []
         self._dead = threading.Event()
@@ -104,6 +108,8 @@ class LoopbackWandb:
 
     def _answer(self, path: str, body: bytes, login: str | None) -> tuple[int, dict[str, Any]]:
         head, _, rest = path.removeprefix("/").partition("/")
+        if rest.startswith("artifact/"):
+            self._closing.wait(self._slow)
         with self._lock:
             if head == "put":  # as with the real one, the address is the permission
                 self._put(rest, body)

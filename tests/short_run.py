@@ -12,6 +12,8 @@ import multiprocessing
 import os
 import resource
 import sys
+import time
+from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,19 @@ sampling: {{max_tokens: 6}}
 train: {{steps: 8, scenarios_per_step: 4, group_size: 4, learning_rate: 4.0e-3}}
 eval: {{every: 3, episodes: 8}}
 checkpoint: {{every: 2, keep: 1}}
+"""
+
+SLOW = f"""
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, {str(COLOURS.parent)!r})
+from colours import Opposites
+
+class Slow(Opposites):
+    async def score(self, trajectory):
+        if (pause := Path("pause")).exists():
+            await asyncio.sleep(float(pause.read_text()))
+        return await super().score(trajectory)
 """
 
 _context = multiprocessing.get_context("forkserver")
@@ -90,6 +105,20 @@ class Art:
             self._process.kill()
             raise AssertionError(f"art did not end within {seconds} s:\n{self.output}")
         return code
+
+
+def with_pauses(folder: Path, config: str) -> str:
+    """`config` with episodes that wait as many seconds as the file `pause` in the folder says."""
+    (folder / "env.py").write_text(SLOW)
+    return config.replace(f"{COLOURS}:Opposites", "env.py:Slow")
+
+
+def until(condition: Callable[[], bool], art: Art) -> None:
+    """Wait for it, at most 30 s, while the process lives."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert art.is_alive() and time.monotonic() < deadline, art.output
+        time.sleep(0.002)
 
 
 def _main(

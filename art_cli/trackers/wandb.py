@@ -42,7 +42,8 @@ OFFLINE_INIT_SECONDS = 5.0
 MEDIA_SECONDS = 3.0  # for a table or an artifact to be taken: wandb asks the server something
 FINISH_SECONDS = 6.0
 SLACK_SECONDS = 2.0  # wandb's own deadline should expire before ours
-UPLOAD_SECONDS = 1800.0  # of weights, while the server answers
+UPLOAD_SECONDS = 1800  # of weights
+LIFE_SIGN_SECONDS = 2.0  # between questions to the server, while they are on their way
 EXIT_CODES = {"done": 0, "failed": 1, "interrupted": 255}  # W&B shows 255 as "killed"
 TABLE_EVERY = 10  # steps, of the table of training; each is a file to upload
 
@@ -240,24 +241,18 @@ class WandbTracker:
 
     def _wait_for(self, artifact: Any) -> None:
         """Until it is there. Raises DeadlineError once the server does not answer any more."""
-        from wandb.sdk.artifacts.exceptions import WaitTimeoutError
-
         size = sum(entry.size for entry in artifact.manifest.entries.values())
         self._say(f"W&B: uploading checkpoint {artifact.metadata['step']} ({size / 1e6:,.1f} MB)")
-        waited = 0.0
-        while waited < UPLOAD_SECONDS:
-            try:
-                within(2.0 + MEDIA_SECONDS, lambda: artifact.wait(timeout=2))
-                return
-            except WaitTimeoutError:
-                waited += 2.0
-            if not answers(base_url()):
-                raise DeadlineError("the server does not answer any more")
-        raise DeadlineError(f"not done after {UPLOAD_SECONDS:.0f} s")
+        within(
+            LIFE_SIGN_SECONDS,
+            lambda: artifact.wait(timeout=UPLOAD_SECONDS),  # only one wait: it cancels itself
+            more=lambda: answers(base_url()),
+        )
 
     def _say_not_uploaded(self, named: dict[int, list[str]], why: str) -> None:
         step, names = next(iter(named.items()))
-        target = f"{self._experiment.project}/{self._run_dir.id()}"
+        place = [self._cfg.entity, self._experiment.project, self._run_dir.id()]
+        target = "/".join(part for part in place if part)
         aliases = " ".join(f"--alias {alias}" for alias in [*names, f"step-{step}"])
         path = shlex.quote(os.path.relpath(self._run_dir.checkpoint(step)))
         self._say(

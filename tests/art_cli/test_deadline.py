@@ -140,3 +140,11 @@ def test_without_a_loop_a_call_ends_by_its_deadline_and_its_errors_come_through(
         within(1.0, lambda: {}["x"])
     with pytest.raises(RuntimeError, match="SystemExit: 0"):
         within(1.0, lambda: sys.exit(0))
+
+
+def test_a_call_may_be_given_more_time() -> None:
+    assert within(0.05, lambda: time.sleep(0.2) or "late", more=lambda: True) == "late"
+    grants = iter([True, True, False])
+    with pytest.raises(DeadlineError):
+        within(0.05, lambda: time.sleep(5), more=grants.__next__)
+    assert next(grants, None) is None

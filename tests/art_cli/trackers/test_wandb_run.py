@@ -15,10 +15,11 @@ import pytest
 import yaml
 from loopback_judge import LoopbackJudge
 from loopback_wandb import LoopbackWandb
-from short_run import CONFIG, Art
+from short_run import CONFIG, Art, until, with_pauses
 from wandb_file import WandbFile, read_wandb, table_of
 
 from art_cli.checkpoint import best_checkpoint
+from art_cli.trackers.wandb import FINISH_SECONDS, SLACK_SECONDS
 
 SECRET = "nobody-may-see-this"
 ADAPTER = CONFIG.replace("adapter: null", "adapter: {rank: 4}").replace(
@@ -28,7 +29,8 @@ OFFLINE = {"WANDB_MODE": "offline", "WANDB_API_KEY": SECRET}
 
 
 def start(folder: Path, *arguments: str, env: dict[str, str], more: str = "") -> Art:
-    (folder / "config.yaml").write_text(ADAPTER + "track: {wandb: {entity: us}}\n" + more)
+    config = with_pauses(folder, ADAPTER) + "track: {wandb: {entity: us}}\n" + more
+    (folder / "config.yaml").write_text(config)
     return Art(folder, "config.yaml", *arguments, env={"HOME": str(folder)} | env)
 
 
@@ -38,7 +40,8 @@ def ended(art: Art) -> Art:
 
 
 def online(server: LoopbackWandb) -> dict[str, str]:
-    return {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": server.key}
+    url, key = server.url, server.key
+    return {"WANDB_MODE": "online", "WANDB_BASE_URL": url, "WANDB_API_KEY": key}
 
 
 def sync(art: Art, server: LoopbackWandb) -> None:
@@ -164,10 +167,9 @@ def test_wandb_sync_shows_the_same(whole: Art, logged: WandbFile) -> None:
 
 def in_step_6(folder: Path, env: dict[str, str]) -> Art:
     art = start(folder, env=env)
-    deadline = time.monotonic() + 60
-    while art.run.trajectory_steps("train")[-1:] != [5]:
-        assert art.is_alive() and time.monotonic() < deadline, art.output
-        time.sleep(0.001)
+    until(lambda: "warming up" in art.output, art)  # the demonstrations are made, at full speed
+    (folder / "pause").write_text("0.2")
+    until(lambda: art.run.trajectory_steps("train")[-1:] == [5], art)
     return art
 
 
@@ -175,6 +177,7 @@ def killed_in_step_6(folder: Path, env: dict[str, str]) -> None:
     art = in_step_6(folder, env)
     art.signal(signal.SIGKILL)
     assert art.wait() == -signal.SIGKILL
+    (folder / "pause").unlink()
 
 
 def test_a_run_that_was_killed_offline_is_whole_in_its_last_session(tmp_path: Path) -> None:
@@ -218,16 +221,38 @@ def test_a_run_that_was_killed_online_goes_on_in_the_same_run_and_repeats_nothin
         assert not list(art.run.root.glob("wandb/offline-*"))
 
 
+def test_what_was_offline_comes_along_when_the_run_goes_on_online(tmp_path: Path) -> None:
+    ended(start(tmp_path, "train.steps=4", env=OFFLINE))
+    with LoopbackWandb() as server:
+        art = ended(start(tmp_path, "--resume", env=online(server)))
+        (shown,) = server.runs.values()
+        assert missing(art, shown.rows) == []
+        assert not list(art.run.root.glob("wandb/offline-*"))
+        versions = [v for v in server.versions if v.type == "model"]
+        ended(start(tmp_path, "--resume", env=online(server)))  # it has ended: nothing new
+        assert missing(art, shown.rows) == []
+        assert [v for v in server.versions if v.type == "model"] == versions
+        assert "not" not in art.output.rpartition("W&B: uploading")[2]
+
+
+def test_an_upload_that_takes_long_is_waited_for_while_the_server_answers(tmp_path: Path) -> None:
+    with LoopbackWandb(slow=FINISH_SECONDS + SLACK_SECONDS + 1) as server:
+        art = ended(start(tmp_path, "train.steps=1", "eval=null", env=online(server)))
+        assert "adapter_model.safetensors" in server.models()[f"{art.run.id()}:last"].files
+    assert "not" not in art.output.rpartition("W&B: uploading checkpoint 1")[2]
+
+
 def test_a_server_that_dies_in_the_middle_costs_no_metric_and_little_time(tmp_path: Path) -> None:
     with LoopbackWandb() as server:
         art = in_step_6(tmp_path, online(server))
         server.die()
+        (tmp_path / "pause").unlink()
         began = time.monotonic()
         ended(art)
-        assert time.monotonic() - began < 15  # three steps and an evaluation in it
+        assert time.monotonic() - began < 15  # three steps and two evaluations in it
     assert len(art.run.read_metrics()) == 8 + 4
     (path,) = art.run.root.glob("wandb/run-*/*.wandb")
     assert missing(art, read_wandb(path).rows) == []
     assert "The rest: wandb sync --include-online runs/test/short/wandb/run-" in art.output
     assert "not all checkpoints are uploaded (the server does not answer)" in art.output
-    assert f"wandb artifact put --type model --name test/{art.run.id()} --alias " in art.output
+    assert f"wandb artifact put --type model --name us/test/{art.run.id()} --alias " in art.output
