@@ -12,6 +12,7 @@ class Courier:
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._done = 0
         # A daemon: what it is stuck in cannot hold up the exit.
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
@@ -20,11 +21,16 @@ class Courier:
         self._jobs.put(job)
 
     def catches_up(self, seconds: float) -> bool:
-        """Wait until all that was handed over has been done; False if that takes longer."""
-        done = threading.Event()
-        self._jobs.put(done.set)
-        return done.wait(seconds)
+        """Wait until all of it has been done; False once nothing has been done for so long."""
+        caught_up = threading.Event()
+        self._jobs.put(caught_up.set)
+        done = -1
+        while done != self._done and not caught_up.is_set():
+            done = self._done
+            caught_up.wait(seconds)
+        return caught_up.is_set()
 
     def _work(self) -> None:
         while True:
             self._jobs.get()()
+            self._done += 1

@@ -42,7 +42,7 @@ OFFLINE_INIT_SECONDS = 5.0
 MEDIA_SECONDS = 3.0  # for a table or an artifact to be taken: wandb asks the server something
 FINISH_SECONDS = 6.0
 SLACK_SECONDS = 2.0  # wandb's own deadline should expire before ours
-UPLOAD_SECONDS = 1800  # of weights
+UPLOAD_SECONDS = 900  # of weights
 LIFE_SIGN_SECONDS = 2.0  # between questions to the server, while they are on their way
 EXIT_CODES = {"done": 0, "failed": 1, "interrupted": 255}  # W&B shows 255 as "killed"
 TABLE_EVERY = 10  # steps, of the table of training; each is a file to upload
@@ -147,16 +147,15 @@ class WandbTracker:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
-        wanted = {
-            "init_timeout": ONLINE_INIT_SECONDS,
-            "finish_timeout": FINISH_SECONDS,  # not in wandb < 0.31: there our own deadline holds
-            "x_graphql_retry_max": 1,
-            "x_graphql_timeout_seconds": 5.0,
-            "silent": True,
-            "console": "off",  # our live console must not be captured
-            "disable_code": True,
-        }
-        known = {k: v for k, v in wanted.items() if k in wandb.Settings.model_fields}
+        settings = wandb.Settings(
+            init_timeout=ONLINE_INIT_SECONDS,
+            finish_timeout=FINISH_SECONDS,
+            x_graphql_retry_max=1,
+            x_graphql_timeout_seconds=5.0,
+            silent=True,
+            console="off",  # our live console must not be captured
+            disable_code=True,
+        )
         wandb.setup(wandb.Settings(silent=True))
         run = wandb.init(
             project=self._experiment.project,
@@ -167,7 +166,7 @@ class WandbTracker:
             dir=str(self._run_dir.root),
             config=self._config,
             resume="allow",
-            settings=wandb.Settings(**known),
+            settings=settings,
         )
         run.define_metric("*", step_metric="training_step")
         self._session = Path(run.dir).parent

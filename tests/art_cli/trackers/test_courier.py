@@ -1,4 +1,5 @@
 import threading
+import time
 
 from art_cli.trackers.courier import Courier
 
@@ -20,3 +21,10 @@ def test_nobody_waits_for_a_job_that_hangs() -> None:
     assert not courier.catches_up(0.05)
     over.set()
     assert courier.catches_up(10)
+
+
+def test_many_jobs_are_waited_for_as_long_as_some_get_done() -> None:
+    courier = Courier("helper")
+    for _ in range(10):
+        courier.hand(lambda: time.sleep(0.05))
+    assert courier.catches_up(0.3)  # in all they take longer
