@@ -59,6 +59,11 @@ def best_checkpoint(run: RunDir) -> int | None:
     return max(known, key=lambda s: (known[s], -s)) if known else None
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """What of a checkpoint others load: weights, their config, tokenizer; not how to train on."""
+    return sorted(p for p in folder.iterdir() if p.name not in ("optimizer.pt", "progress.json"))
+
+
 def find_checkpoint(run: RunDir, which: str) -> int:
     """The step that `best`, `last` or a number names. Raises UsageError with what there is."""
     steps = run.checkpoint_steps()

@@ -12,7 +12,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class DeadlineError(Exception):
@@ -38,6 +40,38 @@ async def call(function: Callable[..., Any], *args: Any, seconds: float, what: s
     if waiting.cancelled():
         raise RuntimeError(f"{what} was cancelled from within")
     return waiting.result()
+
+
+def within(
+    seconds: float, function: Callable[[], T], more: Callable[[], bool] = lambda: False
+) -> T:
+    """The same for code that has no event loop. SystemExit becomes a RuntimeError.
+
+    When the time is over, `more` is asked whether there is as much again, and so on.
+
+    Raises DeadlineError, or whatever the function raises.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="art-within", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    while thread.is_alive() and more():
+        thread.join(seconds)
+    if results:
+        return results[0]
+    if not errors:
+        raise DeadlineError(f"no answer after {seconds:.3g} s")
+    if isinstance(errors[0], Exception):
+        raise errors[0]
+    raise RuntimeError(f"{type(errors[0]).__name__}: {errors[0]}") from errors[0]
 
 
 async def _survive(function: Callable[..., Any], *args: Any) -> Any:

@@ -366,6 +366,12 @@ def grouped(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return [groups[n] for n in sorted(groups)]
 
 
+def reward_width(group: list[dict[str, Any]]) -> float:
+    """Between the best and the worst reward of the rows of a group: how much it teaches."""
+    rewards = [row["reward"] for row in group if row["reward"] is not None]
+    return max(rewards) - min(rewards) if rewards else 0.0
+
+
 def env_reward_of(row: dict[str, Any]) -> float | None:
     """The env's own score: a metric where a judge was asked, else the reward itself."""
     judged = "ruler_score" in row["metrics"]

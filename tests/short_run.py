@@ -12,6 +12,8 @@ import multiprocessing
 import os
 import resource
 import sys
+import time
+from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,19 @@ eval: {{every: 3, episodes: 8}}
 checkpoint: {{every: 2, keep: 1}}
 """
 
+SLOW = f"""
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, {str(COLOURS.parent)!r})
+from colours import Opposites
+
+class Slow(Opposites):
+    async def score(self, trajectory):
+        if (pause := Path("pause")).exists():
+            await asyncio.sleep(float(pause.read_text()))
+        return await super().score(trajectory)
+"""
+
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["art_cli.backends.local", "art_cli.cli.main", "art_cli.loop"])
 
@@ -42,12 +57,21 @@ _context.set_forkserver_preload(["art_cli.backends.local", "art_cli.cli.main", "
 class Art:
     """A started `art run` in a folder; what it prints goes to out.txt there."""
 
-    def __init__(self, folder: Path, *arguments: str, largest_file: int | None = None) -> None:
-        """No file can grow beyond `largest_file` bytes, as if the disk were full."""
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        largest_file: int | None = None,
+        env: dict[str, str] | None = None,
+    ) -> None:
+        """No file can grow beyond `largest_file` bytes, as if the disk were full.
+
+        `env` comes on top of the variables that the first process of all began with.
+        """
         self.folder = folder
         self.run = RunDir(folder / "runs" / "test" / "short")
         self._process: ForkServerProcess = _context.Process(
-            target=_main, args=(folder, ["run", *arguments], largest_file)
+            target=_main, args=(folder, ["run", *arguments], largest_file, env or {})
         )
         self._process.start()
         atexit.register(self._process.kill)  # a failed test must not wait for it
@@ -83,8 +107,25 @@ class Art:
         return code
 
 
-def _main(folder: Path, arguments: list[str], largest_file: int | None) -> None:
+def with_pauses(folder: Path, config: str) -> str:
+    """`config` with episodes that wait as many seconds as the file `pause` in the folder says."""
+    (folder / "env.py").write_text(SLOW)
+    return config.replace(f"{COLOURS}:Opposites", "env.py:Slow")
+
+
+def until(condition: Callable[[], bool], art: Art) -> None:
+    """Wait for it, at most 30 s, while the process lives."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert art.is_alive() and time.monotonic() < deadline, art.output
+        time.sleep(0.002)
+
+
+def _main(
+    folder: Path, arguments: list[str], largest_file: int | None, env: dict[str, str]
+) -> None:
     os.chdir(folder)
+    os.environ.update(env)
     if largest_file is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     out = os.open("out.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -98,23 +98,17 @@ def show_command(
     Example:  art judge show runs/default/quickstart-ruler 40
     """
     from art_cli.errors import UsageError
-    from art_cli.rundir import RunDir, grouped
+    from art_cli.rundir import RunDir, grouped, reward_width
 
     by_group = grouped(RunDir.open(run).read_trajectories(step, "train"))
     if group is None:
-        group = max(range(len(by_group)), key=lambda n: _width(by_group[n]))
+        group = max(range(len(by_group)), key=lambda n: reward_width(by_group[n]))
     if group >= len(by_group):
         raise UsageError(f"step {step} has the groups 0 to {len(by_group) - 1}, not {group}")
     chosen = sorted(by_group[group], key=lambda row: -(row["reward"] or 0.0))
     if as_json:
         return print(json.dumps(chosen))
     return _print_group(chosen, step, group, len(by_group))
-
-
-def _width(rows: list[dict[str, Any]]) -> float:
-    """Between the best and the worst reward of a group."""
-    rewards = [r["reward"] for r in rows if r["reward"] is not None]
-    return max(rewards) - min(rewards) if rewards else 0.0
 
 
 def _judge_configs(loaded: LoadedExperiment, judges: list[str]) -> list[tuple[str, JudgeConfig]]:

@@ -100,7 +100,7 @@ async def _run(
     from art_cli.registry import env_class
     from art_cli.rundir import RunDir
     from art_cli.trackers.console import Console
-    from art_cli.trackers.wandb import choose_mode
+    from art_cli.trackers.wandb_server import choose_mode
 
     cfg = loaded.experiment
     opening = await check_env(env_class(cfg.env.use), loaded.env_settings)
@@ -161,19 +161,10 @@ def _wandb(loaded: LoadedExperiment, run: RunDir, console: Console) -> list[Trac
 
     from art_cli.trackers.wandb import WandbTracker
 
-    cfg = loaded.experiment
-    if cfg.track.wandb is None:
+    if loaded.experiment.track.wandb is None:
         return []
-    tracker = WandbTracker(
-        cfg.track.wandb,
-        project=cfg.project,
-        name=cfg.name,
-        run_id=run.id(),
-        folder=run.root,
-        config=yaml.safe_load(loaded.to_yaml()),  # as written: secrets are not in it
-        say=console.say,
-    )
-    return [tracker]
+    config = yaml.safe_load(loaded.to_yaml())  # as written: secrets are not in it
+    return [WandbTracker(loaded.experiment, run, config, console.say)]
 
 
 def _header(loaded: LoadedExperiment) -> str:

@@ -294,11 +294,14 @@ RULES = (
         lambda gate, ruler: gate is not None and ruler == 0,
         "has no effect with reward.ruler=0; remove it",
     ),
-    Rule(
-        "track.wandb.entity",
-        ("track.wandb.mode",),
-        lambda entity, mode: entity is not None and mode == "disabled",
-        "has no effect with track.wandb.mode=disabled; remove it",
+    *(
+        Rule(
+            f"track.wandb.{field}",
+            ("track.wandb.mode",),
+            lambda value, mode, default=default: value != default and mode == "disabled",
+            "has no effect with track.wandb.mode=disabled; remove it",
+        )
+        for field, default in (("entity", None), ("upload", "auto"))
     ),
 )
 

@@ -245,6 +245,8 @@ class WandbConfig:
     __pydantic_config__ = FORBID_UNKNOWN
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
     entity: str | None = None
+    # The best and the last checkpoint, when a run ends; auto: of adapters, not of whole models.
+    upload: Literal["auto", "on", "off"] = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from art_cli.gpus import GIB, Gpu, present
 from art_cli.judges.make import read_rubric
 from art_cli.memory import Shape, checkpoint, weights
 from art_cli.shape import local_config
-from art_cli.trackers.wandb import choose_mode
+from art_cli.trackers.wandb_server import choose_mode
 
 LITTLE_DISK = 20 * GIB  # where it is not known what a run takes
 

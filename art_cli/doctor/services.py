@@ -21,7 +21,7 @@ from art_cli.judges.make import KEYS, key_of
 from art_cli.llms.services import REFERENCE, llm_settings
 from art_cli.llms.stand_in import STAND_IN
 from art_cli.shape import HUB, local_config
-from art_cli.trackers.wandb import base_url, has_key
+from art_cli.trackers.wandb_server import base_url, has_key
 
 SECONDS = 5.0  # for a server to answer, name resolution included
 HOSTS = {

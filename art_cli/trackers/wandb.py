@@ -1,103 +1,124 @@
-"""Weights & Biases. It mirrors metrics.jsonl and may never stop, slow or fail a run.
+"""Weights & Biases. It mirrors the run directory and may never stop, slow or fail a run.
 
 W&B's own defaults block for 100 s on a dead network and for longer at the end of a run, so every
 call here has a deadline (the wandb-core process is killed when one expires) and the fallback is an
 offline run that `wandb sync` uploads later: nothing that was logged is lost.
+
+Each session of a run brings W&B up to the whole of it: what W&B lacks of metrics.jsonl and
+trajectories/ is logged first. So it does not matter what a kill took from wandb's own files, or
+whether the sessions before were online; the offline files of an earlier one are replaced.
 """
 
 from __future__ import annotations
 
-import netrc
 import os
 import shlex
 import sys
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
 
-from art_cli.config.schema import WandbConfig
-from art_cli.errors import PreflightError
+from art_cli.checkpoint import best_checkpoint, read_progress, weight_files
+from art_cli.config.schema import Experiment
+from art_cli.deadline import DeadlineError, within
+from art_cli.rundir import RunDir
+from art_cli.trackers.courier import Courier
+from art_cli.trackers.samples import COLUMNS, held_out, siblings
+from art_cli.trackers.wandb_files import (
+    keep_file,
+    last_uploaded,
+    note_step,
+    replace_waiting,
+    sync_line,
+)
+from art_cli.trackers.wandb_server import Mode, answers, base_url, choose_mode
+from art_cli.types import Split
 
 T = TypeVar("T")
-Mode = Literal["online", "offline", "disabled"]
 
-PROBE_SECONDS = 2.0
-ONLINE_INIT_SECONDS = 10.0
+ONLINE_INIT_SECONDS = 8.0
 OFFLINE_INIT_SECONDS = 5.0
-FINISH_SECONDS = 12.0
+MEDIA_SECONDS = 3.0  # for a table or an artifact to be taken: wandb asks the server something
+FINISH_SECONDS = 6.0
 SLACK_SECONDS = 2.0  # wandb's own deadline should expire before ours
+UPLOAD_SECONDS = 900  # of weights
+LIFE_SIGN_SECONDS = 2.0  # between questions to the server, while they are on their way
 EXIT_CODES = {"done": 0, "failed": 1, "interrupted": 255}  # W&B shows 255 as "killed"
-
-DEFAULT_URL = "https://api.wandb.ai"
+TABLE_EVERY = 10  # steps, of the table of training; each is a file to upload
 
 
 class WandbTracker:
-    """One W&B run. After the constructor no method raises or blocks for long.
+    """One W&B run. After the constructor no method raises, and none but `finish` waits.
 
-    `config` is what W&B shows as the run's config: it must hold no resolved secrets. `run_id` ties
-    a resumed run to its first part. Raises PreflightError for mode `online` without a key.
+    `config` is what W&B shows as the run's config: it must hold no resolved secrets. Raises
+    PreflightError for mode `online` without a key.
     """
 
     def __init__(
         self,
-        cfg: WandbConfig,
-        *,
-        project: str,
-        name: str,
-        run_id: str,
-        folder: Path,
+        experiment: Experiment,
+        run: RunDir,
         config: dict[str, Any],
         say: Callable[[str], None],
     ) -> None:
+        assert experiment.track.wandb
+        self._experiment = experiment
+        self._cfg = experiment.track.wandb
+        self._run_dir = run
+        self._config = config
         self._say = say
         self._run: Any = None  # a wandb.Run; None: switched off
-        self._folder = folder
-        self._identity = {"project": project, "name": name, "id": run_id, "entity": cfg.entity}
-        self._config = config
-        self._mode, reason = choose_mode(cfg)
+        self._session = run.root  # until there is one: a folder in wandb/
+        self._takes_tables = True
+        self._begin = 0  # W&B has the steps before this one
+        self._last = -1  # the last step that was logged
+        # wandb asks its server before it takes a table: the run does not wait for that.
+        self._courier = Courier("art-wandb")
+        self._mode, reason = choose_mode(self._cfg)
         if self._mode == "online":
             reason = self._start_online()
         if self._mode == "offline":
             self._start_offline(reason)
 
     def log(self, metrics: dict[str, float]) -> None:
-        """Hand the metrics to wandb-core, which sends them in its own time."""
-        if self._run is None:
-            return
-        try:
-            self._run.log(metrics)
-        except Exception as error:
-            self._switch_off(f"it failed at training step {metrics.get('training_step')}", error)
+        """Have the metrics handed to wandb-core, with the trajectories that go with them."""
+        if self._run is not None:
+            self._courier.hand(lambda: self._mirror(metrics))
 
     def finish(self, state: str) -> None:
-        """Wait for the upload, but not for long."""
+        """Upload the checkpoints and wait for what is under way, but not for a dead server."""
+        behind = not self._courier.catches_up(MEDIA_SECONDS + 0.5)
         if self._run is None:
             return
+        if behind:
+            self._say("W&B lacks the last steps: it takes too long. The run's --resume sends them.")
+        else:
+            self._upload_checkpoints()
         run, self._run = self._run, None
-        sync = sync_line(Path(run.dir).parent)
         try:
             _within(FINISH_SECONDS + SLACK_SECONDS, lambda: _finish(run, EXIT_CODES.get(state, 1)))
+            note_step(self._session, self._last)
         except Exception as error:
             _kill_core()
+            sync = sync_line(self._session)
             self._say(f"W&B: the upload is not complete ({_short(error)}). The rest: {sync}")
             return
         if self._mode == "offline":
-            self._say(f"W&B: this run was logged offline. Upload it: {sync}")
+            self._say(f"W&B: this run was logged offline. Upload it: {sync_line(self._session)}")
+
+    # -- the start -------------------------------------------------------------------------
 
     def _start_online(self) -> str:
         """Try to go online; after a failure the mode is offline and the reason is returned."""
         url = base_url()
         reason = f"{url} does not answer"
-        if _answers(url):
+        if answers(url):
             try:
                 self._run = _within(
                     ONLINE_INIT_SECONDS + SLACK_SECONDS, lambda: self._init("online")
                 )
+                self._catch_up(self._run.starting_step)
                 self._say(f"W&B: {self._run.url}")
                 return ""
             except Exception as error:
@@ -109,36 +130,134 @@ class WandbTracker:
     def _start_offline(self, reason: str) -> None:
         try:
             self._run = _within(OFFLINE_INIT_SECONDS, lambda: self._init("offline"))
+            self._catch_up(last_uploaded(self._session) + 1)
         except Exception as error:
             return self._switch_off("it cannot start", error)
-        self._say(f"W&B: offline ({reason}). Upload later: {sync_line(Path(self._run.dir).parent)}")
+        self._say(f"W&B: offline ({reason}). Upload later: {sync_line(self._session)}")
+
+    def _catch_up(self, begin: int) -> None:
+        """W&B has all steps before `begin`; hand over what there is of the others."""
+        self._begin = begin
+        replace_waiting(self._session)  # all that is in those is logged again
+        for row in self._run_dir.read_metrics():
+            self.log(row)
 
     def _init(self, mode: Mode) -> Any:
         # wandb's reports about itself block the exit for 20 s on a dead network; read at import
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
-        wanted = {
-            "init_timeout": ONLINE_INIT_SECONDS,
-            "finish_timeout": FINISH_SECONDS,  # not in wandb < 0.31: there our own deadline holds
-            "x_graphql_retry_max": 1,
-            "x_graphql_timeout_seconds": 5.0,
-            "silent": True,
-            "console": "off",  # our live console must not be captured
-            "disable_code": True,
-        }
-        known = {k: v for k, v in wanted.items() if k in wandb.Settings.model_fields}
+        settings = wandb.Settings(
+            init_timeout=ONLINE_INIT_SECONDS,
+            finish_timeout=FINISH_SECONDS,
+            x_graphql_retry_max=1,
+            x_graphql_timeout_seconds=5.0,
+            silent=True,
+            console="off",  # our live console must not be captured
+            disable_code=True,
+        )
         wandb.setup(wandb.Settings(silent=True))
         run = wandb.init(
-            **self._identity,
+            project=self._experiment.project,
+            name=self._experiment.name,
+            id=self._run_dir.id(),
+            entity=self._cfg.entity,
             mode=mode,
-            dir=str(self._folder),
+            dir=str(self._run_dir.root),
             config=self._config,
             resume="allow",
-            settings=wandb.Settings(**known),
+            settings=settings,
         )
         run.define_metric("*", step_metric="training_step")
+        self._session = Path(run.dir).parent
         return run
+
+    # -- in the courier's thread -----------------------------------------------------------
+
+    def _mirror(self, metrics: dict[str, float]) -> None:
+        """A row of metrics.jsonl, unless W&B has it, and a table where one is due."""
+        step = int(metrics["training_step"])
+        if self._run is None or step < self._begin:
+            return
+        try:
+            self._run.log(metrics, step=step)  # a step's rows become one
+            self._last = step
+        except Exception as error:
+            return self._switch_off(f"it failed at training step {step}", error)
+        if not self._takes_tables:
+            return
+        try:
+            if "val/reward" in metrics and (cfg := self._experiment.eval):
+                self._log_table("val/samples", step, cfg.split, held_out)
+            elif step == 1 or step % TABLE_EVERY == 0:
+                self._log_table("train/samples", step, "train", siblings)
+        except Exception as error:
+            self._takes_tables = False
+            self._say(f"W&B: no tables any more ({_short(error)}). trajectories/ has everything.")
+
+    def _log_table(
+        self, key: str, step: int, split: Split, choose: Callable[[list[Any]], list[list[Any]]]
+    ) -> None:
+        if not self._run_dir.trajectory_file(step, split).exists():
+            return
+        import wandb
+
+        rows = choose(self._run_dir.read_trajectories(step, split))
+        run, table = self._run, wandb.Table(columns=list(COLUMNS), data=rows)
+        within(MEDIA_SECONDS, lambda: run.log({key: table}, step=step))
+
+    # -- the end ---------------------------------------------------------------------------
+
+    def _upload_checkpoints(self) -> None:
+        """The best and the last, as versions of one artifact that has the run's id."""
+        named = checkpoints_to_upload(self._experiment, self._run_dir)
+        if not named:
+            return
+        if self._mode == "online" and not answers(base_url()):
+            return self._say_not_uploaded(named, "the server does not answer")
+        try:
+            artifacts = [self._log_artifact(step, names) for step, names in named.items()]
+            for artifact in artifacts if self._mode == "online" else []:
+                self._wait_for(artifact)
+        except Exception as error:
+            self._say_not_uploaded(named, _short(error))
+
+    def _log_artifact(self, step: int, names: list[str]) -> Any:
+        import wandb
+
+        checkpoint = self._run_dir.checkpoint(step)
+        facts = {
+            "step": step,
+            "val_reward": read_progress(checkpoint).val_reward,
+            "base": self._experiment.model.base,
+        }
+        artifact = wandb.Artifact(self._run_dir.id(), type="model", metadata=facts)
+        for file in weight_files(checkpoint):
+            kept = file if self._mode == "online" else keep_file(self._session, file)
+            artifact.add_file(str(kept), name=file.name, policy="immutable", skip_cache=True)
+        run, aliases = self._run, [*names, f"step-{step}"]
+        return within(MEDIA_SECONDS, lambda: run.log_artifact(artifact, aliases=aliases))
+
+    def _wait_for(self, artifact: Any) -> None:
+        """Until it is there. Raises DeadlineError once the server does not answer any more."""
+        size = sum(entry.size for entry in artifact.manifest.entries.values())
+        self._say(f"W&B: uploading checkpoint {artifact.metadata['step']} ({size / 1e6:,.1f} MB)")
+        within(
+            LIFE_SIGN_SECONDS,
+            lambda: artifact.wait(timeout=UPLOAD_SECONDS),  # only one wait: it cancels itself
+            more=lambda: answers(base_url()),
+        )
+
+    def _say_not_uploaded(self, named: dict[int, list[str]], why: str) -> None:
+        step, names = next(iter(named.items()))
+        place = [self._cfg.entity, self._experiment.project, self._run_dir.id()]
+        target = "/".join(part for part in place if part)
+        aliases = " ".join(f"--alias {alias}" for alias in [*names, f"step-{step}"])
+        path = shlex.quote(os.path.relpath(self._run_dir.checkpoint(step)))
+        self._say(
+            f"W&B: not all checkpoints are uploaded ({why}). By hand: "
+            f"wandb artifact put --type model --name {target} {aliases} {path}"
+        )
 
     def _switch_off(self, what: str, error: Exception) -> None:
         self._run = None
@@ -146,70 +265,15 @@ class WandbTracker:
         self._say(f"W&B is switched off, {what}: {_short(error)}. metrics.jsonl has everything.")
 
 
-def choose_mode(cfg: WandbConfig) -> tuple[Mode, str]:
-    """What to do, and why where it is not the best. Does not import wandb or touch the network.
-
-    Raises PreflightError for mode `online` without a key: call it before anything costly starts.
-    """
-    wish = cfg.mode
-    if wish == "auto" and os.environ.get("WANDB_MODE") in ("offline", "disabled"):
-        return (
-            ("offline", "WANDB_MODE") if os.environ["WANDB_MODE"] == "offline" else ("disabled", "")
-        )
-    if wish in ("offline", "disabled"):
-        return wish, f"track.wandb.mode is {wish}"
-    if has_key():
-        return "online", ""
-    if wish == "auto":
-        return "offline", "no key: neither WANDB_API_KEY nor `wandb login`"
-    raise PreflightError(
-        f"track.wandb.mode is online but there is no key for {base_url()}. "
-        "Set WANDB_API_KEY, run `wandb login`, or use mode auto, which logs offline without a key."
-    )
-
-
-def base_url() -> str:
-    """The W&B server."""
-    return os.environ.get("WANDB_BASE_URL", DEFAULT_URL).rstrip("/")
-
-
-def has_key() -> bool:
-    """Whether wandb will find a key: in the environment, or where `wandb login` writes it."""
-    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
-        return True
-    candidates = [os.environ.get("NETRC"), "~/.netrc", "~/_netrc"]
-    for path in (Path(name).expanduser() for name in candidates if name):
-        if path.exists():
-            try:
-                return netrc.netrc(path).authenticators(urlsplit(base_url()).netloc) is not None
-            except (netrc.NetrcParseError, OSError):
-                return False
-    return False
-
-
-def sync_line(run_dir: Path) -> str:
-    """The command that uploads a run whose data is on this disk, the parts before it included."""
-    parts = list(run_dir.parent.glob("offline-run-*"))
-    folder = shlex.quote(os.path.relpath(run_dir.parent))
-    if run_dir not in parts:
-        return f"wandb sync --include-online {folder}/{run_dir.name}"
-    return f"wandb sync {folder}/{run_dir.name if len(parts) == 1 else 'offline-run-*'}"
-
-
-def _answers(url: str) -> bool:
-    """Whether there is an HTTP server, in time. Any answer counts; name resolution can hang too."""
-
-    def ask() -> bool:
-        try:
-            urllib.request.urlopen(url, timeout=PROBE_SECONDS).close()
-        except urllib.error.HTTPError as error:
-            error.close()
-        return True
-
-    try:
-        return _within(PROBE_SECONDS, ask)
-    except Exception:  # of many kinds: DNS, TLS, refused, too late, not HTTP
-        return False
+def checkpoints_to_upload(experiment: Experiment, run: RunDir) -> dict[int, list[str]]:
+    """Steps, and what they are called besides: the best, then the last; often they are one."""
+    cfg, is_adapter = experiment.track.wandb, experiment.model.adapter is not None
+    steps = [step for step in run.checkpoint_steps() if step > 0]
+    if not (steps and cfg and (cfg.upload == "on" or (cfg.upload == "auto" and is_adapter))):
+        return {}
+    best = best_checkpoint(run)
+    named = {best: ["best"]} if best else {}
+    return named | {steps[-1]: [*named.get(steps[-1], []), "last"]}
 
 
 def _finish(run: Any, exit_code: int) -> None:
@@ -222,31 +286,15 @@ def _finish(run: Any, exit_code: int) -> None:
 
 
 def _within(seconds: float, call: Callable[[], T]) -> T:
-    """The result of `call`. Raises its error, or TimeoutError when it takes too long.
+    """`within` for a call that is stuck in wandb-core when it is late: that process is killed.
 
-    A call that is late is stuck in wandb-core: that process is killed, which ends the call and
-    keeps wandb's exit hook from waiting for it once more.
+    It ends the call, and keeps wandb's exit hook from waiting for it once more.
     """
-    box: list[T] = []
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            box.append(call())
-        except BaseException as error:  # wandb raises SystemExit and its own BaseExceptions
-            errors.append(error)
-
-    thread = threading.Thread(target=work, name="wandb-call", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if box:
-        return box[0]
-    if not errors:
+    try:
+        return within(seconds, call)
+    except DeadlineError:
         _kill_core()
-        raise TimeoutError(f"no answer after {seconds:.0f} s")
-    if isinstance(errors[0], Exception):
-        raise errors[0]
-    raise RuntimeError(f"{type(errors[0]).__name__}: {errors[0]}") from errors[0]
+        raise
 
 
 def _teardown() -> None:

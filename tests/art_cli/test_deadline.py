@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from art_cli.deadline import DeadlineError, call, watchdog
+from art_cli.deadline import DeadlineError, call, watchdog, within
 
 STUCK = """
 import asyncio, threading, time
@@ -130,3 +130,21 @@ def test_the_watchdog_leaves_a_slow_but_living_loop_alone() -> None:
         return "done"
 
     assert asyncio.run(slow()) == "done"
+
+
+def test_without_a_loop_a_call_ends_by_its_deadline_and_its_errors_come_through() -> None:
+    assert within(1.0, lambda: None) is None
+    with pytest.raises(DeadlineError, match=r"no answer after 0\.05 s"):
+        within(0.05, lambda: time.sleep(5))
+    with pytest.raises(KeyError, match="x"):
+        within(1.0, lambda: {}["x"])
+    with pytest.raises(RuntimeError, match="SystemExit: 0"):
+        within(1.0, lambda: sys.exit(0))
+
+
+def test_a_call_may_be_given_more_time() -> None:
+    assert within(0.05, lambda: time.sleep(0.2) or "late", more=lambda: True) == "late"
+    grants = iter([True, True, False])
+    with pytest.raises(DeadlineError):
+        within(0.05, lambda: time.sleep(5), more=grants.__next__)
+    assert next(grants, None) is None

@@ -2,24 +2,10 @@
 
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from short_run import COLOURS, CONFIG, Art, results
-
-SLOW = f"""
-import asyncio, sys
-from pathlib import Path
-sys.path.insert(0, {str(COLOURS.parent)!r})
-from colours import Opposites
-
-class Slow(Opposites):
-    async def score(self, trajectory):
-        if (pause := Path("pause")).exists():
-            await asyncio.sleep(float(pause.read_text()))
-        return await super().score(trajectory)
-"""
+from short_run import CONFIG, Art, results, until, with_pauses
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +30,8 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, whole: Art) -> Art:
 
 
 def start(folder: Path, *arguments: str) -> Art:
-    (folder / "env.py").write_text(SLOW)
-    (folder / "config.yaml").write_text(CONFIG.replace(f"{COLOURS}:Opposites", "env.py:Slow"))
+    (folder / "config.yaml").write_text(with_pauses(folder, CONFIG))
     return Art(folder, "config.yaml", *arguments)
-
-
-def until(condition: Callable[[], bool], art: Art) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert art.is_alive() and time.monotonic() < deadline, art.output
-        time.sleep(0.002)
 
 
 def test_the_short_run_learns_something(whole: Art) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import struct
 import subprocess
 import sys
 import threading
@@ -14,21 +13,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback_wandb import LoopbackWandb
+from wandb_file import read_wandb
 
-from art_cli.config.schema import WandbConfig
+from art_cli.config.schema import (
+    AdapterConfig,
+    EnvConfig,
+    Experiment,
+    ModelConfig,
+    TrackConfig,
+    TrainConfig,
+    WandbConfig,
+)
 from art_cli.errors import PreflightError
-from art_cli.trackers.wandb import choose_mode
+from art_cli.rundir import RunDir
+from art_cli.trackers.wandb import checkpoints_to_upload
+from art_cli.trackers.wandb_server import choose_mode
 
 RUN = """
 import os, sys
 from pathlib import Path
-from art_cli.config.schema import WandbConfig
+from art_cli.config.schema import (
+    EnvConfig, Experiment, ModelConfig, TrackConfig, TrainConfig, WandbConfig)
+from art_cli.rundir import RunDir
 from art_cli.trackers.wandb import WandbTracker
-from art_cli.trackers import wandb as module
-module.FINISH_SECONDS = float(os.environ.get("FINISH_SECONDS", module.FINISH_SECONDS))
-tracker = WandbTracker(
-    WandbConfig(mode=sys.argv[1], entity="us"), project="p", name="n", run_id="id1",
-    folder=Path(sys.argv[2]), config={"seed": 3}, say=lambda line: print(line, flush=True))
+run = RunDir(Path(sys.argv[2]))
+(run.root / "run.id").write_text("id1")
+experiment = Experiment(
+    project="p", name="n", env=EnvConfig(use="e"), model=ModelConfig(base="tiny"),
+    train=TrainConfig(steps=2), track=TrackConfig(wandb=WandbConfig(mode=sys.argv[1], entity="us")))
+tracker = WandbTracker(experiment, run, {"seed": 3}, lambda line: print(line, flush=True))
 if os.environ.get("KILL_CORE"):
     import time, wandb
     wandb.sdk.wandb_setup.singleton()._connection._proc._process.kill()
@@ -57,117 +71,52 @@ def run(mode: str, folder: Path, **env: str) -> tuple[str, float]:
     return result.stdout + result.stderr, time.monotonic() - began
 
 
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.respond(b"hello")
+class Fails(BaseHTTPRequestHandler):
+    """Answers 500 to everything."""
 
     def do_POST(self) -> None:
-        raise NotImplementedError
-
-    def respond(self, body: bytes, status: int = 200) -> None:
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(500)
+        self.send_header("content-length", "0")
         self.end_headers()
-        self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
 
-class Fails(Handler):
-    """Answers the probe, then 500 to everything."""
+class OnlyGreets(Fails):
+    """Answers the first question, and never again."""
+
+    asked = threading.Event()
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        self.respond(b"", 500)
-
-
-class FallsSilent(Handler):
-    """Takes the run, then never answers again."""
-
-    taken = threading.Event()
-    over = threading.Event()
-
-    def do_POST(self) -> None:
-        query = self.rfile.read(int(self.headers["content-length"]))
-        if b"RunResumeStatus" in query:
-            self.respond(b'{"data": {"model": null}}')
-        elif b"UpsertBucket" in query and not self.taken.is_set():
-            self.taken.set()
-            project = {"name": "p", "entity": {"name": "us"}}
-            bucket = {"id": "x", "name": "id1", "displayName": "n", "project": project}
-            upsert = {"upsertBucket": {"bucket": bucket, "inserted": True}}
-            self.respond(json.dumps({"data": upsert}).encode())
+        if self.asked.is_set():
+            time.sleep(30)
         else:
-            self.over.wait(30)
+            self.asked.set()
+            super().do_POST()
 
 
 @contextmanager
-def served(handler: type[Handler]) -> Iterator[str]:
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
-    FallsSilent.over.set()
     server.shutdown()
     thread.join()
     server.server_close()
 
 
-def records(path: Path) -> Iterator[bytes]:
-    """The records of a .wandb file: a LevelDB log with its own header, in blocks of 32 KiB."""
-    raw, position, joined = path.read_bytes(), 7, b""
-    assert raw[:4] == b":W&B"
-    while position + 7 <= len(raw):
-        left = 32768 - position % 32768
-        if left < 7:
-            position += left
-            continue
-        _, length, kind = struct.unpack("<IHB", raw[position : position + 7])
-        joined += raw[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (1, 4):  # the whole record, or the last part of one
-            yield joined
-            joined = b""
-
-
-def read_wandb(path: Path) -> tuple[list[dict[str, Any]], list[tuple[str, str]], dict[str, Any]]:
-    """What was really logged: history rows, (metric, step metric) definitions, config."""
-    from wandb.proto import wandb_internal_pb2
-
-    rows, definitions, config = [], [], {}
-    for raw in records(path):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(raw)
-        kind = record.WhichOneof("record_type")
-        if kind == "history":
-            items = record.history.item
-            row = {"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in items}
-            rows.append({key: value for key, value in row.items() if key[0] != "_"})
-        elif kind == "metric":
-            definitions.append((record.metric.glob_name, record.metric.step_metric))
-        elif kind == "run":
-            config |= {u.key: json.loads(u.value_json) for u in record.run.config.update}
-    return rows, definitions, config
-
-
 def test_offline_everything_logged_is_on_disk_with_its_step_metric(tmp_path: Path) -> None:
     output, _ = run("offline", tmp_path)
     (path,) = tmp_path.glob("wandb/offline-run-*-id1/run-id1.wandb")
-    rows, definitions, config = read_wandb(path)
-    assert rows == [{"training_step": i, "train/reward": i / 2} for i in (0, 1)]
-    assert ("*", "training_step") in definitions and config["seed"] == 3
+    found = read_wandb(path)
+    assert found.rows == [{"training_step": i, "train/reward": i / 2} for i in (0, 1)]
+    assert ("*", "training_step") in found.definitions and found.config["seed"] == 3
     first, last = output.splitlines()  # wandb itself says nothing
     assert "mode is offline" in first and last.endswith(f"wandb sync wandb/{path.parent.name}")
-
-
-def test_a_resumed_offline_run_is_synced_with_its_first_part(tmp_path: Path) -> None:
-    output, _ = run("offline", tmp_path)
-    time.sleep(1.0)  # the folder's name is made of seconds
-    output, _ = run("offline", tmp_path)
-    assert output.splitlines()[-1].endswith("wandb sync wandb/offline-run-*")
-    assert len(list(tmp_path.glob("wandb/offline-run-*-id1"))) == 2
 
 
 def test_a_dead_network_means_offline_within_seconds(tmp_path: Path) -> None:
@@ -178,26 +127,35 @@ def test_a_dead_network_means_offline_within_seconds(tmp_path: Path) -> None:
     assert len(output.splitlines()) == 2
 
 
-def test_a_server_that_fails_neither_hangs_nor_kills(tmp_path: Path) -> None:
-    with served(Fails) as url:
+@pytest.mark.parametrize("handler", [Fails, OnlyGreets])
+def test_a_server_that_does_not_take_the_run_neither_hangs_nor_kills(
+    handler: type[BaseHTTPRequestHandler], tmp_path: Path
+) -> None:
+    with served(handler) as url:
         output, seconds = run("auto", tmp_path, WANDB_BASE_URL=url, WANDB_API_KEY=FAKE_KEY)
     assert f"offline ({url} does not take the run: " in output
-    assert seconds < 20
-    (path,) = tmp_path.glob("wandb/offline-run-*/run-id1.wandb")
-    assert len(read_wandb(path)[0]) == 2
+    assert seconds < 15 and rows_offline(tmp_path) == 2
 
 
-def test_a_server_that_falls_silent_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    with served(FallsSilent) as url:
-        env = {"WANDB_BASE_URL": url, "WANDB_API_KEY": FAKE_KEY, "FINISH_SECONDS": "2"}
-        output, seconds = run("online", tmp_path, **env)
-    first, last = output.splitlines()
-    assert first == f"W&B: {url}/us/p/runs/id1"
-    assert "the upload is not complete" in last
-    assert "The rest: wandb sync --include-online wandb/run-" in last
-    assert seconds < 15
-    (path,) = tmp_path.glob("wandb/run-*/run-id1.wandb")
-    assert len(read_wandb(path)[0]) == 2
+def test_a_server_that_is_silent_means_offline_within_seconds(tmp_path: Path) -> None:
+    with LoopbackWandb() as server:
+        server.die()
+        output, seconds = run("auto", tmp_path, WANDB_BASE_URL=server.url, WANDB_API_KEY=FAKE_KEY)
+    assert f"offline ({server.url} does not answer)" in output
+    assert seconds < 15 and rows_offline(tmp_path) == 2
+
+
+def test_a_wrong_key_means_offline_within_seconds(tmp_path: Path) -> None:
+    with LoopbackWandb() as server:
+        output, seconds = run("online", tmp_path, WANDB_BASE_URL=server.url, WANDB_API_KEY=FAKE_KEY)
+    assert "offline (" in output and "does not take the run: " in output
+    assert seconds < 15 and rows_offline(tmp_path) == 2 and server.runs == {}
+
+
+def rows_offline(folder: Path) -> int:
+    """How many rows wait for `wandb sync`."""
+    (path,) = folder.glob("wandb/offline-run-*/run-id1.wandb")
+    return len(read_wandb(path).rows)
 
 
 def test_wandb_core_dying_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -231,6 +189,50 @@ def test_a_key_of_wandb_login_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path
     (tmp_path / "netrc").chmod(0o600)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     assert choose_mode(WandbConfig(mode="online")) == ("online", "")
+
+
+@pytest.mark.parametrize(
+    ("upload", "adapter", "expected"),
+    [
+        ("auto", True, {2: ["best"], 4: ["last"]}),
+        ("auto", False, {}),
+        ("on", False, {2: ["best"], 4: ["last"]}),
+        ("off", True, {}),
+    ],
+)
+def test_a_whole_model_is_uploaded_only_where_that_is_asked_for(
+    upload: Any, adapter: bool, expected: dict[int, list[str]], tmp_path: Path
+) -> None:
+    run = with_checkpoints(tmp_path, {0: None, 2: 0.7, 4: 0.6})
+    assert checkpoints_to_upload(an_experiment(upload, adapter), run) == expected
+
+
+def test_one_checkpoint_may_be_best_and_last_or_nobody_knows_the_best(tmp_path: Path) -> None:
+    experiment = an_experiment("auto", adapter=True)
+    both = with_checkpoints(tmp_path / "both", {2: 0.5, 4: 0.6})
+    assert checkpoints_to_upload(experiment, both) == {4: ["best", "last"]}
+    unknown = with_checkpoints(tmp_path / "unknown", {2: None, 4: None})
+    assert checkpoints_to_upload(experiment, unknown) == {4: ["last"]}
+    assert checkpoints_to_upload(experiment, with_checkpoints(tmp_path / "none", {})) == {}
+
+
+def an_experiment(upload: Any, adapter: bool) -> Experiment:
+    return Experiment(
+        name="n",
+        env=EnvConfig(use="e"),
+        model=ModelConfig(base="b", adapter=AdapterConfig() if adapter else None),
+        train=TrainConfig(steps=4),
+        track=TrackConfig(wandb=WandbConfig(upload=upload)),
+    )
+
+
+def with_checkpoints(folder: Path, val_rewards: dict[int, float | None]) -> RunDir:
+    run = RunDir.create(folder)
+    for step, reward in val_rewards.items():
+        run.checkpoint(step).mkdir()
+        progress = json.dumps({"step": step, "val_reward": reward})
+        (run.checkpoint(step) / "progress.json").write_text(progress)
+    return run
 
 
 def test_importing_the_module_does_not_import_wandb() -> None:
