@@ -16,7 +16,6 @@ from art_cli.report import Report
 from art_cli.rundir import RunDir
 
 State = Literal["deploying", "ready", "failed", "stopped"]
-OF_TRAINING = ("optimizer.pt", "progress.json")  # in a checkpoint: what only a resumed run needs
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from huggingface_hub import HfApi, constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
 
+from art_cli.checkpoint import weight_files
 from art_cli.config.targets import HubConfig
-from art_cli.deploy.base import OF_TRAINING, Deployment, Plan, Source
+from art_cli.deploy.base import Deployment, Plan, Source
 from art_cli.deploy.card import write_card
 from art_cli.deploy.merged import write_merged
 from art_cli.deploy.store import Store
@@ -79,8 +80,9 @@ class HubTarget:
         with _explained(), tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "model"
             if weights == "the adapter":
-                without = shutil.ignore_patterns(*OF_TRAINING, "README.md")
-                shutil.copytree(plan.source.folder, folder, ignore=without)
+                folder.mkdir()
+                for file in weight_files(plan.source.folder):
+                    shutil.copy(file, folder / file.name)
             else:
                 report("merging the weights")
                 write_merged(plan.source, folder)

@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from art_cli.checkpoint import write_folder
+from art_cli.checkpoint import weight_files, write_folder
 from art_cli.config.targets import MergedConfig
-from art_cli.deploy.base import OF_TRAINING, Deployment, Plan, Source
+from art_cli.deploy.base import Deployment, Plan, Source
 from art_cli.deploy.store import Store
 from art_cli.errors import UsageError
 from art_cli.report import Report
@@ -93,9 +93,8 @@ def write_merged(source: Source, folder: Path) -> None:
     def write(to: Path) -> None:
         if source.has_adapter:
             _merge(source, to)
-        for path in source.folder.iterdir():
-            is_adapter = path.name.startswith("adapter_") or path.name == "README.md"
-            if path.name not in OF_TRAINING and not is_adapter:
+        for path in weight_files(source.folder):
+            if not path.name.startswith("adapter_") and path.name != "README.md":
                 shutil.copy(path, to / path.name)
 
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -17,8 +17,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from art_cli.checkpoint import weight_files
 from art_cli.config.targets import TogetherConfig
-from art_cli.deploy.base import ADAPTER_FILES, OF_TRAINING, Deployment, Plan, Source
+from art_cli.deploy.base import ADAPTER_FILES, Deployment, Plan, Source
 from art_cli.deploy.once import Once, forget
 from art_cli.deploy.store import begin_billing, end_billing
 from art_cli.deploy.together_api import CONFLICT, GONE, KEY, ApiError, TogetherAPI, Unanswered
@@ -341,7 +342,7 @@ def _files(source: Source) -> dict[str, Path]:
     """What is uploaded, by its name there."""
     if source.has_adapter:
         return {name: source.folder / name for name in ADAPTER_FILES}
-    return {f.name: f for f in sorted(source.folder.iterdir()) if f.name not in OF_TRAINING}
+    return {f.name: f for f in weight_files(source.folder)}
 
 
 def _path(deployment: Deployment) -> str:

@@ -147,15 +147,16 @@ class WandbTracker:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
-        settings = wandb.Settings(
-            init_timeout=ONLINE_INIT_SECONDS,
-            finish_timeout=FINISH_SECONDS,
-            x_graphql_retry_max=1,
-            x_graphql_timeout_seconds=5.0,
-            silent=True,
-            console="off",  # our live console must not be captured
-            disable_code=True,
-        )
+        wanted = {
+            "init_timeout": ONLINE_INIT_SECONDS,
+            "finish_timeout": FINISH_SECONDS,  # not in wandb < 0.31: there our own deadline holds
+            "x_graphql_retry_max": 1,
+            "x_graphql_timeout_seconds": 5.0,
+            "silent": True,
+            "console": "off",  # our live console must not be captured
+            "disable_code": True,
+        }
+        known = {k: v for k, v in wanted.items() if k in wandb.Settings.model_fields}
         wandb.setup(wandb.Settings(silent=True))
         run = wandb.init(
             project=self._experiment.project,
@@ -166,7 +167,7 @@ class WandbTracker:
             dir=str(self._run_dir.root),
             config=self._config,
             resume="allow",
-            settings=settings,
+            settings=wandb.Settings(**known),
         )
         run.define_metric("*", step_metric="training_step")
         self._session = Path(run.dir).parent
@@ -313,7 +314,8 @@ def _kill_core() -> None:
     process = getattr(getattr(connection, "_proc", None), "_process", None)
     if process is not None:
         process.kill()
-        with suppress(Exception):  # ConnectionResetError, after it has removed its exit hook
+        # ConnectionResetError, after it has removed its exit hook; wandb < 0.31 ends the program.
+        with suppress(Exception, SystemExit):
             wandb.teardown()
 
 
