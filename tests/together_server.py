@@ -200,7 +200,7 @@ class LoopbackTogether:
         organization = {"id": "org_1", "name": "Acme", "slug": "acme"}
         return {
             "type": "project_api_key",
-            "apiKey": {"id": "key_1", "name": "k"},
+            "api_key": {"id": "key_1"},
             "organization": organization,
             "project": {"id": PROJECT, "name": "Acme", "slug": SLUG},
         }
@@ -347,7 +347,7 @@ class LoopbackTogether:
     def _shown(self, endpoint: str) -> Any:
         found = _found(self.endpoints, endpoint)
         inside = [d for d in self.deployments.values() if d["endpointId"] == endpoint]
-        return found | {"deployments": [{"id": d["id"], "name": d["name"]} for d in inside]}
+        return found | {"deployments": [_summary(d) for d in inside]}
 
     def _route_traffic(self, asked: Asked, i: str) -> Any:
         endpoint = _found(self.endpoints, i)
@@ -427,10 +427,18 @@ class LoopbackTogether:
             "id": "c1",
             "object": "chat.completion",
             "created": 1,
+            "prompt": [],
             "model": asked.body["model"],
             "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
             "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6},
         }
+
+
+def _summary(deployment: dict[str, Any]) -> dict[str, Any]:
+    same = ("id", "name", "autoscaling", "createdAt", "model", "modelId", "trafficMode")
+    summary = {key: deployment[key] for key in same}
+    state = deployment["status"]["state"]
+    return summary | {"state": state, "estimatedEffectiveTrafficShare": 1.0}
 
 
 def _status(state: str) -> dict[str, Any]:

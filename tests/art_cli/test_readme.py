@@ -20,6 +20,7 @@ from art_cli.agents.make import make_runner
 from art_cli.cli.main import app
 from art_cli.config.load import load_experiment
 from art_cli.config.schema import AgentConfig
+from art_cli.config.targets import TARGETS, read_settings
 from art_cli.envcheck.check import check
 from art_cli.preflight import check_env
 from art_cli.registry import env_class
@@ -123,3 +124,11 @@ def test_the_tree_of_the_readme_names_every_module() -> None:
     modules = {p.stem for p in (ROOT / "art_cli").glob("*.py")} - {"__init__"}
     missing = {m for m in modules if m not in shown}
     assert not missing, json.dumps(sorted(missing))
+
+
+def test_the_settings_of_each_target_are_those_it_takes() -> None:
+    section = README.partition("## Deploy")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", section, re.M)
+    assert [target for target, _ in rows] == list(TARGETS)
+    for target, settings in rows:
+        read_settings(target, {}, [s for s in re.findall(r"`([^`]+)`", settings) if "=" in s])
