@@ -64,7 +64,9 @@ def deploy(
     from art_cli.deploy.base import Source
     from art_cli.deploy.deploying import check_name
     from art_cli.deploy.deploying import deploy as bring
+    from art_cli.deploy.deploying import undeploy as end
     from art_cli.deploy.make import make_target
+    from art_cli.deploy.store import Store
 
     loaded, folder = inputs.open_run(run)
     configured = loaded.experiment.deploy
@@ -84,17 +86,15 @@ def deploy(
         _ask("Start it?")
     deployment = bring(kind, target, plan, progress, wait=wait)
     _say_done(deployment, as_json)
-    stays = plan.stays and wait and deployment.state == "ready"
+    if deployment.state != "ready":
+        return None
     try:
-        if verify and deployment.state == "ready":
+        if verify:
             _verify(loaded, source, deployment, as_json)
-        if stays:
+        if plan.stays and wait:
             _stay(target, deployment)
     finally:
-        if stays:
-            from art_cli.deploy.deploying import undeploy as end
-            from art_cli.deploy.store import Store
-
+        if plan.stays and wait:
             end(Store(folder), target, deployment, progress)
     return None
 
@@ -122,7 +122,8 @@ def undeploy(
     left = end(store, _target_of(deployment), deployment, progress)
     if as_json:
         return print(json.dumps(asdict(deployment)))
-    return print(f"{deployment.name} on {deployment.target} has ended; {left}")
+    spent = f", and has cost about ${deployment.usd:.2f}" if deployment.usd else ""
+    return print(f"{deployment.name} on {deployment.target} has ended{spent}; {left}")
 
 
 def deployments(

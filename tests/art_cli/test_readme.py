@@ -128,7 +128,7 @@ def test_the_tree_of_the_readme_names_every_module() -> None:
 
 def test_the_settings_of_each_target_are_those_it_takes() -> None:
     section = README.partition("## Deploy")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", section, re.M)
+    rows = re.findall(r"^\| `(\w+)` \|.*\|(.*)\|$", section, re.M)
     assert [target for target, _ in rows] == list(TARGETS)
     for target, settings in rows:
         read_settings(target, {}, [s for s in re.findall(r"`([^`]+)`", settings) if "=" in s])
