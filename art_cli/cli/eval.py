@@ -120,22 +120,15 @@ def _open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, R
     """The experiment, where its run is or would be, and whether that is what was named."""
     from art_cli.rundir import RunDir
 
-    run = RunDir(Path(target[0]).resolve())
-    is_run = run.config.is_file()
-    if not is_run and not run.root.is_file():
+    if (Path(target[0]) / "config.yaml").is_file():
+        return *inputs.open_run(Path(target[0]), target[1:]), True
+    if not Path(target[0]).is_file():
         raise UsageError(
             f"{target[0]} is neither a run directory nor a config file; `art runs` lists the runs"
         )
-    loaded = inputs.load([str(run.config), *target[1:]] if is_run else target)
+    loaded = inputs.load(target)
     cfg = loaded.experiment
-    root = run.root.parent.parent if is_run else runs_dir
-    named = RunDir(root / cfg.project / cfg.name)
-    if is_run and named.root != run.root:
-        raise UsageError(
-            f"{run.root} was moved: its config says {cfg.project}/{cfg.name}. Move it back to "
-            f"RUNS/{cfg.project}/{cfg.name}"
-        )
-    return loaded, named, is_run
+    return loaded, RunDir(runs_dir / cfg.project / cfg.name), False
 
 
 def _play(

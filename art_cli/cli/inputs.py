@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,12 +33,12 @@ def load(arguments: list[str]) -> LoadedExperiment:
     return load_experiment(paths, overrides, plugin_config=lambda use: env_class(use).Config)
 
 
-def open_run(path: Path) -> tuple[LoadedExperiment, RunDir]:
+def open_run(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedExperiment, RunDir]:
     """A run that exists, and its experiment. Raises UsageError, ConfigError."""
     from art_cli.rundir import RunDir
 
     run = RunDir.open(path.resolve())
-    loaded = load([str(run.config)])
+    loaded = load([str(run.config), *overrides])
     named = f"{loaded.experiment.project}/{loaded.experiment.name}"
     if f"{run.root.parent.name}/{run.root.name}" != named:
         raise UsageError(
