@@ -57,8 +57,10 @@ def _body(source: Source, repo: str, *, is_adapter: bool) -> Iterator[str]:
     yield from _evaluation(source)
     yield "## Use\n"
     yield from _use(cfg.model.base, repo, is_adapter=is_adapter)
-    yield "\nIt was trained with the tool calls of the Hermes format, and sampled at temperature "
-    yield f"{cfg.sampling.temperature:g}.\n"
+    yield (
+        "\nIt was trained with tool calls in the Hermes format, and sampled at temperature "
+        f"{cfg.sampling.temperature:g}.\n"
+    )
     yield "## Config\n\n```yaml"
     yield _config(source)
     yield "```"
