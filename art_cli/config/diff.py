@@ -15,6 +15,7 @@ MAY_CHANGE = (
     "train.num_processes",
     "track",
     "checkpoint",
+    "backend",
     "judge.max_usd",
     "judge.concurrency",
     "judge.timeout",

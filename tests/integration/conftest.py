@@ -1,4 +1,4 @@
-"""The tests of vLLM and of SkyPilot run in environments of their own: scripts/test-vllm, test-sky."""
+"""The tests of vLLM and SkyPilot run in environments of their own: scripts/test-{vllm,sky}."""
 
 import importlib.util
 import os
