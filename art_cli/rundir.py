@@ -3,7 +3,7 @@
     runs/<project>/<name>/
       config.yaml  metrics.jsonl  status.json  costs.jsonl  costs-llm.jsonl  run.lock
       trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/
-      evaluations/   judgements/   logs/   smoke.json  stand-in/   cloud.json  exit.json
+      evaluations/   judgements/   logs/   smoke.json  stand-in/   cloud.json  shipped/  exit.json
 
 Whole files appear by one atomic rename; metrics.jsonl grows line by line, and a torn last line is
 ignored by every reader and removed by `truncate_metrics`.
@@ -95,6 +95,7 @@ class RunDir:
         self.costs = root / "costs.jsonl"  # spent on the judge; no resume takes a line of it back
         self.llm_costs = root / "costs-llm.jsonl"  # spent on the models that the env asks
         self.cloud = root / "cloud.json"  # it goes on elsewhere: where
+        self.shipped = root / "shipped"  # what was sent there beside the user's code
         self.exit = root / "exit.json"  # of a run on a cluster: how it ended
 
     @classmethod

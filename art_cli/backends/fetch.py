@@ -57,7 +57,7 @@ def _steps(host: str, folder: str) -> set[int]:
 
 
 def _rsync(*arguments: str) -> bool:
-    done = _run("-a", *arguments)
+    done = _run("-rltz", *arguments)
     if done.returncode not in {0, *NOT_THERE}:
         last = (done.stderr.strip().splitlines() or [f"rsync ended with {done.returncode}"])[-1]
         raise PreflightError(f"cannot bring the run back: {last}")

@@ -61,9 +61,10 @@ def read_sent(run: RunDir) -> Sent:
 
 
 def pack(loaded: LoadedExperiment, folder: Path) -> str:
-    """Put what is shipped beside the user's code into `folder`. -> the wheel's name."""
+    """Put what is shipped beside the user's code into `folder`, anew. -> the wheel's name"""
     for name in ("dist", "config"):
-        (folder / name).mkdir()
+        shutil.rmtree(folder / name, ignore_errors=True)
+        (folder / name).mkdir(parents=True)
     (folder / "config" / "config.yaml").write_text(shipped_config(loaded), encoding="utf-8")
     return pack_wheel(folder / "dist").name
 
@@ -134,19 +135,19 @@ def send(
     if not managed:
         _check_free(cluster, job_name(cfg))
     secrets = _secrets(loaded)
-    with tempfile.TemporaryDirectory(prefix="art-ship-") as folder:
-        wheel = pack(loaded, Path(folder))
-        document = run_task(loaded, Path(folder), wheel, secrets, resume)
-        task = skypilot.parse(document, loaded.origins)
-        if managed:
-            if not confirm(skypilot.plan(task)):
-                raise Interrupted("nothing was rented")
-            storage = backend.storage if isinstance(backend.storage, str) else None
-            sent = Sent(job=skypilot.launch_managed(task, job_name(cfg)), storage=storage)
-        else:
-            number = skypilot.launch(task, cluster)
-            assert number is not None
-            sent = Sent(job=number, cluster=cluster)
+    # It stays: where SkyPilot's controller runs on this machine, recovering reads it again.
+    folder = run.shipped.absolute()
+    document = run_task(loaded, folder, pack(loaded, folder), secrets, resume)
+    task = skypilot.parse(document, loaded.origins)
+    if managed:
+        if not confirm(skypilot.plan(task)):
+            raise Interrupted("nothing was rented")
+        storage = backend.storage if isinstance(backend.storage, str) else None
+        sent = Sent(job=skypilot.launch_managed(task, job_name(cfg)), storage=storage)
+    else:
+        number = skypilot.launch(task, cluster)
+        assert number is not None
+        sent = Sent(job=number, cluster=cluster)
     run.exit.unlink(missing_ok=True)
     atomic_write(run.config, shipped_config(loaded))
     atomic_write(run.cloud, json_line(asdict(sent)))
@@ -262,9 +263,6 @@ def export(loaded: LoadedExperiment, folder: Path) -> Path:
     it. -> the YAML. Raises ConfigError, UsageError, PreflightError."""
     skypilot.check_workdir(loaded.experiment.backend.workdir)
     folder = folder.absolute()
-    shutil.rmtree(folder / "dist", ignore_errors=True)
-    shutil.rmtree(folder / "config", ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
     document = cluster_task(loaded, folder, pack(loaded, folder))
     skypilot.parse(document, loaded.origins)
     atomic_write(folder / "task.yaml", dump(document))

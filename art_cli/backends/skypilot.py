@@ -86,10 +86,15 @@ def check_workdir(workdir: str | None) -> None:
             f"backend.workdir is {folder}, all of which would be shipped; start art in the folder "
             "of your code, or name it"
         )
-    ignored = {path.strip("./").rstrip("/*") for path in storage_utils.get_excluded_files(workdir)}
+    ignored = {
+        path.removeprefix("./").rstrip("/*") for path in storage_utils.get_excluded_files(workdir)
+    }
     found = sorted(name for name in LEFT_BEHIND if (folder / name).exists() and name not in ignored)
     if found:
-        file = folder / (".skyignore" if (folder / ".skyignore").exists() else ".gitignore")
+        # SkyPilot reads .gitignore in a git repository only, and not beside a .skyignore.
+        in_git = any((parent / ".git").exists() for parent in (folder, *folder.parents))
+        own = (folder / ".skyignore").exists() or not in_git
+        file = folder / (".skyignore" if own else ".gitignore")
         raise UsageError(
             f"{', '.join(found)} in {folder} would be shipped to the cluster; leave them out: "
             f"printf '%s\\n' {' '.join(found)} >> {file}"
