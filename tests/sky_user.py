@@ -30,11 +30,12 @@ from art_envs.order_desk import OrderDesk
 
 
 class Desk(OrderDesk):
-    async def start(self):
+    async def score(self, trajectory):
+        reward = await super().score(trajectory)
         self.metrics["came_along"] = float(Path("notes.txt").exists())
         self.metrics["left_out"] = float(not Path("data.bin").exists())
         self.metrics["has_secret"] = float(os.environ.get("MY_KEY") == "k-123")
-        return await super().start()
+        return reward
 """
 
 

@@ -42,7 +42,7 @@ ROWS = (
     "evaluation.session evaluation.policies",
     "cli.inputs cli.tables cli.smoke cli.remote cli.cluster cli.run cli.eval cli.judge",
     "cli.validate cli.doctor cli.envs cli.init cli.runs",
-    "cli.main",
+    "cli.main __main__",
 )
 ORDER = [name for row in ROWS for name in row.split()]
 HEAVY = {

@@ -12,7 +12,7 @@ from sky_user import CLUSTER, User, eventually, read_until, slurm
 
 from art_cli.rundir import RunDir
 
-LONG = ("name=long", "train.steps=5000", "eval=null")
+LONG = ("name=long", "train.steps=5000", "eval=null", "checkpoint.every=200")
 
 
 def test_a_second_launch_finds_the_first(user: User, cluster: str) -> None:
