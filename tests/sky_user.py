@@ -12,41 +12,46 @@ from pathlib import Path
 
 ART = str(Path(sys.executable).with_name("art"))
 CLUSTER = Path(os.environ["ART_TEST_CLUSTER"])
+COLOURS = Path(__file__).with_name("colours.py")
 CONFIG = """
 project: sky
-env: {use: env.py:Desk}
-model: {base: tiny, adapter: null}
-warmup: {num_demonstrations: 400, epochs: 2, batch_size: 8, learning_rate: 2.0e-3, optimizer: muon}
-sampling: {max_tokens: 48}
-train: {steps: 3, scenarios_per_step: 8, group_size: 4, learning_rate: 1.5e-3}
-eval: {every: 3, episodes: 16}
+env: {use: env.py:Mine}
+model:
+  base: tiny
+  adapter: null
+  tiny: {hidden_size: 32, num_layers: 1, vocab_size: 300}
+warmup: {num_demonstrations: 200, epochs: 4, learning_rate: 5.0e-3, optimizer: muon}
+sampling: {max_tokens: 6}
+train: {steps: 3, scenarios_per_step: 4, group_size: 4, learning_rate: 4.0e-3}
+eval: {every: 3, episodes: 8}
 checkpoint: {every: 1, keep: 2}
 """
 ENV = """
 import os
 from pathlib import Path
 
-from art_envs.order_desk import OrderDesk
+from colours import Opposites
 
 
-class Desk(OrderDesk):
+class Mine(Opposites):
     async def score(self, trajectory):
-        reward = await super().score(trajectory)
         self.metrics["came_along"] = float(Path("notes.txt").exists())
         self.metrics["left_out"] = float(not Path("data.bin").exists())
         self.metrics["has_secret"] = float(os.environ.get("MY_KEY") == "k-123")
-        return reward
+        return await super().score(trajectory)
 """
 
 
 class User:
     """A folder of one's own, and what one types in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
+        self.environment = os.environ | environment
         for name, text in {
             "config.yaml": CONFIG,
             "env.py": ENV,
+            "colours.py": COLOURS.read_text(),
             "notes.txt": "mine",
             "data.bin": "large",
             ".env": "MY_KEY=k-123\n",
@@ -59,11 +64,18 @@ class User:
         return subprocess.Popen(
             [ART, *arguments],
             cwd=self.folder,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    @staticmethod
+    def sky(environment: dict[str, str], *arguments: str) -> int:
+        """How SkyPilot's own command ends."""
+        command = [str(Path(sys.executable).with_name("sky")), *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, timeout=200).returncode
 
     def art(self, *arguments: str, code: int = 0, seconds: float = 400) -> str:
         """What it printed. It must end with `code`."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from art_cli.errors import PreflightError
 from art_cli.rundir import RunDir
@@ -31,10 +34,25 @@ def bring_back(host: str, remote: str, run: RunDir) -> bool:
     A checkpoint appears whole or not at all, as it does there. Raises PreflightError where the
     connection fails.
     """
+    with _alone(run):
+        flat = ["--exclude=/checkpoints", "--exclude=/run.lock", "--exclude=.*"]
+        if not _rsync(*flat, f"{host}:{remote}/", f"{run.root}/"):
+            return False
+        _bring_checkpoints(host, remote, run)
+    return True
+
+
+@contextmanager
+def _alone(run: RunDir) -> Iterator[None]:
+    """Who watches and who cancels may bring it back at the same time. Each transfer has its
+    deadline, so the wait for the other one has too."""
     run.root.mkdir(parents=True, exist_ok=True)
-    flat = ["--exclude=/checkpoints", "--exclude=/run.lock", "--exclude=.*"]
-    if not _rsync(*flat, f"{host}:{remote}/", f"{run.root}/"):
-        return False
+    with open(run.root / ".bringing.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _bring_checkpoints(host: str, remote: str, run: RunDir) -> None:
     there = _steps(host, f"{remote}/checkpoints/")
     here = set(run.checkpoint_steps())
     for step in sorted(there - here):
@@ -47,7 +65,14 @@ def bring_back(host: str, remote: str, run: RunDir) -> bool:
             shutil.rmtree(beside)
     for step in here - there if there else ():
         shutil.rmtree(run.checkpoint(step))
-    return True
+
+
+def copy(host: str, folder: str, here: Path) -> bool:
+    """A folder of `host` into a folder that is here. -> whether there was one
+
+    Raises PreflightError where the connection fails.
+    """
+    return _rsync(f"{host}:{folder}/", f"{here}/")
 
 
 def _steps(host: str, folder: str) -> set[int]:

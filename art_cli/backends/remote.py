@@ -13,9 +13,11 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from art_cli.backends import fetch, skypilot, snapshots
+from art_cli.backends import fetch, skypilot
 from art_cli.backends.plan import Plan
+from art_cli.backends.stored import bring_stored
 from art_cli.backends.task import (
     RUNS,
     cluster_of,
@@ -42,7 +44,8 @@ class Sent:
 
     job: int
     cluster: str | None = None  # None: a managed job, which has machines of its own
-    storage: str | None = None  # the folder where a managed job keeps its run
+    storage: str | dict[str, Any] | None = None  # where a managed job keeps its run
+    infra: str | None = None  # where the job wants its machines, in SkyPilot's words
 
     @property
     def name(self) -> str:
@@ -132,18 +135,20 @@ def send(
     skypilot.check_workdir(backend.workdir)
     fetch.check_rsync()
     cluster = cluster_of(cfg)
-    if not managed:
-        _check_free(cluster, job_name(cfg))
+    gpus = None if managed else _check_free(cluster, job_name(cfg)).accelerators
     secrets = _secrets(loaded)
     # It stays: where SkyPilot's controller runs on this machine, recovering reads it again.
     folder = run.shipped.absolute()
     document = run_task(loaded, folder, pack(loaded, folder), secrets, resume)
+    if gpus and "accelerators" not in document["resources"]:
+        document["resources"] = {**document["resources"], "accelerators": gpus}
     task = skypilot.parse(document, loaded.origins)
     if managed:
         if not confirm(skypilot.plan(task)):
             raise Interrupted("nothing was rented")
-        storage = backend.storage if isinstance(backend.storage, str) else None
-        sent = Sent(job=skypilot.launch_managed(task, job_name(cfg)), storage=storage)
+        number = skypilot.launch_managed(task, job_name(cfg))
+        infra = backend.resources.get("infra")
+        sent = Sent(job=number, storage=backend.storage, infra=infra)
     else:
         number = skypilot.launch(task, cluster)
         assert number is not None
@@ -163,7 +168,7 @@ def _secrets(loaded: LoadedExperiment) -> dict[str, str]:
     return secrets
 
 
-def _check_free(cluster: str, name: str) -> None:
+def _check_free(cluster: str, name: str) -> skypilot.Cluster:
     if not (found := skypilot.find(cluster)).is_up:
         raise UsageError(
             f"the cluster {cluster} is {found.state}; make it ready: art launch-cluster CONFIG "
@@ -174,6 +179,7 @@ def _check_free(cluster: str, name: str) -> None:
             raise UsageError(
                 f"this run goes on there already (job {number}, {state}); watch it: add --attach"
             )
+    return found
 
 
 def find_sent(loaded: LoadedExperiment, run: RunDir) -> Sent:
@@ -216,17 +222,10 @@ def watch(sent: Sent, run: RunDir, say: Say) -> int:
 
 def _watch_managed(sent: Sent, run: RunDir, say: Say) -> int:
     well = skypilot.follow_managed(sent.job)
-    folder = Path(sent.storage or "/nowhere") / run.root.parent.name / run.root.name
-    beside = RunDir(run.root.with_name(f".{run.root.name}.coming"))
-    if snapshots.restore(folder, beside.root):
-        say("bringing the run back")
-        for path in (run.config, run.cloud):
-            if path.exists():
-                os.replace(path, beside.root / path.name)
-        shutil.rmtree(run.root)
-        os.replace(beside.root, run.root)
-    else:
-        say(f"the run stays on its storage, which is not seen from here: {sent.storage}")
+    say("bringing the run back")
+    assert sent.storage is not None
+    if not bring_stored(sent.storage, sent.infra, run, say):
+        say("warning: it left nothing on its storage")
     return _code(run, well)
 
 

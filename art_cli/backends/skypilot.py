@@ -42,6 +42,7 @@ class Cluster:
     since: datetime
     autostop_minutes: int | None
     usd: float  # so far
+    accelerators: dict[str, float] | None  # of each node
 
     @property
     def is_up(self) -> bool:
@@ -140,6 +141,7 @@ def clusters(names: list[str] | None = None) -> list[Cluster]:
             since=datetime.fromtimestamp(record["launched_at"], UTC),
             autostop_minutes=record["autostop"] if record["autostop"] >= 0 else None,
             usd=usd.get(record["cluster_hash"], 0.0),
+            accelerators=record["handle"].launched_resources.accelerators,
         )
         for record in records
     ]
@@ -176,9 +178,8 @@ def launch(
 
 def write_ssh_config(name: str) -> None:
     """Let `ssh NAME` find the cluster, as `sky status NAME` does. Raises PreflightError."""
-    command = [str(Path(sys.executable).with_name("sky")), "status", name]
     try:
-        subprocess.run(command, capture_output=True, timeout=ANSWER_SECONDS, check=True)
+        _command("status", name)
     except (OSError, subprocess.SubprocessError) as error:
         raise PreflightError(
             f"`sky status {name}` failed, so ssh knows no {name}: {error}"
@@ -300,7 +301,7 @@ def translated(what: str) -> Iterator[None]:
     except ArtError:
         raise
     except e.NoCloudAccessError as error:
-        raise PreflightError(f"no cloud is enabled: {_plain(error)}\n{_checked(sky)}") from None
+        raise PreflightError(f"no cloud is enabled: {_plain(error)}\n{_checked()}") from None
     except (e.ApiServerConnectionError, e.ApiServerAuthenticationError, ConnectionError) as error:
         raise PreflightError(f"SkyPilot's API server is not there: {_plain(error)}") from None
     except e.ClusterDoesNotExist as error:
@@ -315,19 +316,26 @@ def translated(what: str) -> Iterator[None]:
         raise ArtError(f"{what}: {_plain(error)}") from None
 
 
-def _plain(error: BaseException) -> str:
+def _plain(error: BaseException | str) -> str:
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
     return text or type(error).__name__
 
 
-def _checked(sky: Any) -> str:
+def _checked() -> str:
     """What `sky check` says."""
-    said = io.StringIO()
     try:
-        sky.stream_and_get(sky.check(None, verbose=False), output_stream=said)
-    except Exception as error:  # this is about an error already
-        said.write(f"`sky check` failed: {_plain(error)}")
-    return said.getvalue().strip()
+        return _plain(_command("check"))
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"`sky check` failed: {error}"
+
+
+def _command(*arguments: str) -> str:
+    """What SkyPilot's own command prints. Raises OSError, SubprocessError."""
+    command = [str(Path(sys.executable).with_name("sky")), *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=True
+    )
+    return done.stdout
 
 
 def _billing(sky: Any) -> str:

@@ -42,7 +42,7 @@ def checkpoint(run: Path, step: int) -> None:
 def test_it_comes_back_and_again_when_it_has_moved_on(tmp_path: Path, remote: Path) -> None:
     here = RunDir(tmp_path / "runs" / "p" / "n")
     assert bring_back("there", str(remote), here)
-    found = sorted(str(p.relative_to(here.root)) for p in here.root.rglob("*") if p.is_file())
+    found = sorted(str(p.relative_to(here.root)) for p in here.root.rglob("[!.]*") if p.is_file())
     checkpoints = ["checkpoints/2/model", "checkpoints/4/model"]
     assert found == [*checkpoints, "metrics.jsonl", "trajectories/a.gz"]
     (remote / "metrics.jsonl").write_text("longer than it was")

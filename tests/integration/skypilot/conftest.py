@@ -20,7 +20,7 @@ def user(tmp_path: Path) -> User:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One node that is up, with art on it."""
     user = User(tmp_path_factory.mktemp("launch"))
-    rented = ["backend.resources={infra: slurm/loop, cpus: 2, memory: 4}", "--yes"]
+    rented = ["--gpus", "H100:1", "backend.resources.infra=slurm/loop", "--yes"]
     printed = user.art("launch-cluster", "config.yaml", "--name", NAME, *rented)
     assert f"ssh {NAME}" in printed and f"--on {NAME}" in printed and "$0.00 an hour" in printed
     yield NAME

@@ -27,6 +27,7 @@ def test_a_run_comes_back_with_its_directory_and_its_exit_code(user: User, clust
     on = ("run", "config.yaml", "--on", cluster)
     printed = user.art(*on, "backend.secrets=[MY_KEY]")
     assert "step 3/3" in printed and "k-123" not in printed
+    assert "gpu:h100:1" in slurm("squeue", "-h", "-o", "%b")  # the cluster's are the run's
     run = RunDir(user.folder / "runs" / "sky" / "config")
     assert run.state() == "done" and run.checkpoint_steps() == [2, 3]
     last = run.read_metrics()[-1]
@@ -62,7 +63,8 @@ def test_who_lets_go_can_watch_again_and_cancel(user: User, cluster: str) -> Non
     eventually(run.checkpoint_steps, "checkpoints come while it is watched")
     assert run.state() == "running"
     user.art("cancel", "runs/sky/long")
-    assert watching.wait(timeout=120) == 1
+    watching.communicate(timeout=120)
+    assert watching.returncode == 1
     assert run.state() in ("killed", "interrupted") and run.checkpoint_steps()
 
 
@@ -99,11 +101,17 @@ def test_a_preempted_job_goes_on_and_ends_as_if_it_had_not_been(user: User) -> N
     printed, _ = watching.communicate(timeout=400)
     assert watching.returncode == 0, printed
     assert re.search(r"going on after step [1-9]", printed)
+    rewards = [row["train/reward"] for row in _rows(user, "taken") if "train/reward" in row]
+    assert len(rewards) == 60 and len({*rewards}) > 1
     ours, theirs = (
         load_file(user.folder / "runs" / "sky" / name / "checkpoints" / "60" / "model.safetensors")
         for name in ("undisturbed", "taken")
     )
     assert all((ours[key] == theirs[key]).all() for key in ours)
+
+
+def _rows(user: User, name: str) -> list[dict[str, float]]:
+    return RunDir(user.folder / "runs" / "sky" / name).read_metrics()
 
 
 def _jobs(name: str) -> list[str]:
