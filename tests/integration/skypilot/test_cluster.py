@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 
 import pytest
@@ -87,13 +88,17 @@ def test_two_nodes_train_one_model(user: User) -> None:
 
 def test_a_preempted_job_goes_on_and_ends_as_if_it_had_not_been(user: User) -> None:
     kept = CLUSTER / "home" / "kept"  # on the disk that all nodes share
+    kept.mkdir()
+    shutil.chown(kept, "skytest")
+    for node in ("n1", "n2"):  # a path that the nodes have, and this machine has not
+        (CLUSTER / "nodes" / node / "tmp" / "kept").symlink_to(kept)
     steps = ("train.steps=60", "checkpoint.every=5", "eval.every=60")
     user.art("run", "config.yaml", *steps, "name=undisturbed")
     managed = (
         "backend.use=skypilot",
         "backend.resources={infra: slurm/loop, cpus: 2, memory: 4, "
         "job_recovery: {strategy: FAILOVER}}",
-        f"backend.storage={kept}",
+        "backend.storage=/tmp/kept",
     )
     watching = user.start("run", "config.yaml", *steps, *managed, "name=taken", "--yes")
     read_until(watching, r"step (1[5-9]|[2-5]\d)/60")
@@ -101,6 +106,7 @@ def test_a_preempted_job_goes_on_and_ends_as_if_it_had_not_been(user: User) -> N
     printed, _ = watching.communicate(timeout=400)
     assert watching.returncode == 0, printed
     assert re.search(r"going on after step [1-9]", printed)
+    assert "renting a small machine" in printed and "no clusters" in user.art("clusters")
     rewards = [row["train/reward"] for row in _rows(user, "taken") if "train/reward" in row]
     assert len(rewards) == 60 and len({*rewards}) > 1
     ours, theirs = (
