@@ -4,7 +4,7 @@
       config.yaml  metrics.jsonl  status.json  costs.jsonl  costs-llm.jsonl  run.lock
       trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/
       deployments/<target>-<name>/
-      evaluations/   judgements/   logs/   smoke.json  stand-in/
+      evaluations/   judgements/   logs/   smoke.json  stand-in/   cloud.json  shipped/  exit.json
 
 Whole files appear by one atomic rename; metrics.jsonl grows line by line, and a torn last line is
 ignored by every reader and removed by `truncate_metrics`.
@@ -95,6 +95,9 @@ class RunDir:
         self.stand_in = root / "stand-in"  # the small model that a smoke run has for its base
         self.costs = root / "costs.jsonl"  # spent on the judge; no resume takes a line of it back
         self.llm_costs = root / "costs-llm.jsonl"  # spent on the models that the env asks
+        self.cloud = root / "cloud.json"  # it goes on elsewhere: where
+        self.shipped = root / "shipped"  # what was sent there beside the user's code
+        self.exit = root / "exit.json"  # of a run on a cluster: how it ended
 
     @classmethod
     def create(cls, root: Path) -> RunDir:
@@ -267,7 +270,22 @@ class RunDir:
             return "running"
         if status is None:
             return "new"
+        if status.state == "running" and self.cloud.exists() and not self.exit.exists():
+            return "running"  # on a cluster, as far as is known here
         return "killed" if status.state == "running" else status.state
+
+    # -- on a cluster ----------------------------------------------------------------------
+
+    def write_exit(self, code: int) -> None:
+        """Say how a run on a cluster ended."""
+        atomic_write(self.exit, json_line({"code": code, "at": _now()}))
+
+    def read_exit(self) -> int | None:
+        """The exit code of a run on a cluster; None where it has not ended, or nobody knows."""
+        try:
+            return int(json.loads(self.exit.read_text())["code"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
 
     # -- trajectories ----------------------------------------------------------------------
 

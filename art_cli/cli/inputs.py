@@ -47,6 +47,11 @@ def open_run(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedExperimen
     return loaded, run
 
 
+def on_cluster(name: str | None) -> list[str]:
+    """The overrides that `--on NAME` stands for."""
+    return [] if name is None else ["backend.use=skypilot", f"backend.cluster={name}"]
+
+
 def progress(text: str, done: int | None = None, total: int | None = None) -> None:
     """A Report: one line on a terminal, which the next one replaces; in a log, one now and then."""
     global _last_told

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from art_cli.cli import deploy, doctor, envs, eval, init, judge, run, runs, validate
+from art_cli.cli import cluster, deploy, doctor, envs, eval, init, judge, run, runs, validate
 from art_cli.errors import EXIT_INTERRUPTED, ArtError, Interrupted
 
 app = typer.Typer(
@@ -30,6 +30,10 @@ app.add_typer(judge.app, name="judge")
 app.add_typer(envs.app, name="envs")
 app.command("init")(init.init)
 app.command("runs")(runs.runs)
+app.command("launch-cluster")(cluster.launch_cluster)
+app.command("clusters")(cluster.clusters)
+app.add_typer(cluster.app, name="cluster")
+app.command("cancel")(cluster.cancel)
 
 
 def main() -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from art_cli.cli import inputs
-from art_cli.errors import EXIT_INTERRUPTED, ArtError, BudgetError, Interrupted
+from art_cli.cli.remote import run_there
+from art_cli.errors import EXIT_INTERRUPTED, ArtError, BudgetError, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from art_cli.cli.smoke import Smoke
@@ -40,15 +41,28 @@ def run(
         bool,
         typer.Option("--smoke", help="One step on the CPU, with stand-ins for model and judge."),
     ] = False,
+    on: Annotated[str | None, typer.Option(help="The cluster to train on.")] = None,
+    attach: Annotated[
+        bool, typer.Option("--attach", help="Watch the run that goes on there already.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Rent a spot machine without asking.")] = False,
     runs_dir: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train the experiment of a config file. With --smoke, try all of it in under a minute first:
-    the same config with a tiny model and no judge, which costs nothing.
+    the same config with a tiny model and no judge, which costs nothing. With --on, train on a
+    cluster (`art launch-cluster`), and have the run here all the same.
 
     Example:  art run configs/quickstart.yaml train.steps=50 --resume
     """
-    loaded = inputs.load(config)
+    loaded = inputs.load([*config, *inputs.on_cluster(on)])
+    if not dry_run and loaded.experiment.backend.use == "skypilot":
+        if smoke or as_json:
+            raise UsageError("--smoke and --json are of a run here; leave them out, or --on")
+        again = f"art run {shlex.join(config)}{f' --on {on}' if on else ''}"
+        return run_there(loaded, again, runs_dir, resume=resume, attach=attach, yes=yes)
+    if attach or yes:
+        raise UsageError("--attach and --yes are of a run on a cluster; name it: --on NAME")
     tried = _smoke(config, loaded, runs_dir, resume) if smoke else None
     if tried:
         loaded = tried.loaded
@@ -76,7 +90,6 @@ def _smoke(
     config: list[str], loaded: LoadedExperiment, runs_dir: Path, resume: bool
 ) -> Smoke | None:
     from art_cli.cli.smoke import begin
-    from art_cli.errors import UsageError
 
     if resume:
         raise UsageError("--smoke begins anew each time, so --resume has no effect; leave it out")

@@ -16,6 +16,7 @@ MAY_CHANGE = (
     "track",
     "checkpoint",
     "deploy",
+    "backend",
     "judge.max_usd",
     "judge.concurrency",
     "judge.timeout",

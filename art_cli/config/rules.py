@@ -35,6 +35,15 @@ def _unused_size(default: object, size: int, base: str) -> bool:
     return base != "tiny" and size != default
 
 
+def _spot(resources: dict[str, Any]) -> bool:
+    choices = [resources, *(resources.get("any_of") or []), *(resources.get("ordered") or [])]
+    return any(isinstance(choice, dict) and choice.get("use_spot") is True for choice in choices)
+
+
+def _managed(resources: dict[str, Any]) -> bool:
+    return _spot(resources) or "job_recovery" in resources
+
+
 RULES = (
     *(
         Rule(
@@ -293,6 +302,54 @@ RULES = (
         ("reward.ruler",),
         lambda gate, ruler: gate is not None and ruler == 0,
         "has no effect with reward.ruler=0; remove it",
+    ),
+    *(
+        Rule(
+            f"backend.{field}",
+            ("backend.use",),
+            lambda value, use, default=default: value != default and use == "local",
+            "has no effect with backend.use={1}; remove it, or write skypilot",
+        )
+        for field, default in (
+            ("cluster", None),
+            ("resources", {}),
+            ("num_nodes", 1),
+            ("autostop_minutes", 30),
+            ("workdir", "."),
+            ("envs", {}),
+            ("secrets", []),
+            ("setup", None),
+            ("storage", None),
+        )
+    ),
+    Rule(
+        "backend.num_nodes",
+        ("train.num_processes",),
+        lambda nodes, processes: processes % nodes != 0,
+        "is {0}, but train.num_processes is {1}: each node takes the same number of processes; "
+        "write a multiple of {0}",
+    ),
+    Rule(
+        "backend.storage",
+        ("backend.resources",),
+        lambda storage, resources: storage is None and _spot(resources),
+        "is missing: a machine that may be taken away (use_spot) needs a place where its run "
+        "stays, e.g. storage: {{name: my-bucket}}",
+    ),
+    Rule(
+        "backend.storage",
+        ("backend.resources", "backend.use"),
+        lambda storage, resources, use: (
+            storage is not None and use == "skypilot" and not _managed(resources)
+        ),
+        "has no effect without backend.resources.use_spot or job_recovery: a cluster's run is "
+        "brought back from the cluster; remove it",
+    ),
+    Rule(
+        "backend.cluster",
+        ("backend.storage",),
+        lambda cluster, storage: cluster is not None and storage is not None,
+        "has no effect with backend.storage: a managed job has machines of its own; remove it",
     ),
     *(
         Rule(

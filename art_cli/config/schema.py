@@ -258,6 +258,29 @@ class TrackConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackendConfig:
+    """Where the run happens: this machine, or one that SkyPilot rents (extra `cloud`).
+
+    `resources`, `envs`, `setup` and `storage` are SkyPilot's own words, checked by SkyPilot when a
+    cloud command runs. `resources: {use_spot: true}` is a managed job, which goes on by itself
+    elsewhere when its machine is taken away.
+    """
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    use: Literal["local", "skypilot"] = "local"
+    cluster: Name | None = None  # null: art-<project>
+    resources: dict[str, Any] = field(default_factory=dict)  # {accelerators: "H100:1"}
+    num_nodes: Count = 1
+    autostop_minutes: Count | None = 30  # of doing nothing; null: it bills until you stop it
+    workdir: str | None = "."  # shipped, but for what .skyignore or .gitignore leaves out
+    envs: dict[str, str] = field(default_factory=dict)
+    secrets: list[str] = field(default_factory=list)  # variables to send beside those in use here
+    setup: str | None = None  # shell, on each node, after art has been installed
+    # Where a managed job keeps its run: a bucket ({name: my-bucket}) or a folder of all nodes.
+    storage: str | dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeployConfig:
     """Where `art deploy RUN` puts a checkpoint. `args` are the target's own."""
 
@@ -287,4 +310,5 @@ class Experiment:
     eval: EvalConfig | None = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
+    backend: BackendConfig = field(default_factory=BackendConfig)
     deploy: DeployConfig | None = None

@@ -37,18 +37,25 @@ ROWS = (
     "doctor.machine doctor.services doctor.check",
     "canary model gather ahead evaluation.progress",
     "backends.local loop rejudge",
+    "backends.wheel backends.snapshots backends.node backends.task backends.plan",
+    "backends.skypilot backends.fetch backends.stored backends.remote",
     "evaluation.attempts evaluation.candidates evaluation.identity evaluation.play",
     "evaluation.judged evaluation.comparison evaluation.page_template evaluation.page",
     "evaluation.session evaluation.policies",
     "deploy.base deploy.store deploy.together_api deploy.upload deploy.once deploy.together",
     "deploy.card deploy.merged deploy.hub deploy.skyserve deploy.ollama deploy.chat_server",
     "deploy.serve deploy.make deploy.deploying deploy.verify",
-    "cli.inputs cli.tables cli.smoke cli.run cli.eval cli.judge cli.validate cli.doctor cli.envs",
-    "cli.init cli.runs cli.deploy",
-    "cli.main",
+    "cli.inputs cli.tables cli.smoke cli.remote cli.cluster cli.run cli.eval cli.judge",
+    "cli.validate cli.doctor cli.envs cli.init cli.runs cli.deploy",
+    "cli.main __main__",
 )
 ORDER = [name for row in ROWS for name in row.split()]
-HEAVY = {"wandb": "trackers.wandb", "litellm": "llms.remote", "sky": "", "vllm": "engines.vllm"}
+HEAVY = {
+    "wandb": "trackers.wandb",
+    "litellm": "llms.remote",
+    "sky": "backends.skypilot",
+    "vllm": "engines.vllm",
+}
 
 
 def modules() -> dict[str, Path]:

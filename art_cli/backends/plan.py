@@ -1,0 +1,45 @@
+"""What would be rented, read from the table that SkyPilot's optimizer prints: it gives no other."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from art_cli.errors import ArtError
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+COLUMN = re.compile(r"\s{2,}")
+CHOSEN = "✔"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The optimizer's choice."""
+
+    table: str  # all that were considered, as SkyPilot shows them
+    infra: str  # "AWS (us-east-1)"
+    is_spot: bool
+    usd_per_hour: float  # of all nodes
+
+    @property
+    def cloud(self) -> str:
+        """The first word of `infra`: aws, slurm, ..."""
+        return self.infra.split()[0].lower()
+
+
+def read_plan(printed: str) -> Plan:
+    """The plan in what the optimizer printed. Raises ArtError where there is none."""
+    table = COLOURS.sub("", printed).strip()
+    lines = [line.strip() for line in table.splitlines()]
+    head = next((line for line in lines if "INFRA" in line and "COST ($)" in line), None)
+    row = next((line for line in lines if line.endswith(CHOSEN)), None)
+    if head is None or row is None:
+        raise ArtError(f"SkyPilot's plan is not what was expected, so there is no price:\n{table}")
+    names, cells = COLUMN.split(head), COLUMN.split(row)
+    shown = dict(zip(names, cells, strict=False))
+    return Plan(
+        table="\n".join(line.rstrip() for line in table.splitlines()),
+        infra=shown["INFRA"],
+        is_spot="[Spot]" in row,
+        usd_per_hour=float(shown["COST ($)"].replace(",", "")),
+    )

@@ -1,0 +1,69 @@
+"""`art run --on NAME`: train on a cluster as if it were here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from art_cli.errors import ArtError, Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from art_cli.backends.plan import Plan
+    from art_cli.config.load import LoadedExperiment
+
+
+def run_there(
+    loaded: LoadedExperiment,
+    command: str,
+    runs_dir: Path,
+    *,
+    resume: bool,
+    attach: bool,
+    yes: bool,
+) -> None:
+    """Send the run, or with `attach` find it, and watch it to its end; exits as it did.
+
+    `command` is what the user typed, without --resume and --attach: how to go on.
+    """
+    from art_cli.backends import remote
+    from art_cli.rundir import RunDir
+
+    cfg = loaded.experiment
+    run = RunDir(runs_dir / cfg.project / cfg.name)
+    if attach:
+        sent = remote.find_sent(loaded, run)
+    else:
+        sent = remote.send(loaded, run, resume, lambda plan: agreed(plan, "managed job", yes))
+    say(f"{sent.name}; Ctrl-C lets go of it, and it goes on")
+    try:
+        code = remote.watch(sent, run, say)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"\nlet go of {sent.name}, which goes on.\n"
+            f"watch it again:  {command} --attach\ncancel it:       art cancel {run.root}"
+        ) from None
+    except ArtError as error:
+        raise type(error)(
+            f"lost sight of {sent.name}: {error}\nIf it goes on, watch it again: {command} --attach"
+        ) from None
+    say(f"everything is in {run.root}")
+    if code:
+        raise typer.Exit(code)
+
+
+def agreed(plan: Plan, what: str, yes: bool) -> bool:
+    """Show what would be rented, and ask. Raises UsageError where there is nobody to ask."""
+    print(f"{plan.table}\n\n{what}: {plan.infra}, ${plan.usd_per_hour:.2f} an hour until it ends")
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise UsageError("renting needs a yes, and there is no terminal to ask at: add --yes")
+    return typer.confirm("Rent it?")
+
+
+def say(text: str) -> None:
+    """What the user should know, beside what the run itself prints."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,125 @@
+"""A cluster is rented, trains runs that come back, and is given back; real but for the cloud."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+
+import pytest
+from safetensors.torch import load_file
+from sky_user import CLUSTER, User, eventually, read_until, slurm
+
+from art_cli.rundir import RunDir
+
+LONG = ("name=long", "train.steps=5000", "eval=null", "checkpoint.every=200")
+
+
+def test_a_second_launch_finds_the_first(user: User, cluster: str) -> None:
+    before = slurm("squeue", "-h", "-o", "%i %j")
+    printed = user.art("launch-cluster", "config.yaml", "--name", cluster)
+    assert "is up already" in printed and slurm("squeue", "-h", "-o", "%i %j") == before
+    [row] = [r for r in json.loads(user.art("clusters", "--json")) if r["name"] == cluster]
+    assert (row["state"], row["usd"], row["autostop_minutes"]) == ("UP", 0.0, 30)
+
+
+def test_a_run_comes_back_with_its_directory_and_its_exit_code(user: User, cluster: str) -> None:
+    on = ("run", "config.yaml", "--on", cluster)
+    printed = user.art(*on, "backend.secrets=[MY_KEY]")
+    assert "step 3/3" in printed and "k-123" not in printed
+    assert "gpu:h100:1" in slurm("squeue", "-h", "-o", "%b")  # the cluster's are the run's
+    run = RunDir(user.folder / "runs" / "sky" / "config")
+    assert run.state() == "done" and run.checkpoint_steps() == [2, 3]
+    last = run.read_metrics()[-1]
+    assert last["val/came_along"] == last["val/left_out"] == last["val/has_secret"] == 1
+    assert not any("k-123" in p.read_text() for p in (run.config, run.cloud))
+    assert "done" in user.art("runs") and "3/3" in user.art("runs")
+    again = user.art(*on, code=2)  # the cluster's own `art run` refuses a run that exists
+    assert "already holds a run" in again and run.read_exit() == 2
+
+
+def test_the_quickstart_trains_there(
+    user: User, cluster: str, request: pytest.FixtureRequest
+) -> None:
+    config = request.config.rootpath / "configs" / "quickstart.yaml"
+    short = ("train.steps=20", "eval.every=20", "checkpoint.every=20")
+    printed = user.art("run", str(config), *short, "--on", cluster)
+    assert "step 20/20" in printed
+    run = RunDir(user.folder / "runs" / "default" / "quickstart")
+    assert run.state() == "done" and len(run.trajectory_steps("train")) == 20
+
+
+def test_who_lets_go_can_watch_again_and_cancel(user: User, cluster: str) -> None:
+    on = ("run", "config.yaml", *LONG, "--on", cluster)
+    watching = user.start(*on)
+    seen = read_until(watching, r"step \d+/5000")
+    watching.send_signal(signal.SIGINT)
+    rest, _ = watching.communicate(timeout=60)
+    assert watching.returncode == 130 and "--attach" in rest and "art cancel" in rest, seen + rest
+    assert "goes on there already" in user.art(*on, code=2)
+    watching = user.start(*on, "--attach")
+    read_until(watching, r"step \d+/5000")
+    run = RunDir(user.folder / "runs" / "sky" / "long")
+    eventually(run.checkpoint_steps, "checkpoints come while it is watched")
+    assert run.state() == "running"
+    user.art("cancel", "runs/sky/long")
+    watching.communicate(timeout=120)
+    assert watching.returncode == 1
+    assert run.state() in ("killed", "interrupted") and run.checkpoint_steps()
+
+
+def test_two_nodes_train_one_model(user: User) -> None:
+    two = (
+        "train.num_processes=2",
+        "backend.use=skypilot",
+        "backend.cluster=art-two",
+        "backend.num_nodes=2",
+        "backend.resources={infra: slurm/loop, cpus: 2, memory: 4}",
+    )
+    user.art("launch-cluster", "config.yaml", *two, "--yes")
+    printed = user.art("run", "config.yaml", *two)
+    assert "step 3/3" in printed and "n2" in slurm("sinfo", "-h", "-t", "alloc,mix", "-o", "%N %n")
+    run = RunDir(user.folder / "runs" / "sky" / "config")
+    assert run.state() == "done" and run.read_metrics()[-1]["training_step"] == 3
+    user.art("cluster", "down", "art-two")
+    assert "art-two" not in user.art("clusters")
+
+
+def test_a_preempted_job_goes_on_and_ends_as_if_it_had_not_been(user: User) -> None:
+    kept = CLUSTER / "home" / "kept"  # on the disk that all nodes share
+    kept.mkdir()
+    shutil.chown(kept, "skytest")
+    for node in ("n1", "n2"):  # a path that the nodes have, and this machine has not
+        (CLUSTER / "nodes" / node / "tmp" / "kept").symlink_to(kept)
+    steps = ("train.steps=60", "checkpoint.every=5", "eval.every=60")
+    user.art("run", "config.yaml", *steps, "name=undisturbed")
+    managed = (
+        "backend.use=skypilot",
+        "backend.resources={infra: slurm/loop, cpus: 2, memory: 4, "
+        "job_recovery: {strategy: FAILOVER}}",
+        "backend.storage=/tmp/kept",
+    )
+    watching = user.start("run", "config.yaml", *steps, *managed, "name=taken", "--yes")
+    read_until(watching, r"step (1[5-9]|[2-5]\d)/60")
+    slurm("scancel", "--signal=KILL", "--full", *_jobs("art-sky-taken"))
+    printed, _ = watching.communicate(timeout=400)
+    assert watching.returncode == 0, printed
+    assert re.search(r"going on after step [1-9]", printed)
+    assert "renting a small machine" in printed and "no clusters" in user.art("clusters")
+    rewards = [row["train/reward"] for row in _rows(user, "taken") if "train/reward" in row]
+    assert len(rewards) == 60 and len({*rewards}) > 1
+    ours, theirs = (
+        load_file(user.folder / "runs" / "sky" / name / "checkpoints" / "60" / "model.safetensors")
+        for name in ("undisturbed", "taken")
+    )
+    assert all((ours[key] == theirs[key]).all() for key in ours)
+
+
+def _rows(user: User, name: str) -> list[dict[str, float]]:
+    return RunDir(user.folder / "runs" / "sky" / name).read_metrics()
+
+
+def _jobs(name: str) -> list[str]:
+    lines = slurm("squeue", "-h", "-o", "%i %j").splitlines()
+    return [number for number, job in map(str.split, lines) if job.startswith(name)]
