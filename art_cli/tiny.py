@@ -17,10 +17,16 @@ from art_cli.config.schema import TinyConfig
 END_OF_TEXT, TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
 # ChatML, as Qwen's. Tools are a line each (name, arguments, what for) instead of a JSON schema: a
-# model of this size reads one word at a time.
+# model of this size reads one word at a time. Calls that an API keeps apart from the words are written
+# as they are sampled: here they come with the words.
 CHAT_TEMPLATE = """\
 {%- for m in messages -%}
-{{ '<|im_start|>' + m.role + '\\n' + m.content }}
+{{ '<|im_start|>' + m.role + '\\n' + (m.content or '') }}
+{%- for call in m.tool_calls or [] %}
+{{- ' ' if m.content and loop.first }}
+{{- '<tool_call>{"name": "' + call.function.name + '", "arguments": ' }}
+{{- call.function.arguments | tojson + '}</tool_call>' }}
+{%- endfor %}
 {%- if loop.first and tools %}
 {{- '\\n<tools>' }}
 {%- for t in tools %}
