@@ -17,8 +17,8 @@ from art_cli.config.schema import TinyConfig
 END_OF_TEXT, TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
 # ChatML, as Qwen's. Tools are a line each (name, arguments, what for) instead of a JSON schema: a
-# model of this size reads one word at a time. Calls that an API keeps apart from the words are written
-# as they are sampled: here they come with the words.
+# model of this size reads one word at a time. Calls that an API keeps apart from the words come
+# with them again, as they are sampled.
 CHAT_TEMPLATE = """\
 {%- for m in messages -%}
 {{ '<|im_start|>' + m.role + '\\n' + (m.content or '') }}
