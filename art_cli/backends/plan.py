@@ -1,9 +1,11 @@
-"""What would be rented, read from the table that SkyPilot's optimizer prints: it gives no other."""
+"""What is rented; and what would be, read from the table that SkyPilot's optimizer prints, which
+is all that it gives."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 
 from art_cli.errors import ArtError
 
@@ -25,6 +27,25 @@ class Plan:
     def cloud(self) -> str:
         """The first word of `infra`: aws, slurm, ..."""
         return self.infra.split()[0].lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """One line of `art clusters`."""
+
+    name: str
+    state: str  # INIT, UP or STOPPED
+    resources: str
+    infra: str
+    since: datetime
+    autostop_minutes: int | None
+    usd: float  # so far
+    accelerators: dict[str, float] | None  # of each node
+
+    @property
+    def is_up(self) -> bool:
+        """Whether jobs can be sent there."""
+        return self.state == "UP"
 
 
 def read_plan(printed: str) -> Plan:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.backends import fetch, skypilot
-from art_cli.backends.plan import Plan
+from art_cli.backends.plan import Cluster, Plan
 from art_cli.backends.stored import bring_stored
 from art_cli.backends.task import (
     RUNS,
@@ -168,7 +168,7 @@ def _secrets(loaded: LoadedExperiment) -> dict[str, str]:
     return secrets
 
 
-def _check_free(cluster: str, name: str) -> skypilot.Cluster:
+def _check_free(cluster: str, name: str) -> Cluster:
     if not (found := skypilot.find(cluster)).is_up:
         raise UsageError(
             f"the cluster {cluster} is {found.state}; make it ready: art launch-cluster CONFIG "

@@ -13,14 +13,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from art_cli.backends.plan import Plan, read_plan
+from art_cli.backends.plan import Cluster, Plan, read_plan
 from art_cli.backends.task import place_of
-from art_cli.errors import ArtError, ConfigError, PreflightError, UsageError
+from art_cli.errors import ArtError, ConfigError, Interrupted, PreflightError, UsageError
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -29,25 +28,6 @@ ANSWER_SECONDS = 120.0  # the API server starts in half a minute on a busy machi
 DOWN_SECONDS = 900.0  # clouds take minutes to end a machine
 JOB_SUCCEEDED = 0
 LEFT_BEHIND = {".env", ".venv", "runs"}  # what nobody means to ship
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """One line of `art clusters`."""
-
-    name: str
-    state: str  # INIT, UP or STOPPED
-    resources: str
-    infra: str
-    since: datetime
-    autostop_minutes: int | None
-    usd: float  # so far
-    accelerators: dict[str, float] | None  # of each node
-
-    @property
-    def is_up(self) -> bool:
-        """Whether jobs can be sent there."""
-        return self.state == "UP"
 
 
 def load_sky() -> Any:
@@ -169,10 +149,18 @@ def launch(
     Raises ArtError (no capacity, no quota, a set-up that fails), PreflightError.
     """
     sky = load_sky()
-    with translated(name):
-        job, _ = sky.stream_and_get(
-            sky.launch(task, cluster_name=name, idle_minutes_to_autostop=idle_minutes, down=down)
-        )
+    try:
+        with translated(name):
+            job, _ = sky.stream_and_get(
+                sky.launch(
+                    task, cluster_name=name, idle_minutes_to_autostop=idle_minutes, down=down
+                )
+            )
+    except KeyboardInterrupt:  # SkyPilot's server goes on with it
+        raise Interrupted(
+            f"\nlet go of the launch, which goes on, and {name} is billed. Look: art clusters. End "
+            f"it: art cluster down {name}"
+        ) from None
     return job
 
 

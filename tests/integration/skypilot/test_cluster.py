@@ -24,6 +24,22 @@ def test_a_second_launch_finds_the_first(user: User, cluster: str) -> None:
     assert (row["state"], row["usd"], row["autostop_minutes"]) == ("UP", 0.0, 30)
 
 
+def test_mistakes_are_told_with_what_to_do(user: User, cluster: str) -> None:
+    printed = user.art("run", "config.yaml", "--on", "nobody", code=2)
+    assert f"there is no cluster 'nobody'; there is: {cluster}" in printed
+    printed = user.art("cluster", "stop", cluster, code=2)
+    assert "not support" in printed.lower()  # Slurm has no such thing
+    (user.folder / "typo.yaml").write_text("backend: {use: skypilot, resources: {cpuss: 2}}\n")
+    printed = user.art("launch-cluster", "config.yaml", "typo.yaml", "--dry-run", code=2)
+    assert "typo.yaml:1: backend.resources.cpuss: " in printed and "mean 'cpus'" in printed
+    spot = ("backend.use=skypilot", "backend.resources={infra: slurm/loop, use_spot: true}")
+    printed = user.art("run", "config.yaml", *spot, "backend.storage=/kept", "--yes", code=1)
+    assert "Spot instances are not supported in Slurm" in printed
+    (user.folder / ".skyignore").unlink()
+    printed = user.art("run", "config.yaml", "--on", cluster, code=2)
+    assert ".env in" in printed and "would be shipped" in printed
+
+
 def test_a_run_comes_back_with_its_directory_and_its_exit_code(user: User, cluster: str) -> None:
     on = ("run", "config.yaml", "--on", cluster)
     printed = user.art(*on, "backend.secrets=[MY_KEY]")
