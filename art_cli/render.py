@@ -32,6 +32,8 @@ You may call these tools:
 </tools>
 To call one, answer with <tool_call>{{"name": <name>, "arguments": <object>}}</tool_call>"""
 
+RESULT = "<tool_response>\n{content}\n</tool_response>"  # where a template has no role for it
+
 
 def spoken(text: str) -> str:
     """A turn without its thinking, cut short or not: what tools, env and user get to hear."""
@@ -84,14 +86,14 @@ class Renderer:
         self._tokenizer = tokenizer
         self._tools = tools or None
         # A template that does not know the Hermes format gets the tools in its system message.
-        self._hermes_by_hand = bool(tools) and "<tool_call>" not in template
+        self.tools_by_hand = bool(tools) and "<tool_call>" not in template
         added = tokenizer.added_tokens_decoder.values()
         special = (str(t) for t in added if t.special)
         self._specials = sorted({*tokenizer.all_special_tokens, *special})
         self._render_cached = lru_cache(maxsize=CACHED)(self._render)
         self.encode = lru_cache(maxsize=CACHED)(self._encode)
-        self._has_tool_role = "tool" in template  # else it is a word like any other to it
-        self._has_tool_role = self._has_tool_role and self._shows_tool_results()
+        self.has_tool_role = "tool" in template  # else it is a word like any other to it
+        self.has_tool_role = self.has_tool_role and self._shows_tool_results()
         self.end_of_turn = self._find_end_of_turn()
         ends = [self.encode(self.end_of_turn)[0], tokenizer.eos_token_id, *(eos_token_ids or [])]
         self.stop_ids = frozenset(i for i in ends if i is not None)
@@ -114,7 +116,7 @@ class Renderer:
     def _render(self, messages_json: str, generate: bool) -> str:
         plain = [self._plain(m) for m in json.loads(messages_json)]
         tools = self._tools
-        if tools and self._hermes_by_hand:
+        if tools and self.tools_by_hand:
             schemas = "\n".join(json.dumps(t) for t in tools)
             described = HERMES_TOOLS.format(schemas=schemas)
             if plain and plain[0]["role"] == "system":
@@ -141,8 +143,8 @@ class Renderer:
             for token in self._specials:
                 if token in content:
                     content = content.replace(token, f"{token[:-1]} {token[-1]}")
-        if role == "tool" and not self._has_tool_role:
-            return {"role": "user", "content": f"<tool_response>\n{content}\n</tool_response>"}
+        if role == "tool" and not self.has_tool_role:
+            return {"role": "user", "content": RESULT.format(content=content)}
         return {"role": role, "content": content}
 
     def _shows_tool_results(self) -> bool:

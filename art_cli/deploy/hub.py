@@ -15,7 +15,7 @@ from art_cli.checkpoint import weight_files
 from art_cli.config.targets import HubConfig
 from art_cli.deploy.base import Deployment, Plan, Source
 from art_cli.deploy.card import write_card
-from art_cli.deploy.merged import write_merged
+from art_cli.deploy.merged import write_merged, write_template
 from art_cli.deploy.store import Store
 from art_cli.errors import ArtError, PreflightError, UsageError
 from art_cli.report import Report
@@ -83,6 +83,7 @@ class HubTarget:
                 folder.mkdir()
                 for file in weight_files(plan.source.folder):
                     shutil.copy(file, folder / file.name)
+                write_template(folder)
             else:
                 report("merging the weights")
                 write_merged(plan.source, folder)

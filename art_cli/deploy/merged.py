@@ -10,6 +10,7 @@ from art_cli.checkpoint import weight_files, write_folder
 from art_cli.config.targets import MergedConfig
 from art_cli.deploy.base import Deployment, Plan, Source
 from art_cli.deploy.store import Store
+from art_cli.deploy.template import served_template
 from art_cli.errors import UsageError
 from art_cli.report import Report
 
@@ -96,9 +97,19 @@ def write_merged(source: Source, folder: Path) -> None:
         for path in weight_files(source.folder):
             if not path.name.startswith("adapter_") and path.name != "README.md":
                 shutil.copy(path, to / path.name)
+        write_template(to)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     write_folder(folder, write)
+
+
+def write_template(folder: Path) -> None:
+    """Make the folder's chat template say what was trained on, for whoever renders it."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    if template := served_template(tokenizer):
+        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
 
 
 def _merge(source: Source, to: Path) -> None:
