@@ -246,8 +246,8 @@ def _verify(
 
 def _stay(target: Target, deployment: Deployment) -> None:
     """Until Ctrl-C, or until the server ends."""
-    print("\nCtrl-C ends it; --no-wait leaves it running.", flush=True)
     try:
+        print("\nCtrl-C ends it; --no-wait leaves it running.", flush=True)
         while target.state(deployment) == "ready":
             time.sleep(LOOK)
     except KeyboardInterrupt:
