@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -82,11 +83,17 @@ class Keeper:
     """Keeps the run on storage after each checkpoint."""
 
     def __init__(self, run: RunDir, storage: Path | None) -> None:
-        """Brings back what an earlier machine has left there. Without storage, does nothing."""
+        """Brings back what an earlier machine has left there. Without storage, does nothing.
+
+        What is on this disk may be half of a run, left by a machine that was taken away: only what
+        the storage has whole is believed.
+        """
         self._run = run
         self._storage = storage
         self._kept: list[int] = []
-        if storage and not run.root.exists() and snapshots.restore(storage, run.root):
+        if storage:
+            shutil.rmtree(run.root, ignore_errors=True)
+        if storage and snapshots.restore(storage, run.root):
             self._kept = run.checkpoint_steps()
             print(f"going on after step {self._kept[-1] if self._kept else 0}", flush=True)
 

@@ -32,8 +32,10 @@ exec 9>~/.art/lock && flock 9  # nodes may share a home
 command -v uv >/dev/null || curl -LsSf https://astral.sh/uv/install.sh | sh
 # A machine that was taken away may have left half of it on a disk that the next one finds.
 ~/.art/venv/bin/python -c 'import sys, torch, transformers, art_cli.cli.main
-sys.exit(sys.prefix == sys.base_prefix)' 2>/dev/null ||
-    uv venv --quiet --clear --python '>=3.11,<3.14' ~/.art/venv
+sys.exit(sys.prefix == sys.base_prefix)' 2>/dev/null || {{
+    rm -rf ~/.art/venv
+    uv venv --quiet --python '>=3.11,<3.14' ~/.art/venv
+}}
 wanted="$(sha256sum ~/.art/dist/{wheel}) {extras}"
 if [ "$(cat ~/.art/venv/installed 2>/dev/null)" != "$wanted" ]; then
     echo "installing art ..."

@@ -53,8 +53,11 @@ def test_a_run_is_kept_on_storage_and_goes_on_from_there(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     run = RunDir(tmp_path / "first" / "runs" / "test" / "short")
     assert run.read_exit() == 0 and run.state() == "done"
+    half = tmp_path / "second" / "runs" / "test" / "short" / "checkpoints" / "9"
+    half.mkdir(parents=True)  # of a machine that was taken away
     again = node(tmp_path / "second", *storage)  # another machine: nothing is left to do
     assert again.returncode == 0 and "going on after step 8" in again.stdout, again.stderr
+    assert not half.exists()
 
 
 def test_how_the_run_ended_is_noted(tmp_path: Path) -> None:

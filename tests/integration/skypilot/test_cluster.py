@@ -37,7 +37,7 @@ def test_mistakes_are_told_with_what_to_do(user: User, cluster: str) -> None:
     assert "Spot instances are not supported in Slurm" in printed
     (user.folder / ".skyignore").unlink()
     printed = user.art("run", "config.yaml", "--on", cluster, code=2)
-    assert ".env in" in printed and "would be shipped" in printed
+    assert ".env" in printed and "would be shipped" in printed
 
 
 def test_a_run_comes_back_with_its_directory_and_its_exit_code(user: User, cluster: str) -> None:
