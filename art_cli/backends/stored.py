@@ -52,8 +52,8 @@ def _take(folder: Path, run: RunDir) -> bool:
     shutil.rmtree(beside.root, ignore_errors=True)
     if not snapshots.restore(folder, beside.root):
         return False
-    for path in (run.config, run.cloud):
-        if path.exists():
+    for path in run.root.glob("*"):  # what was made here, deployments say, stays
+        if path in (run.config, run.cloud) or not (beside.root / path.name).exists():
             os.replace(path, beside.root / path.name)
     shutil.rmtree(run.root, ignore_errors=True)
     os.replace(beside.root, run.root)

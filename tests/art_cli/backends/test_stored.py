@@ -16,8 +16,12 @@ def test_the_newest_replaces_what_is_here_but_for_where_it_was_sent(tmp_path: Pa
     here = RunDir.create(tmp_path / "runs" / "p" / "n")
     here.metrics.write_text("old\n")
     here.cloud.write_text(json.dumps({"job": 1}))
+    deployed = here.deployment("together", "desk") / "deployment.json"
+    deployed.parent.mkdir(parents=True)
+    deployed.write_text("it costs money")
     assert bring_stored(str(tmp_path / "kept"), None, here, print)
     assert here.metrics.read_text() == "new\n" and json.loads(here.cloud.read_text()) == {"job": 1}
+    assert deployed.read_text() == "it costs money"
     assert [p.name for p in here.root.parent.iterdir()] == ["n"]
 
 
