@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -209,9 +208,7 @@ def _row(plan: Plan) -> dict[str, object]:
 
 
 def _ask(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise UsageError(f"{question} There is no terminal to ask at; say it with --yes")
-    if not typer.confirm(question):
+    if not inputs.confirm(question):
         raise Interrupted("nothing was done")
 
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from art_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,6 +52,13 @@ def open_run(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedExperimen
 def on_cluster(name: str | None) -> list[str]:
     """The overrides that `--on NAME` stands for."""
     return [] if name is None else ["backend.use=skypilot", f"backend.cluster={name}"]
+
+
+def confirm(question: str) -> bool:
+    """Ask. Raises UsageError where there is nobody to ask."""
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} There is no terminal to ask at: add --yes")
+    return typer.confirm(question)
 
 
 def progress(text: str, done: int | None = None, total: int | None = None) -> None:

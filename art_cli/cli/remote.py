@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from art_cli.errors import ArtError, Interrupted, UsageError
+from art_cli.cli.inputs import confirm
+from art_cli.errors import ArtError, Interrupted
 
 if TYPE_CHECKING:
     from art_cli.backends.plan import Plan
@@ -57,11 +58,7 @@ def run_there(
 def agreed(plan: Plan, what: str, yes: bool) -> bool:
     """Show what would be rented, and ask. Raises UsageError where there is nobody to ask."""
     print(f"{plan.table}\n\n{what}: {plan.infra}, ${plan.usd_per_hour:.2f} an hour until it ends")
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        raise UsageError("renting needs a yes, and there is no terminal to ask at: add --yes")
-    return typer.confirm("Rent it?")
+    return yes or confirm("Rent it?")
 
 
 def say(text: str) -> None:
