@@ -13,25 +13,24 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from art_cli.checkpoint import weight_files
 from art_cli.config.targets import TogetherConfig
 from art_cli.deploy.base import ADAPTER_FILES, Deployment, Plan, Source
+from art_cli.deploy.catalogue import cheapest, find_base
 from art_cli.deploy.once import Once, forget
 from art_cli.deploy.store import begin_billing, end_billing
 from art_cli.deploy.together_api import CONFLICT, GONE, KEY, ApiError, TogetherAPI, Unanswered
 from art_cli.deploy.upload import upload
-from art_cli.errors import ArtError, PreflightError, UsageError
+from art_cli.errors import ArtError, PreflightError
 from art_cli.report import Report
 
 READY_TIMEOUT = 3 * 3600.0  # seconds; a first start takes about twenty minutes
 ROUTE_TIMEOUT = 300.0  # until a deployment that is ready gets its traffic
 STOP_TIMEOUT = 600.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0  # seconds between looks
-SHOWN = 20  # models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +60,9 @@ class TogetherTarget:
     def plan(self, source: Source, name: str) -> Plan:
         """See Target."""
         project = self._project()
-        base = self._find_base(source)
-        hardware, config, price = self._cheapest(base)
+        wanted = self._settings.base or source.experiment.model.base
+        base = find_base(self._api, wanted, for_adapter=source.has_adapter)
+        hardware, config, price = cheapest(self._api, base, self._settings.gpu)
         size = sum(f.stat().st_size for f in _files(source).values())
         replicas = self._settings.replicas
         idle = self._settings.idle_minutes
@@ -94,54 +94,6 @@ class TogetherTarget:
         if not project:
             raise PreflightError(f"{KEY} belongs to no project; make a key in a project's settings")
         return project
-
-    def _find_base(self, source: Source) -> dict[str, Any]:
-        wanted = self._settings.base or source.experiment.model.base
-        about: dict[str, Any] = {"product": "PRODUCT_DEDICATED"}
-        if source.has_adapter:
-            about["adapterMode"] = "ADAPTER_MODE_DYNAMIC"
-        for model in self._api.list("/v2/supported-models", search=wanted, **about):
-            if model["name"].lower() == wanted.lower() and model["baseModelId"]:
-                return model
-        known = [m["name"] for m in self._api.list("/v2/supported-models", **about)]
-        close = get_close_matches(wanted, known, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        own = ""
-        if self._settings.base is None and ("/" not in wanted or Path(wanted).exists()):
-            own = " If this folder holds one of them, say which: base=NAME."
-        more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
-        raise UsageError(
-            f"Together does not serve {'adapters of ' * source.has_adapter}{wanted}.{hint}{own} It "
-            f"serves {', '.join(known[:SHOWN])}{more}. A run of any base can be deployed --to "
-            "merged, serve or skyserve"
-        )
-
-    def _cheapest(self, base: dict[str, Any]) -> tuple[str, str, float | None]:
-        """Of the ways to serve it on the wanted GPU, unquantized if possible: hardware, config,
-        price of a replica an hour."""
-        prices = {
-            i["name"]: i["priceCentsPerHour"] / 100
-            for i in self._api.list("/v2/public/inference-instance-types")
-        }
-        ways = []
-        for profile in base["deploymentProfiles"]:
-            gpu = f"{profile['gpuCount']}x {profile['gpuType']}"
-            price = prices.get(self._hardware(profile["config"]))
-            low = profile.get("quantization", "").upper() not in ("", "BF16", "FP16", "NONE")
-            unknown = price is None
-            ways.append(((low, unknown, price or 0.0), gpu, profile["config"], price))
-        wanted = self._settings.gpu
-        fitting = [w for w in ways if wanted is None or wanted.lower() in w[1].lower()]
-        if not fitting:
-            there = ", ".join(sorted({w[1] for w in ways})) or "nothing at present"
-            raise UsageError(f"gpu={wanted}: Together serves {base['name']} on {there}")
-        return min(fitting)[1:]
-
-    def _hardware(self, config: str) -> str:
-        """The name of its instance type."""
-        found = self._api.get(f"/v2/{config}")["selectors"]
-        selectors = {s["key"]: s["value"] for s in found}
-        return f"{selectors.get('accelerator_count')}x{selectors.get('accelerator_type')}"
 
     # -------------------------------------------------------------- deploy
 
