@@ -65,7 +65,7 @@ def started(command: list[str], then: Callable[[Server], Any], **settings: Any) 
 
 
 def pid(folder: Path, name: str = "pid") -> int:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not ((file := folder / name).exists() and file.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -108,7 +108,7 @@ def test_a_preempted_job_goes_on_and_ends_as_if_it_had_not_been(user: User) -> N
     shutil.chown(kept, "skytest")
     for node in ("n1", "n2"):  # a path that the nodes have, and this machine has not
         (CLUSTER / "nodes" / node / "tmp" / "kept").symlink_to(kept)
-    steps = ("train.steps=60", "checkpoint.every=5", "eval.every=60")
+    steps = ("train.steps=120", "checkpoint.every=5", "eval.every=120")
     user.art("run", "config.yaml", *steps, "name=undisturbed")
     managed = (
         "backend.use=skypilot",
@@ -117,16 +117,17 @@ def test_a_preempted_job_goes_on_and_ends_as_if_it_had_not_been(user: User) -> N
         "backend.storage=/tmp/kept",
     )
     watching = user.start("run", "config.yaml", *steps, *managed, "name=taken", "--yes")
-    read_until(watching, r"step (1[5-9]|[2-5]\d)/60")
+    archives = kept / "sky" / "taken"
+    eventually(lambda: any(int(p.stem) >= 3 for p in archives.glob("*.zip")), "checkpoints kept")
     slurm("scancel", "--signal=KILL", "--full", *_jobs("art-sky-taken"))
     printed, _ = watching.communicate(timeout=400)
     assert watching.returncode == 0, printed
     assert re.search(r"going on after step [1-9]", printed)
     assert "renting a small machine" in printed and "no clusters" in user.art("clusters")
     rewards = [row["train/reward"] for row in _rows(user, "taken") if "train/reward" in row]
-    assert len(rewards) == 60 and len({*rewards}) > 1
+    assert len(rewards) == 120 and len({*rewards}) > 1
     ours, theirs = (
-        load_file(user.folder / "runs" / "sky" / name / "checkpoints" / "60" / "model.safetensors")
+        load_file(user.folder / "runs" / "sky" / name / "checkpoints" / "120" / "model.safetensors")
         for name in ("undisturbed", "taken")
     )
     assert all((ours[key] == theirs[key]).all() for key in ours)
