@@ -29,22 +29,26 @@ class KVCache:
         self._mask = torch.zeros(0)
         self._end = 0
 
-    def at(self, rows: Tensor | None, positions: Tensor, shared: KVCache | None = None) -> KVCache:
+    def at(
+        self, rows: Tensor | None, positions: Tensor, end: int, shared: KVCache | None = None
+    ) -> KVCache:
         """The layout of a forward of tokens at positions [R, T] of these rows (None: all).
 
-        They all begin with what `shared` holds, if that is given; then it is read from there.
+        All positions are before `end`. The rows all begin with what `shared` holds, if that is
+        given; then it is read from there.
         """
-        self._rows, self._positions, self._shared = rows, positions, shared
-        self._end = int(positions.max()) + 1
-        if self._end > self.keys[0].shape[2]:
-            self._grow(self._end)
-        slots = torch.arange(self._end, device=positions.device)
-        hidden = slots > positions[:, None, :, None]
+        self._rows, self._positions, self._shared, self._end = rows, positions, shared, end
+        if end > self.length:
+            self._grow(end)
+        own = torch.arange(shared.length if shared else 0, end, device=positions.device)
         # Added to the scores; a boolean mask would be made into this again in every layer.
-        self._mask = torch.zeros_like(hidden, dtype=self._dtype).masked_fill_(hidden, -torch.inf)
-        if shared:
-            self._mask = self._mask[..., shared.length :]
+        self._mask = torch.where(own > positions[:, None, :, None], -torch.inf, 0).to(self._dtype)
         return self
+
+    @property
+    def num_rows(self) -> int:
+        """Episodes that it has room for."""
+        return self.keys[0].shape[0]
 
     @property
     def length(self) -> int:

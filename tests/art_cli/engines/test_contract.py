@@ -13,7 +13,8 @@ from engine_contract import NEVER, PROMPTS, SHARED, Start, assert_exact, play, s
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.engines.base import Engine
-from art_cli.engines.transformers import TransformersEngine, log_distribution
+from art_cli.engines.sampler import log_distribution
+from art_cli.engines.transformers import TransformersEngine
 from art_cli.errors import EngineError
 from art_cli.policy import Policy
 from art_cli.types import Completion
@@ -194,3 +195,36 @@ def test_logits_that_are_not_numbers_are_an_engines_failure(start: Start, make_p
     policy.head.data[5] = float("nan")
     (found,) = run(start(policy).open(0).generate(SHARED))
     assert isinstance(found, EngineError) and "not finite" in str(found)
+
+
+def test_one_long_prompt_does_not_pad_all_the_short_ones(
+    start: Start, make_policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = make_policy()
+    read: list[torch.Size] = []
+    hidden = policy.hidden
+    monkeypatch.setattr(policy, "hidden", lambda ids, *a: read.append(ids.shape) or hidden(ids, *a))
+    engine = start(policy, max_tokens=1)
+    prompts = [[i, *range(10 + i % 3)] for i in range(40)] + [[50, *range(100)]]
+    answers = run(*(engine.open(i).generate(p) for i, p in enumerate(prompts)))
+    assert len(answers) == 41 and sum(n.numel() for n in read) < 1.5 * sum(map(len, prompts))
+    assert len(read) == 2
+
+
+def test_a_sync_waits_for_turns_in_flight_alone(start: Start, make_policy: Any) -> None:
+    """A turn that is asked for meanwhile, by one who has a row too, is the new weights'."""
+    policy = make_policy()
+    engine = start(policy, deterministic=False, apart=True, max_tokens=60)
+
+    async def three() -> list[Completion]:
+        long, short = engine.open(0), engine.open(1)
+        slow = asyncio.ensure_future(long.generate(SHARED))
+        first = await short.generate(SHARED, max_tokens=2)
+        syncing = asyncio.ensure_future(engine.sync(1))
+        await asyncio.sleep(0)
+        second = await short.generate([*SHARED, *first.token_ids], max_tokens=2)
+        assert slow.done() and syncing.done()
+        return [await slow, first, second]
+
+    answers = asyncio.run(asyncio.wait_for(three(), 30))
+    assert [a.policy_version for a in answers] == [0, 0, 1]

@@ -1,0 +1,46 @@
+"""The distribution that tokens are sampled from, and the draw."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from art_cli.config.schema import SamplingConfig
+
+
+def draw(
+    logits: Tensor, sampling: SamplingConfig, uniforms: list[float]
+) -> tuple[list[int], list[float]]:
+    """A token for each row of logits [R, V], by its number in [0, 1). -> (ids, log-probabilities)
+
+    Raises FloatingPointError where the logits are not finite.
+    """
+    kept = _cut(logits, sampling)
+    highest = kept.amax(-1, keepdim=True)
+    cumulative = (kept - highest).exp_().cumsum(-1, dtype=torch.float64)
+    total = cumulative[:, -1:]
+    points = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * total
+    ids = torch.searchsorted(cumulative, points, right=True).clamp_(max=logits.shape[1] - 1)
+    logprobs = kept.gather(1, ids) - highest - total.log()
+    if not torch.isfinite(logprobs).all():
+        raise FloatingPointError("the model's logits are not finite")
+    return ids[:, 0].tolist(), logprobs[:, 0].tolist()
+
+
+def log_distribution(logits: Tensor, sampling: SamplingConfig) -> Tensor:
+    """Log-probabilities [R, V], fp32, of what `draw` draws from."""
+    return torch.log_softmax(_cut(logits, sampling), -1)
+
+
+def _cut(logits: Tensor, sampling: SamplingConfig) -> Tensor:
+    """Temperature first, then the top k, then the smallest set of tokens that holds top_p."""
+    scaled = logits.float() / sampling.temperature
+    if 0 < sampling.top_k < scaled.shape[1]:
+        least = scaled.topk(sampling.top_k, -1).values[:, -1:]
+        scaled = scaled.masked_fill(scaled < least, -torch.inf)
+    if sampling.top_p < 1:
+        ordered, index = scaled.sort(-1, descending=True)
+        before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)
+        outside = (before >= sampling.top_p).gather(1, index.argsort(-1))
+        scaled = scaled.masked_fill(outside, -torch.inf)
+    return scaled
