@@ -117,7 +117,7 @@ class OurSide:
         clock = Clock()
         groups = await art.gather_trajectory_groups(self.model, scenarios, group_size=GROUP_SIZE)
         rollout = clock.lap()
-        metrics = batch_metrics(groups)
+        metrics = batch_metrics(groups, self.model.step)
         metrics |= await self.model.train(groups)
         return Step(
             rollout=rollout,
