@@ -48,14 +48,9 @@ class Desk(OrderDesk):
 
 @dataclass
 class Waiting:
-    """Implements Engine and Session: says one thing after a while."""
+    """A Session that says one thing after a while."""
 
     ids: list[int]
-    policy_version: int = 0
-
-    def open(self, seed: int, *, awaited: bool = True) -> Waiting:
-        """See Engine."""
-        return self
 
     async def generate(self, ids: list[int], **_: Any) -> Completion:
         """See Session. The client cannot know how long this took, so it is told."""
@@ -69,6 +64,27 @@ class Waiting:
 
     def close(self) -> None:
         """See Session."""
+
+
+@dataclass
+class WaitingEngine:
+    """An Engine of such sessions."""
+
+    ids: list[int]
+    policy_version: int = 0
+
+    def open(self, seed: int, *, awaited: bool = True) -> Waiting:
+        """See Engine."""
+        return Waiting(self.ids)
+
+    async def sync(self, version: int) -> None:
+        """See Engine."""
+
+    async def rest(self) -> None:
+        """See Engine."""
+
+    async def close(self) -> None:
+        """See Engine."""
 
 
 def main() -> None:
@@ -96,7 +112,7 @@ async def measure(num: int) -> tuple[list[float], int, float]:
     demonstrations = await asyncio.to_thread(list, played)  # it plays on a loop of its own
     _, tokenizer = tiny.make(TinyConfig(), texts_of(demonstrations, OrderDesk), 0)
     plain = Renderer(tokenizer)
-    engine = Waiting([*plain.encode(SAYS), *plain.encode(plain.end_of_turn)])
+    engine = WaitingEngine([*plain.encode(SAYS), *plain.encode(plain.end_of_turn)])
     gateway = Gateway(Served(engine, partial(Renderer, tokenizer), 10**6))
     await gateway.start()
     hosted = [await host(gateway, n) for n in range(num)]

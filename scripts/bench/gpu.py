@@ -167,7 +167,7 @@ def make_policy(size: Size, device: torch.device, dtype: torch.dtype = torch.bfl
         tokenizer_object=Tokenizer(models.BPE()), pad_token="<pad>", eos_token="<end>"
     )
     with torch.device(device):
-        model = Qwen3ForCausalLM(config).to(dtype)
+        model = Qwen3ForCausalLM(config).to(dtype)  # pyright: ignore[reportArgumentType]
     policy = Policy(model, no_words)
     policy.add_adapter(AdapterConfig(rank=RANK, alpha=32), seed=0)
     return policy
@@ -344,11 +344,11 @@ def trl_rows(
     size, device, rows = SIZES[name], policy.device, []
     cfg = TrainConfig(steps=1, microbatch_tokens=size.microbatch)
     packed, flops = work(size, groups, policy, cfg)
-    policy.model.to("cpu")
+    policy.to("cpu")
     for checkpointing in (False, True):
         with tempfile.TemporaryDirectory() as folder:
             with torch.device(device):
-                model = Qwen3ForCausalLM(policy.base.config).to(torch.bfloat16)
+                model = Qwen3ForCausalLM(policy.base.config).to(torch.bfloat16)  # pyright: ignore[reportArgumentType]
             row_tokens = max(len(t.sequences[0].ids) for g in groups for t in g.trajectories)
             rows_at_once = max(1, min(8, size.microbatch // row_tokens))
             while 8 * len(groups) % rows_at_once:
@@ -366,7 +366,7 @@ def trl_rows(
         row = measured(name, "trl", checkpointing, seconds, memory, packed, groups, flops, peak)
         show(row)
         rows.append(asdict(row))
-    policy.model.to(device)
+    policy.to(str(device))
     return rows
 
 

@@ -30,7 +30,7 @@ CHANCES: dict[str, Callable[[int], np.ndarray]] = {
 
 def main() -> None:
     """Print a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--draws", type=int, default=2000)
     draws = parser.parse_args().draws
     print("| scenarios | chances | trials, k | pass^k | held | difference held |")

@@ -123,7 +123,12 @@ class AtOnce:
         self.usage = Usage()
         self.seconds = 0.0
 
-    async def ask(self, messages: list[ChatMessage], schema: dict[str, Any] | None = None) -> Reply:
+    async def ask(
+        self,
+        messages: list[ChatMessage],
+        schema: dict[str, Any] | None = None,
+        tools: list[dict[str, Any]] | None = None,
+    ) -> Reply:
         """See LLM."""
         began = time.process_time()
         text = answer(messages[1]["content"])

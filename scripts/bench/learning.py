@@ -24,7 +24,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 def main() -> None:
     """Run, evaluate, print."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("config", type=Path)
     parser.add_argument("overrides", nargs="*", help="key=value, as for art run")
     parser.add_argument("--seeds", type=int, default=5)

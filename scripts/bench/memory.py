@@ -111,7 +111,7 @@ def memory_mb(device: str, peak: bool = False) -> float:
     return highest / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def packing() -> dict[str, float]:
+def packing() -> dict[str, int]:
     """Tokens of three layouts of the same trajectories, and how full microbatches are."""
     from art_cli.pack import num_packed, partition
 

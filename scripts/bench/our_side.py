@@ -19,6 +19,7 @@ from setting import (
 import art_cli as art
 from art_cli.agents.policy import PolicyAgents
 from art_cli.engines.transformers import TransformersEngine
+from art_cli.episode import opening
 from art_cli.loop import Stream
 from art_cli.metrics import batch_metrics
 from art_envs.order_desk import OrderDesk
@@ -107,9 +108,7 @@ class OurSide:
         out: list[list[art.Message]] = []
         for scenario in (s for step in stream for s in step):
             request = await env(scenario, settings).start()
-            out.append(
-                [{"role": "system", "content": env.system}, {"role": "user", "content": request}]
-            )
+            out.append(opening(env(scenario, settings), request))
         return out
 
     async def step(self, scenarios: list[art.Scenario]) -> Step:

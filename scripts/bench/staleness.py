@@ -22,7 +22,7 @@ CONFIG = HERE.parents[1] / "configs" / "quickstart.yaml"
 
 def main() -> None:
     """Run both, seed by seed, and print."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("overrides", nargs="*", help="key=value, as for art run")
     parser.add_argument("--seeds", type=int, default=5)
     args = parser.parse_args()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from datasets import Dataset
+from datasets import Dataset  # pyright: ignore[reportMissingImports]
 from setting import (
     BETAS,
     CLIP_HIGH,
@@ -27,8 +27,8 @@ from transformers import (
     TrainerCallback,
 )
 from transformers.trainer_callback import PrinterCallback
-from trl import GRPOConfig, GRPOTrainer
-from trl.chat_template_utils import qwen3_template
+from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
+from trl.chat_template_utils import qwen3_template  # pyright: ignore[reportMissingImports]
 
 from art_cli.tools import ToolError, tools_of
 from art_cli.types import Message, Scenario, Trajectory
@@ -257,6 +257,10 @@ def prompt_ids(base: Path, opening: list[Message], *, tools: bool) -> list[int]:
     """What TRL feeds the model first: must be what we feed it."""
     desk = Desk()
     methods = [getattr(desk, name) for name in tools_of(OrderDesk)] if tools else None
-    return tokenizer_for_trl(base).apply_chat_template(
-        opening, tools=methods, add_generation_prompt=True, return_dict=False
+    ids = tokenizer_for_trl(base).apply_chat_template(
+        opening,  # pyright: ignore[reportArgumentType]
+        tools=methods,
+        add_generation_prompt=True,
+        return_dict=False,
     )
+    return list(ids)  # pyright: ignore[reportReturnType, reportArgumentType]

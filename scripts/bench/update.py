@@ -238,8 +238,10 @@ def siblings() -> tuple[Policy, TrajectoryGroup]:
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-    from art_cli.model import policy_logprobs
+    from art_cli.config.schema import SamplingConfig, TrainConfig
+    from art_cli.pack import TrainSequence
     from art_cli.policy import Policy
+    from art_cli.trainers.grpo import GRPOTrainer
     from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
 
     config = Qwen3Config(
@@ -255,6 +257,7 @@ def siblings() -> tuple[Policy, TrajectoryGroup]:
     )
     no_words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
     policy = Policy(Qwen3ForCausalLM(config), no_words)
+    trainer = GRPOTrainer(policy, TrainConfig(steps=1), SamplingConfig())
     rng = random.Random(0)
     prefix = [rng.randrange(config.vocab_size) for _ in range(PREFIX)]
     trajectories = []
@@ -263,10 +266,9 @@ def siblings() -> tuple[Policy, TrajectoryGroup]:
         ids = prefix + [rng.randrange(config.vocab_size) for _ in range(rng.randint(*SUFFIX))]
         # As in episodes with tools, 60% of what follows the prompt is the policy's own.
         mask = [0] * PREFIX + [int(rng.random() < 0.6) for _ in ids[PREFIX:]]
-        logprobs = [0.0, *policy_logprobs(policy, ids).tolist()]
-        sampled_from = [
-            x + rng.gauss(0, 1e-4) if m else 0.0 for x, m in zip(logprobs, mask, strict=True)
-        ]
+        unknown = TrainSequence(ids=ids, mask=mask, engine_logprobs=[0.0] * len(ids))
+        logprobs = iter(trainer.logprobs(unknown).tolist())
+        sampled_from = [next(logprobs) + rng.gauss(0, 1e-4) if m else 0.0 for m in mask]
         sequence = Sequence(ids=ids, mask=mask, engine_logprobs=sampled_from)
         trajectories.append(
             Trajectory(scenario=scenario, sequences=[sequence], reward=rng.random())
