@@ -186,7 +186,7 @@ def test_ollama_creates_it_where_it_is_installed(
     assert code(result) == 0 and f"ollama create {NAME} -f" in result.output
     text = (run.deployment("ollama", NAME) / "Modelfile").read_text()
     assert text.startswith("FROM /") and 'PARAMETER stop "<|im_end|>"' in text
-    assert "<tool_call>" in text and text.count('"""') == 2
+    assert "PARAMETER repeat_penalty 1" in text and text.count('"""') == 2
     program = tmp_path / "bin/ollama"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "$@" >> asked.txt\n[ "$2" != bad ] || exit 1\n')
