@@ -99,7 +99,6 @@ def write_merged(source: Source, folder: Path) -> None:
                 shutil.copy(path, to / path.name)
         write_template(to, to)
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
     write_folder(folder, write)
 
 

@@ -80,6 +80,7 @@ class TogetherTarget:
                 ("upload", f"{size / 2**20:.1f} MiB"),
                 ("price", f"{each}, from the start until `art undeploy`{until}"),
             ],
+            serves=True,
             bills=True,
             usd_per_hour=None if price is None else price * replicas,
             details=_Choice(
