@@ -73,7 +73,9 @@ def find_checkpoint(run: RunDir, which: str) -> int:
         return steps[-1]
     if which.isdecimal() and int(which) in steps:
         return int(which)
-    there = ", ".join(map(str, steps)) or "none yet"
+    if not steps:
+        raise UsageError(f"{run.root} has no checkpoint yet; art run goes on with it: --resume")
+    there = ", ".join(map(str, steps))
     raise UsageError(
         f"{run.root} has no checkpoint {which!r}; expected best, last or one of: {there}"
     )
@@ -95,8 +97,8 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
 
     Raises TrainerError where that fails; what was at `target` before is then untouched.
     """
-    with _beside(target) as folder:
-        try:
+    try:
+        with _beside(target) as folder:
             write(folder)
             for path in folder.iterdir():
                 _sync(path)
@@ -105,11 +107,11 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
                 _remove(target)
             folder.rename(target)
             _sync(target.parent)
-        except (OSError, RuntimeError, SafetensorError) as e:  # torch: a full disk is the second
-            raise TrainerError(
-                f"could not write {target}: {e}. What was saved before is untouched; make room "
-                "and go on with --resume"
-            ) from e
+    except (OSError, RuntimeError, SafetensorError) as e:  # torch: a full disk is the second
+        raise TrainerError(
+            f"could not write {target}: {e}. What was saved before is untouched; make room and "
+            "go on with --resume"
+        ) from e
 
 
 @contextmanager

@@ -142,7 +142,8 @@ class RunDir:
         run = cls(root)
         if run.config.exists():
             return run
-        others = sorted(str(p.parent) for p in root.parent.glob("*/config.yaml"))
+        runs = (*root.glob("**/metrics.jsonl"), *root.parent.glob("*/metrics.jsonl"))
+        others = sorted({str(p.parent) for p in runs})
         near = f" There is: {', '.join(others)}." if others else " `art runs` lists what there is."
         raise UsageError(f"{root} holds no run (it has no config.yaml).{near}")
 

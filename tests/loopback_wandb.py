@@ -57,6 +57,9 @@ class LoopbackWandb:
         self._slow = slow
         self.runs: dict[str, Run] = {}
         self.versions: list[Version] = []
+        self.calls: dict[str, dict[str, Any]] = {}  # Weave's, by id
+        self.num_calls = 0  # that were sent, some of them perhaps again
+        self.traces_say: int | None = None  # an HTTP status: Weave's part of it refuses
         self._dead = threading.Event()
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -116,6 +119,8 @@ class LoopbackWandb:
                 return 200, {}
             if login != "Basic " + base64.b64encode(f"api:{self.key}".encode()).decode():
                 return 401, {"errors": [{"message": "invalid API key"}]}
+            if head == "traces":
+                return self._trace(rest, json.loads(body))
             if head == "files":
                 self._stream(rest.split("/")[2], json.loads(body))
                 return 200, {}
@@ -124,6 +129,14 @@ class LoopbackWandb:
                 name = OPERATION.search(asked["query"])
                 reply = getattr(self, f"_on_{name and name[1]}", lambda **_: {})
                 return 200, {"data": reply(**(asked.get("variables") or {}))}
+        return 200, {}
+
+    def _trace(self, where: str, sent: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if self.traces_say:
+            return self.traces_say, {"reason": "planted"}
+        assert where == "v2/us/p/calls/complete"
+        self.num_calls += len(sent["batch"])
+        self.calls |= {call["id"]: call for call in sent["batch"]}
         return 200, {}
 
     def _stream(self, run_id: str, sent: dict[str, Any]) -> None:

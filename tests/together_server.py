@@ -15,6 +15,7 @@ import hashlib
 import json
 import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -66,6 +67,7 @@ class LoopbackTogether:
 
     polls_until_ready: int = 2
     ends: str = "READY"  # or FAILED: what a deployment comes to
+    part_seconds: float = 0.0  # how long it takes over a part
     profiles: list[tuple[str, str, str]] = field(  # config, hardware, quantization
         default_factory=lambda: [
             ("cr_big", "1xnvidia-h100-80gb", "BF16"),
@@ -121,9 +123,27 @@ class LoopbackTogether:
         """How often."""
         return sum(a.method == method and bool(re.search(path, a.path)) for a in self.asked)
 
+    def heal(self) -> None:
+        """Nothing that was planted happens any more."""
+        self._faults.clear()
+
     def file(self, model: str, path: str) -> bytes:
         """What was uploaded."""
         return b"".join(self._blobs[blob] for blob in self._files[model, path])
+
+    def paths(self, model: str) -> list[str]:
+        """The files of a model."""
+        return [path for owner, path in self._files if owner == model]
+
+    @property
+    def parts(self) -> list[str]:
+        """What has arrived, as "FILE/NUMBER"."""
+        return [part_name(path) for path in self._blobs]
+
+    def give_up_uploads(self) -> None:
+        """Those that are not complete: their parts are gone."""
+        self._uploads.clear()
+        self._blobs.clear()
 
     @property
     def running(self) -> list[str]:
@@ -157,6 +177,8 @@ class LoopbackTogether:
     def _answer(self, asked: Asked, raw: bytes, has_key: bool) -> tuple[Any, dict[str, str]]:
         path = asked.path
         if path.startswith("/parts/"):
+            if path.split("/")[2] not in self._uploads.values():
+                raise Refused(404, "The specified upload does not exist")
             self._blobs[path] = raw
             return None, {"ETag": f'"{hashlib.md5(raw).hexdigest()}"'}
         if not has_key:
@@ -304,8 +326,9 @@ class LoopbackTogether:
                 continue
             key = (model, f["path"], f["hash"])
             upload = self._uploads.setdefault(key, self._new("up"))
+            at = f"{self.url}/parts/{upload}/{f['path']}"
             parts = [
-                {"partNumber": n, "url": f"{self.url}/parts/{upload}/{n}", "headers": {}}
+                {"partNumber": n, "url": f"{at}/{n}", "headers": {}}
                 for n in range(1, f["numParts"] + 1)
             ]
             files.append({"path": f["path"], "uploadId": upload, "parts": parts})
@@ -316,7 +339,8 @@ class LoopbackTogether:
             if f.get("skipUpload"):
                 continue
             details = f["uploadDetails"]
-            blobs = [f"/parts/{details['uploadId']}/{p['partNumber']}" for p in details["parts"]]
+            at = f"/parts/{details['uploadId']}/{f['path']}"
+            blobs = [f"{at}/{p['partNumber']}" for p in details["parts"]]
             digests = [hashlib.md5(self._blobs[b]) for b in blobs]
             if [d.hexdigest() for d in digests] != [p["hash"] for p in details["parts"]]:
                 raise Refused(400, f"{f['path']}: the parts are not what was uploaded")
@@ -445,6 +469,11 @@ def _status(state: str) -> dict[str, Any]:
     return {"message": f"it is {state.lower()}", "state": f"DEPLOYMENT_STATE_{state}"}
 
 
+def part_name(address: str) -> str:
+    """FILE/NUMBER of the path that a part is sent to."""
+    return address.split("/", 3)[3]
+
+
 def _page(things: Any) -> dict[str, Any]:
     return {"object": "list", "data": list(things), "next_cursor": None}
 
@@ -477,6 +506,8 @@ def _handler(service: LoopbackTogether) -> type[BaseHTTPRequestHandler]:
             asked = Asked(method=self.command, path=url.path, query=query, body=body)
             status, headers = 200, {}
             try:
+                if self.command == "PUT":
+                    time.sleep(service.part_seconds)
                 has_key = bool(self.headers.get("Authorization"))
                 result, headers = service.answer(asked, raw, has_key)
             except Refused as e:

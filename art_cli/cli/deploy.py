@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ import typer
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
 from art_cli.errors import ArtError, Interrupted, UsageError
+from art_cli.report import silent
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -71,19 +73,27 @@ def deploy(
     configured = loaded.experiment.deploy
     kind = to or (configured.to if configured else None)
     if kind not in TARGETS:
-        raise UsageError(f"--to {kind or '(nothing)'}: expected one of {', '.join(TARGETS)}")
+        close = get_close_matches(kind or "", TARGETS, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        wrong = f"--to {kind}: there is no such target.{hint}" if kind else "where to? Add --to"
+        raise UsageError(f"{wrong} (one of {', '.join(TARGETS)})")
     own = configured if configured and configured.to == kind else None
     source = Source.open(folder, loaded.experiment, checkpoint)
     target = make_target(kind, read_settings(kind, own.args if own else {}, settings or []))
     plan = target.plan(source, name or (own and own.name) or source.default_name)
     known = check_name(kind, plan)
+    if verify and not plan.serves:
+        raise UsageError(f"--verify: {kind} serves nothing that could be asked; leave it out")
     if not as_json:
         _show(plan)
     if dry_run:
         return print(json.dumps(_row(plan))) if as_json else print("\n(a dry run: nothing is made)")
     if plan.bills and not yes and not (known and known.billed_since):
         _ask("Start it?")
-    deployment = bring(kind, target, plan, progress, wait=wait)
+    try:
+        deployment = bring(kind, target, plan, progress, wait=wait)
+    finally:
+        progress("")
     _say_done(deployment, as_json)
     if deployment.state != "ready":
         return None
@@ -94,7 +104,7 @@ def deploy(
             _stay(target, deployment)
     finally:
         if plan.stays and wait:
-            end(Store(folder), target, deployment, progress)
+            end(Store(folder), target, deployment, silent)
     return None
 
 
@@ -118,7 +128,10 @@ def undeploy(
     deployment = _find(store, folder.root, name)
     if not yes:
         _ask(f"End {deployment.name} on {deployment.target}?")
-    left = end(store, _target_of(deployment), deployment, progress)
+    try:
+        left = end(store, _target_of(deployment), deployment, progress)
+    finally:
+        progress("")
     if as_json:
         return print(json.dumps(asdict(deployment)))
     spent = f", and has cost about ${deployment.usd:.2f}" if deployment.usd else ""
@@ -169,8 +182,10 @@ def _find(store: Store, root: Path, name: str | None) -> Deployment:
     chosen = [d for d in there if name in (None, d.name, f"{d.target}/{d.name}")]
     if len(chosen) == 1:
         return chosen[0]
-    names = ", ".join(f"{d.target}/{d.name}" for d in there) or "none"
-    what = "say which" if chosen else f"there is no {name}" if name else "nothing is deployed"
+    if not there:
+        raise UsageError(f"{root}: nothing is deployed")
+    names = ", ".join(f"{d.target}/{d.name}" for d in there)
+    what = "say which" if chosen else f"there is no {name}"
     raise UsageError(f"{root}: {what}; its deployments: {names}")
 
 
@@ -230,7 +245,10 @@ def _verify(
 ) -> None:
     from art_cli.deploy.verify import verify
 
-    found = asyncio.run(verify(loaded, source, deployment, progress))
+    try:
+        found = asyncio.run(verify(loaded, source, deployment, progress))
+    finally:
+        progress("")
     if as_json:
         return print(json.dumps({"turns": found.turns, "agreed": found.agreed}), flush=True)
     print(f"\nIt says {found.agreed} of {found.turns} turns as the checkpoint does", end="")

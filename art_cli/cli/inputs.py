@@ -62,15 +62,18 @@ def confirm(question: str) -> bool:
 
 
 def progress(text: str, done: int | None = None, total: int | None = None) -> None:
-    """A Report: one line on a terminal, which the next one replaces; in a log, one now and then."""
+    """A Report: one line on a terminal, which the next one replaces; in a log, one now and then.
+
+    Where something is counted the line goes with the last of it, else with `progress("")`.
+    """
     global _last_told
-    if not sys.stderr.isatty() and done is not None and time.monotonic() - _last_told > SELDOM:
+    count = f" {done}/{total}" if total else ""
+    if text and not sys.stderr.isatty() and time.monotonic() - _last_told > SELDOM:
         _last_told = time.monotonic()
-        print(f"{text} {done}/{total}", file=sys.stderr, flush=True)
+        print(f"{text}{count}", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
-        count = f" {done}/{total}" if total else ""
         print(f"\r\033[K{text}{count}", end="", file=sys.stderr, flush=True)
-        if done == total:
+        if total and done == total:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 

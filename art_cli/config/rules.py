@@ -360,6 +360,12 @@ RULES = (
         )
         for field, default in (("entity", None), ("upload", "auto"))
     ),
+    Rule(
+        "track.wandb.weave",
+        ("track.wandb.mode",),
+        lambda weave, mode: weave and mode in ("offline", "disabled"),
+        "has no effect with track.wandb.mode=offline or disabled: Weave is online only; remove it",
+    ),
 )
 
 

@@ -247,6 +247,7 @@ class WandbConfig:
     entity: str | None = None
     # The best and the last checkpoint, when a run ends; auto: of adapters, not of whole models.
     upload: Literal["auto", "on", "off"] = "auto"
+    weave: bool = False  # while online: every trajectory as a trace in Weave, with turns and calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

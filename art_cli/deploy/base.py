@@ -98,6 +98,7 @@ class Plan:
     lines: list[tuple[str, str]]  # what, and how: for the user's eyes
     bills: bool = False  # by the hour, until it is stopped
     usd_per_hour: float | None = None  # None, where it bills: nobody says
+    serves: bool = False  # an API that can be asked
     stays: bool = False  # a server of this machine: it ends with the command that waits for it
     details: Any = None  # the target's own
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
     from art_cli.model import TrainableModel
 
 
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")  # some targets take less, and say so
+
+
 def check_name(target: str, plan: Plan) -> Deployment | None:
     """The deployment of this name, if it goes on or is there already.
 
-    Raises UsageError where it is of another checkpoint.
+    Raises UsageError where it is of another checkpoint, or the name is none.
     """
+    if not NAME.fullmatch(plan.name):
+        raise UsageError(f"the name {plan.name!r}: expected letters, digits and . _ - : /")
     known = Store(plan.source.run).find(target, plan.name)
     if known is None or known.state == "stopped":
         return None

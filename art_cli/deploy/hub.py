@@ -83,7 +83,7 @@ class HubTarget:
                 folder.mkdir()
                 for file in weight_files(plan.source.folder):
                     shutil.copy(file, folder / file.name)
-                write_template(folder)
+                write_template(folder, folder)
             else:
                 report("merging the weights")
                 write_merged(plan.source, folder)

@@ -97,19 +97,19 @@ def write_merged(source: Source, folder: Path) -> None:
         for path in weight_files(source.folder):
             if not path.name.startswith("adapter_") and path.name != "README.md":
                 shutil.copy(path, to / path.name)
-        write_template(to)
+        write_template(to, to)
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
     write_folder(folder, write)
 
 
-def write_template(folder: Path) -> None:
-    """Make the folder's chat template say what was trained on, for whoever renders it."""
+def write_template(weights: Path, to: Path) -> None:
+    """Where the chat template of `weights` does not say what was trained on, write one that does
+    into the folder `to`, for whoever renders it."""
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    tokenizer = AutoTokenizer.from_pretrained(str(weights))
     if template := served_template(tokenizer):
-        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+        (to / "chat_template.jinja").write_text(template, encoding="utf-8")
 
 
 def _merge(source: Source, to: Path) -> None:

@@ -2,64 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
 
 from art_cli.config.targets import OllamaConfig
 from art_cli.deploy.base import Deployment, Plan, Source
+from art_cli.deploy.go_template import go_template
 from art_cli.deploy.merged import WEIGHTS, has_merged, make_merged, merged_words, remove_merged
+from art_cli.deploy.template import served_template
 from art_cli.errors import ArtError
+from art_cli.registry import env_class
+from art_cli.render import Renderer
 from art_cli.report import Report
 from art_cli.rundir import atomic_write
+from art_cli.tools import schemas_of
 
 CREATE_TIMEOUT = 3600.0  # seconds
-# ChatML with tools in the Hermes format, as Ollama's own Qwen models have it, in Go's templates.
-CHATML = """\
-{{- if or .System .Tools }}<|im_start|>system
-{{ .System }}
-{{- if .Tools }}
-
-# Tools
-
-You may call one or more functions to assist with the user query.
-
-You are provided with function signatures within <tools></tools> XML tags:
-<tools>
-{{- range .Tools }}
-{"type": "function", "function": {{ .Function }}}
-{{- end }}
-</tools>
-
-For each function call, return a json object with function name and arguments within \
-<tool_call></tool_call> XML tags:
-<tool_call>
-{"name": <function-name>, "arguments": <args-json-object>}
-</tool_call>
-{{- end }}<|im_end|>
-{{ end }}
-{{- range $i, $_ := .Messages }}
-{{- $last := eq (len (slice $.Messages $i)) 1 -}}
-{{- if eq .Role "user" }}<|im_start|>user
-{{ .Content }}<|im_end|>
-{{ else if eq .Role "assistant" }}<|im_start|>assistant
-{{ if .Content }}{{ .Content }}
-{{- end }}
-{{- range .ToolCalls }}<tool_call>
-{"name": "{{ .Function.Name }}", "arguments": {{ .Function.Arguments }}}
-</tool_call>
-{{- end }}{{ if not $last }}<|im_end|>
-{{ end }}
-{{- else if eq .Role "tool" }}<|im_start|>user
-<tool_response>
-{{ .Content }}
-</tool_response><|im_end|>
-{{ end }}
-{{- if and (ne .Role "assistant") $last }}<|im_start|>assistant
-{{ end }}
-{{- end }}"""
 
 
 class OllamaTarget:
@@ -71,10 +34,11 @@ class OllamaTarget:
     def plan(self, source: Source, name: str) -> Plan:
         """See Target."""
         folder = source.run.deployment("ollama", name)
+        details = folder, *_template(source)
         then = f"ollama create {name} -f {folder / 'Modelfile'}"
         lines = [("what", merged_words(source)), ("file", str(folder / "Modelfile"))]
         lines.append(("runs" if self._ollama else "then", then))
-        return Plan(source=source, name=name, lines=lines, details=folder)
+        return Plan(source=source, name=name, lines=lines, details=details)
 
     def deploy(
         self,
@@ -86,9 +50,10 @@ class OllamaTarget:
         wait: bool,
     ) -> None:
         """See Target."""
-        folder: Path = plan.details
+        folder, template, stop = plan.details
         make_merged(plan.source, folder / WEIGHTS, deployment, report)
-        atomic_write(folder / "Modelfile", modelfile(plan.source, folder / WEIGHTS))
+        text = modelfile(plan.source, folder / WEIGHTS, template, stop)
+        atomic_write(folder / "Modelfile", text)
         deployment.url = str(folder / "Modelfile")
         if self._ollama:
             report("ollama create")
@@ -119,22 +84,42 @@ class OllamaTarget:
         return remove_merged(deployment)
 
 
-def modelfile(source: Source, weights: Path) -> str:
-    """What `ollama create` reads.
-
-    Ollama does not read chat templates as transformers writes them: that of ChatML is given in its
-    own language; another has to be among those that it knows by itself.
-    """
-    template = _template(weights)
-    lines = [f"FROM {weights}", f"PARAMETER temperature {source.experiment.sampling.temperature:g}"]
-    lines.append(f"PARAMETER num_ctx {source.experiment.engine.max_model_len}")
-    if "<|im_start|>" in template:
-        lines += ['PARAMETER stop "<|im_end|>"', f'TEMPLATE """{CHATML}"""']
+def modelfile(source: Source, weights: Path, template: str, stop: str) -> str:
+    """What `ollama create` reads: it samples as the policy was sampled from."""
+    sampling = source.experiment.sampling
+    lines = [
+        f"FROM {weights}",
+        f"PARAMETER temperature {sampling.temperature:g}",
+        f"PARAMETER top_p {sampling.top_p:g}",
+        f"PARAMETER top_k {sampling.top_k}",
+        "PARAMETER repeat_penalty 1",
+        f"PARAMETER num_ctx {source.experiment.engine.max_model_len}",
+        f'PARAMETER stop "{stop}"',
+        f'TEMPLATE """{template}"""',
+    ]
     return "\n".join(lines) + "\n"
 
 
-def _template(weights: Path) -> str:
-    file = weights / "chat_template.jinja"
-    if file.exists():
-        return file.read_text()
-    return str(json.loads((weights / "tokenizer_config.json").read_text()).get("chat_template"))
+def _template(source: Source) -> tuple[str, str]:
+    """In Go's language, and what ends a turn. Raises UsageError."""
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(source.folder))
+    tools = schemas_of(env_class(source.experiment.env.use))
+    stop = Renderer(tokenizer, tools).end_of_turn
+    template = served_template(tokenizer) or tokenizer.chat_template
+
+    def render(messages: list[Any], tools: list[Any] | None = None, generate: bool = False) -> str:
+        try:
+            text: str = tokenizer.apply_chat_template(
+                messages,
+                tools=tools,
+                tokenize=False,
+                add_generation_prompt=generate,
+                chat_template=template,
+            )
+        except (TemplateError, TypeError) as e:
+            raise ValueError(f"it refuses a conversation: {e}") from e
+        return text.removeprefix(tokenizer.bos_token or "")  # Ollama puts it there by itself
+
+    return go_template(render, tools), stop

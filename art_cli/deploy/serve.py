@@ -48,6 +48,7 @@ class ServeTarget:
             source=source,
             name=name,
             lines=[("what", merged_words(source)), ("on", engine), ("at", f"{self._url}/v1")],
+            serves=True,
             stays=True,
             details=engine,
         )

@@ -20,6 +20,7 @@ from art_cli.checkpoint import weight_files
 from art_cli.config.targets import TogetherConfig
 from art_cli.deploy.base import ADAPTER_FILES, Deployment, Plan, Source
 from art_cli.deploy.catalogue import cheapest, find_base
+from art_cli.deploy.merged import write_template
 from art_cli.deploy.once import Once, forget
 from art_cli.deploy.store import begin_billing, end_billing
 from art_cli.deploy.together_api import CONFLICT, GONE, KEY, ApiError, TogetherAPI, Unanswered
@@ -79,6 +80,7 @@ class TogetherTarget:
                 ("upload", f"{size / 2**20:.1f} MiB"),
                 ("price", f"{each}, from the start until `art undeploy`{until}"),
             ],
+            serves=True,
             bills=True,
             usd_per_hour=None if price is None else price * replicas,
             details=_Choice(
@@ -159,11 +161,15 @@ class TogetherTarget:
         sent = made.setdefault("sent", {})
         files = _files(plan.source)
         with tempfile.TemporaryDirectory() as folder:
-            if plan.source.has_adapter:  # it names the folder that the base was in
+            changed = Path(folder)
+            if plan.source.has_adapter:  # its config names the folder that the base was in
                 config = json.loads(files[ADAPTER_FILES[0]].read_text())
                 config["base_model_name_or_path"] = plan.details.base_name
-                files[ADAPTER_FILES[0]] = Path(folder) / ADAPTER_FILES[0]
-                files[ADAPTER_FILES[0]].write_text(json.dumps(config, indent=2, sort_keys=True))
+                text = json.dumps(config, indent=2, sort_keys=True)
+                (changed / ADAPTER_FILES[0]).write_text(text)
+            else:
+                write_template(plan.source.folder, changed)
+            files |= {f.name: f for f in changed.iterdir()}
             project = plan.details.project
             revision = upload(self._api, project, model_id, files, sent, keep, report)
         del made["sent"]
@@ -294,7 +300,8 @@ def _files(source: Source) -> dict[str, Path]:
     """What is uploaded, by its name there."""
     if source.has_adapter:
         return {name: source.folder / name for name in ADAPTER_FILES}
-    return {f.name: f for f in weight_files(source.folder)}
+    files = (f for f in weight_files(source.folder) if f.is_file())
+    return {f.name: f for f in files if f.stat().st_size}  # the service takes no empty ones
 
 
 def _path(deployment: Deployment) -> str:

@@ -17,7 +17,6 @@ from art_cli.agents.prompted import PromptedAgent
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import LLMConfig, PricesConfig
 from art_cli.deploy.base import Deployment, Source
-from art_cli.errors import UsageError
 from art_cli.evaluation.candidates import Candidate
 from art_cli.evaluation.policies import RunPolicies
 from art_cli.llms.base import LLM, Budget
@@ -50,9 +49,7 @@ class Agreement:
 async def verify(
     loaded: LoadedExperiment, source: Source, deployment: Deployment, report: Report
 ) -> Agreement:
-    """Raises UsageError for what serves nothing, LLMError where it does not answer."""
-    if not deployment.url or not deployment.model:
-        raise UsageError(f"--verify: {deployment.target} serves nothing that could be asked")
+    """Raises LLMError where it does not answer."""
     env = env_class(loaded.experiment.env.use)
     tools = schemas_of(env)
     conversations = await _play(loaded, source, report)

@@ -38,8 +38,11 @@ def _cells(row: dict[str, Any]) -> list[Any]:
 
 def conversation(messages: list[dict[str, Any]]) -> str:
     """Who said what, as text; the middle of a very long one is left out."""
-    said = [f"[{m['role']}] {m.get('content') or ''}" for m in messages]
-    text = "\n\n".join(said)
+    return shortened("\n\n".join(f"[{m['role']}] {m.get('content') or ''}" for m in messages))
+
+
+def shortened(text: str) -> str:
+    """Without the middle where it is very long."""
     left_out = len(text) - LONGEST
     if left_out <= 0:
         return text

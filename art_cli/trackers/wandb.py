@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ from art_cli.trackers.wandb_files import (
     sync_line,
 )
 from art_cli.trackers.wandb_server import Mode, answers, base_url, choose_mode
+from art_cli.trackers.weave import WeaveTraces
 from art_cli.types import Split
 
 T = TypeVar("T")
@@ -43,6 +45,7 @@ MEDIA_SECONDS = 3.0  # for a table or an artifact to be taken: wandb asks the se
 FINISH_SECONDS = 6.0
 SLACK_SECONDS = 2.0  # wandb's own deadline should expire before ours
 UPLOAD_SECONDS = 900  # of weights
+TRACES_SECONDS = 5.0  # from the begin of the end, for traces that are on their way
 LIFE_SIGN_SECONDS = 2.0  # between questions to the server, while they are on their way
 EXIT_CODES = {"done": 0, "failed": 1, "interrupted": 255}  # W&B shows 255 as "killed"
 TABLE_EVERY = 10  # steps, of the table of training; each is a file to upload
@@ -73,6 +76,7 @@ class WandbTracker:
         self._takes_tables = True
         self._begin = 0  # W&B has the steps before this one
         self._last = -1  # the last step that was logged
+        self._traces: WeaveTraces | None = None
         # wandb asks its server before it takes a table: the run does not wait for that.
         self._courier = Courier("art-wandb")
         self._mode, reason = choose_mode(self._cfg)
@@ -85,9 +89,19 @@ class WandbTracker:
         """Have the metrics handed to wandb-core, with the trajectories that go with them."""
         if self._run is not None:
             self._courier.hand(lambda: self._mirror(metrics))
+        if self._traces:
+            self._traces.wake()
 
     def finish(self, state: str) -> None:
         """Upload the checkpoints and wait for what is under way, but not for a dead server."""
+        began = time.monotonic()
+        if self._traces:
+            self._traces.wake()
+        self._finish_run(state)
+        if self._traces:  # it has gone on meanwhile
+            self._traces.finish(max(1.0, began + TRACES_SECONDS - time.monotonic()))
+
+    def _finish_run(self, state: str) -> None:
         behind = not self._courier.catches_up(MEDIA_SECONDS + 0.5)
         if self._run is None:
             return
@@ -120,6 +134,9 @@ class WandbTracker:
                 )
                 self._catch_up(self._run.starting_step)
                 self._say(f"W&B: {self._run.url}")
+                if self._cfg.weave:
+                    where = f"{self._run.entity}/{self._run.project}"
+                    self._traces = WeaveTraces(self._run_dir, where, self._say)
                 return ""
             except Exception as error:
                 reason = f"{url} does not take the run: {_short(error)}"
@@ -134,6 +151,8 @@ class WandbTracker:
         except Exception as error:
             return self._switch_off("it cannot start", error)
         self._say(f"W&B: offline ({reason}). Upload later: {sync_line(self._session)}")
+        if self._cfg.weave:
+            self._say("Weave: no traces, since W&B is offline; an online --resume sends them")
 
     def _catch_up(self, begin: int) -> None:
         """W&B has all steps before `begin`; hand over what there is of the others."""

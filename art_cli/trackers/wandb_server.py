@@ -48,17 +48,23 @@ def base_url() -> str:
 
 
 def has_key() -> bool:
-    """Whether wandb will find a key: in the environment, or where `wandb login` writes it."""
-    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
-        return True
+    """Whether wandb will find a key, or another way to log in."""
+    return bool(find_key() or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"))
+
+
+def find_key() -> str | None:
+    """The key that wandb will find: in the environment, or where `wandb login` writes it."""
+    if key := os.environ.get("WANDB_API_KEY"):
+        return key
     candidates = [os.environ.get("NETRC"), "~/.netrc", "~/_netrc"]
     for path in (Path(name).expanduser() for name in candidates if name):
         if path.exists():
             try:
-                return netrc.netrc(path).authenticators(urlsplit(base_url()).netloc) is not None
+                login = netrc.netrc(path).authenticators(urlsplit(base_url()).netloc)
             except (netrc.NetrcParseError, OSError):
-                return False
-    return False
+                return None
+            return login[2] if login else None
+    return None
 
 
 def answers(url: str) -> bool:

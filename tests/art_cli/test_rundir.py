@@ -226,6 +226,7 @@ def test_a_run_that_came_to_nothing_may_be_started_again(run: RunDir) -> None:
 
 def test_a_run_that_is_not_there_is_named_with_its_neighbours(run: RunDir) -> None:
     assert RunDir.open(run.root).root == run.root
+    run.metrics.touch()
     with pytest.raises(UsageError, match=r"retial holds no run.*There is: .*retail"):
         RunDir.open(run.root.with_name("retial"))
 

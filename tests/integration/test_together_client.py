@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[2]
 ENVIRONMENT = ROOT / ".venv-together"
 CLIENT = "together==3.1.*"
 READ = """
-import json, sys
+import asyncio, json, sys
 from pathlib import Path
 from together import Together
-from together.lib.cli.api.models.upload import _file_etag
+from together.lib.cli.api.models.upload import _prepare_files, _create_upload_body
 
 base, project, weights = sys.argv[1:]
 client = Together(
@@ -53,7 +53,9 @@ print(json.dumps({
     "deployed": deployment.model,
     "state": one.status.state,
     "said": said.choices[0].message.content,
-    "etag": _file_etag(Path(weights)),
+    "upload": _create_upload_body(
+        object_id=model.id, files=asyncio.run(_prepare_files(Path(weights)))
+    ),
 }))
 """
 
@@ -70,11 +72,14 @@ def python() -> Path:
     return program
 
 
+@pytest.mark.parametrize("kind", ["adapter", "all weights"])
 def test_the_official_client_sees_the_same_deployment(
-    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
-    words = ["model.adapter={rank: 4}", "warmup.weights=all", "train.steps=1", "eval=null"]
+    words = ["train.steps=1", "eval=null"]
+    if kind == "adapter":
+        words += ["model.adapter={rank: 4}", "warmup.weights=all"]
     trained = Art(tmp_path, "config.yaml", *words)
     assert trained.wait() == 0, trained.output
     with LoopbackTogether() as service:
@@ -83,22 +88,23 @@ def test_the_official_client_sees_the_same_deployment(
         art = [sys.executable, "-c", "from art_cli.cli.main import main; main()"]
         flags = ["--to", "together", f"base={BASE}", "--yes", "--json"]
         ours: dict[str, Any] = json.loads(run([*art, "deploy", str(trained.run.root), *flags]))
-        weights = trained.run.checkpoint(1) / "adapter_model.safetensors"
-        theirs = json.loads(run([str(python), "-c", READ, service.url, PROJECT, str(weights)]))
-        hashes = {f["path"]: f["hash"] for a in service.asked for f in files_of(a.body)}
+        uploaded = tmp_path / "uploaded"  # as it is there
+        uploaded.mkdir()
+        for path in service.paths(ours["made"]["model"]):
+            (uploaded / path).write_bytes(service.file(ours["made"]["model"], path))
+        theirs = json.loads(run([str(python), "-c", READ, service.url, PROJECT, str(uploaded)]))
+        (asked,) = [a.body for a in service.asked if a.path.endswith("/upload/create")]
     assert theirs["endpoint"] == ours["model"] and theirs["state"] == "DEPLOYMENT_STATE_READY"
     assert theirs["deployment"] == ours["made"]["deployment"]
     assert theirs["traffic"] == [theirs["deployment"]]
     assert f"/models/{ours['made']['model']}/revisions/" in theirs["deployed"]
-    assert theirs["weights"] == "WEIGHTS_TYPE_ADAPTER" and theirs["base"] == BASE
+    types = {"adapter": "WEIGHTS_TYPE_ADAPTER", "all weights": "WEIGHTS_TYPE_DEFAULT"}
+    assert theirs["weights"] == types[kind] and theirs["base"] == BASE
     count, kind = (theirs["selectors"][f"accelerator_{x}"] for x in ("count", "type"))
     assert ours["usd_per_hour"] == theirs["prices"][f"{count}x{kind}"] / 100
-    assert theirs["etag"] == hashes["adapter_model.safetensors"]
+    assert theirs["upload"]["objectId"] == asked["objectId"]
+    assert theirs["upload"]["files"] == sorted(asked["files"], key=lambda f: f["path"])
     assert theirs["said"] == "4"
-
-
-def files_of(body: Any) -> list[dict[str, Any]]:
-    return body.get("files", []) if isinstance(body, dict) else []
 
 
 def run(words: list[str]) -> str:

@@ -129,7 +129,7 @@ def test_later_files_win_and_null_replaces_a_section(tmp_path):
     assert loaded.experiment.name == "base"
     assert loaded.experiment.warmup is None
     assert loaded.experiment.train == TrainConfig(steps=7, loss="dapo")
-    wandb = {"mode": "offline", "entity": "me", "upload": "auto"}
+    wandb = {"mode": "offline", "entity": "me", "upload": "auto", "weave": False}
     assert loaded.document["track"] == {"wandb": wandb}
     assert loaded.origins["train.steps"] == "over.yaml:2"
 
@@ -393,6 +393,7 @@ def test_a_malformed_override_is_a_problem(problems, override):
         (["train.optimizer=adamw_8bit", "model.device=cpu"], "train.optimizer: is adamw_8bit, wh"),
         (["track.wandb={mode: disabled, entity: me}"], "track.wandb.entity: has no effect with tr"),
         (["track.wandb={mode: disabled, upload: on}"], "track.wandb.upload: has no effect with tr"),
+        (["track.wandb={mode: offline, weave: true}"], "track.wandb.weave: has no effect with tra"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(problems, overrides, message):

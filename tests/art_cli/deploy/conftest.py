@@ -17,15 +17,24 @@ from art_cli.rundir import RunDir
 
 ADAPTER = ["model.adapter={rank: 4}", "warmup.weights=all", "train.steps=2", "eval.every=1"]
 Deploy = Callable[..., Result]
+Train = Callable[..., RunDir]
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "config.yaml").write_text(CONFIG)
-    art = Art(folder, "config.yaml", *ADAPTER)
-    assert art.wait() == 0, art.output
-    return art.run
+def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
+    def run(*overrides: str) -> RunDir:
+        folder = tmp_path_factory.mktemp("trained")
+        (folder / "config.yaml").write_text(CONFIG)
+        art = Art(folder, "config.yaml", *overrides)
+        assert art.wait() == 0, art.output
+        return art.run
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained(train: Train) -> RunDir:
+    return train(*ADAPTER)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,7 +21,9 @@ import yaml
 from openai import BadRequestError, OpenAI
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from typer.testing import CliRunner
 
+from art_cli.cli.main import app
 from art_cli.deploy.store import Store
 from art_cli.errors import EXIT_PREFLIGHT, EXIT_USAGE
 from art_cli.rundir import RunDir
@@ -66,7 +69,10 @@ def test_an_incomplete_checkpoint_is_refused(art: Any, run: RunDir) -> None:
 
 def test_what_is_asked_wrongly_is_told(art: Any, run: RunDir) -> None:
     result = art("deploy")
-    assert code(result) == EXIT_USAGE and "expected one of together, hf" in str(result.exception)
+    assert code(result) == EXIT_USAGE and "where to? Add --to" in str(result.exception)
+    assert "Did you mean together? (one of together, hf" in str(
+        art("deploy", "--to", "togeter").exception
+    )
     result = art("deploy", "--to", "merged", "foldr=x")
     assert "merged: foldr: unknown key. Did you mean 'folder'?" in str(result.exception)
     result = art("deploy", "--to", "merged", "folder")
@@ -186,7 +192,7 @@ def test_ollama_creates_it_where_it_is_installed(
     assert code(result) == 0 and f"ollama create {NAME} -f" in result.output
     text = (run.deployment("ollama", NAME) / "Modelfile").read_text()
     assert text.startswith("FROM /") and 'PARAMETER stop "<|im_end|>"' in text
-    assert "<tool_call>" in text and text.count('"""') == 2
+    assert "PARAMETER repeat_penalty 1" in text and text.count('"""') == 2
     program = tmp_path / "bin/ollama"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "$@" >> asked.txt\n[ "$2" != bad ] || exit 1\n')
@@ -198,3 +204,38 @@ def test_ollama_creates_it_where_it_is_installed(
     assert asked[0].startswith("create mine -f ") and asked[1] == "rm mine"
     result = art("deploy", "--to", "ollama", "--name", "bad", *LAST)
     assert code(result) == 1 and "ollama create bad" in str(result.exception)
+
+
+def test_a_place_that_cannot_be_written_to_is_told(art: Any, run: RunDir) -> None:
+    Path("file").write_text("")
+    for there in ("/proc/no", "file/under"):
+        result = art("deploy", "--to", "merged", f"folder={there}", "--name", "no", *LAST)
+        assert code(result) == 1 and f"could not write {Path(there).absolute()}" in str(
+            result.exception
+        )
+
+
+def test_what_cannot_be_verified_is_told_before_anything_is_made(art: Any, run: RunDir) -> None:
+    result = art("deploy", "--to", "merged", "--verify", *LAST)
+    assert code(result) == EXIT_USAGE and "serves nothing that could be asked" in str(
+        result.exception
+    )
+    assert Store(run).all() == []
+
+
+def test_a_name_has_no_spaces(art: Any, run: RunDir) -> None:
+    result = art("deploy", "--to", "merged", "--name", "my model", *LAST)
+    assert code(result) == EXIT_USAGE and "the name 'my model': expected" in str(result.exception)
+
+
+def test_a_run_without_a_checkpoint_is_told_as_that(art: Any, run: RunDir) -> None:
+    shutil.rmtree(run.checkpoints)
+    assert "has no checkpoint yet" in str(art("deploy", "--to", "merged").exception)
+
+
+def test_who_names_no_run_is_told_of_those_that_there_are(art: Any, run: RunDir) -> None:
+    Path("task").mkdir()
+    Path("task/config.yaml").write_text("name: no run")
+    result = CliRunner().invoke(app, ["deploy", "runs", "--to", "merged"])
+    assert code(result) == EXIT_USAGE
+    assert str(result.exception).endswith(f"There is: {run.root.absolute()}.")

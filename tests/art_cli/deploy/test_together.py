@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typer.testing import Result
 
 import art_cli as art_module
 from art_cli.cli.inputs import load
-from art_cli.deploy import together, upload
+from art_cli.deploy import together
 from art_cli.deploy.store import Store, cost
 from art_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PREFLIGHT, EXIT_USAGE
 from art_cli.rundir import RunDir
@@ -134,34 +133,6 @@ def test_too_many_requests_wait_as_long_as_they_are_told(
     assert service.num_asked("POST", "/deployments$") == 4
 
 
-def test_a_part_that_breaks_is_sent_again_and_the_others_are_not(
-    deploy: Any, service: LoopbackTogether, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upload, "PART", 4096)
-    monkeypatch.setattr(upload, "AT_ONCE", 1)
-    service.fault("PUT", "/parts/up_3/2", 0, times=2)
-    service.fault("PUT", "/parts/up_3/3", 403, "the address has expired")
-    result = deploy()
-    assert code(result) == EXIT_FAILED
-    assert "part 3 of adapter_model.safetensors" in said(result) and "expired" in said(result)
-    assert "Nothing is billed. Made so far: model" in said(result)
-    result = deploy()
-    assert code(result) == 0, said(result)
-    sent = [a.path for a in service.asked if a.method == "PUT"]
-    assert sent.count("/parts/up_3/1") == 1 and sent.count("/parts/up_3/2") == 3
-    size = len(service.file("ml_1", "adapter_model.safetensors"))
-    assert size > 2 * 4096 and sent.count("/parts/up_3/3") == 2
-
-
-def test_the_hash_of_a_file_is_that_of_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"hello world")
-    assert upload._hash(file) == "5eb63bbbe01eeed093cb22bb8f5acdc3"  # md5 of the whole
-    monkeypatch.setattr(upload, "PART", 6)
-    parts = hashlib.md5(b"hello ").digest() + hashlib.md5(b"world").digest()
-    assert upload._hash(file) == f"{hashlib.md5(parts).hexdigest()}-2"
-
-
 def test_one_that_cannot_be_started_says_that_it_may_cost_money_and_how_to_end_it(
     deploy: Any, art: Any, service: LoopbackTogether, run: RunDir
 ) -> None:
@@ -189,7 +160,7 @@ def test_undeploy_ends_all_even_what_is_not_known_to_be_there(
     service.fault("POST", "/deployments$", 503, does=True)
     service.fault("GET", "/deployments$", 503, times=99)  # nor can it be looked for
     assert code(deploy()) == EXIT_FAILED and service.running
-    service._faults.clear()
+    service.heal()
     result = art("undeploy", NAME, "--yes")
     assert code(result) == 0, said(result)
     assert not service.deployments and not service.endpoints
