@@ -38,12 +38,6 @@ T = TypeVar("T")
 
 TOOL_ITERATIONS = OrderDesk.max_turns - 1  # TRL counts the turns after the first
 COMPLETION_TOKENS = 1024  # of all turns and tool results: more than any episode needs
-PROMPT = "+ m.content }}"
-PROMPT_AND_CALLS = (
-    PROMPT
-    + "{%- for c in m.tool_calls or [] %}"
-    + "{{- '<tool_call>' ~ (c.function | tojson) ~ '</tool_call>' }}{%- endfor %}"
-)
 
 
 def now(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -168,12 +162,9 @@ class _Steps(TrainerCallback):
 
 
 def tokenizer_for_trl(base: Path) -> PreTrainedTokenizerBase:
-    """The same tokenizer; its template also writes the calls that TRL cuts out of a text."""
+    """The same tokenizer, which also says how to find the calls in a text."""
     tokenizer = AutoTokenizer.from_pretrained(base)
-    template = tokenizer.chat_template
-    assert template.count(PROMPT) == 1, "the template of art_cli/tiny.py has changed"
-    tokenizer.chat_template = template.replace(PROMPT, PROMPT_AND_CALLS)
-    tokenizer.response_template = qwen3_template  # how to find the calls; TRL's own
+    tokenizer.response_template = qwen3_template  # TRL's own
     return tokenizer
 
 
