@@ -68,21 +68,29 @@ class Batches:
 
     async def next(self) -> Batch:
         """The batch of the next update. Raises what its rollouts or its scoring raised."""
-        cfg = self._model.experiment.train
-        while self._begun <= min(self._model.step + cfg.max_staleness, cfg.steps - 1):
-            self._waiting.append(asyncio.ensure_future(self._gather(self._begun, self._cursor)))
-            self._begun += 1
-            self._cursor += cfg.scenarios_per_step  # with `refill`, see below: nothing is ahead
+        self._begin()
         batch = await self._waiting.popleft()
         if not self._waiting:
             self._cursor = batch.cursor
         return batch
+
+    def begin_ahead(self) -> None:
+        """Begin what may run ahead of all that comes between two updates."""
+        if self._model.experiment.train.max_staleness:
+            self._begin()
 
     async def close(self) -> None:
         """Give up what is on its way; a later run begins it anew."""
         for task in self._waiting:
             task.cancel()
         await asyncio.gather(*self._waiting, return_exceptions=True)
+
+    def _begin(self) -> None:
+        cfg = self._model.experiment.train
+        while self._begun <= min(self._model.step + cfg.max_staleness, cfg.steps - 1):
+            self._waiting.append(asyncio.ensure_future(self._gather(self._begun, self._cursor)))
+            self._begun += 1
+            self._cursor += cfg.scenarios_per_step  # with `refill`, see below: nothing is ahead
 
     async def _gather(self, number: int, cursor: int) -> Batch:
         """With `refill`, further groups for those without a gradient."""

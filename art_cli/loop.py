@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
 
@@ -74,6 +75,7 @@ async def _step(model: TrainableModel, batches: Batches, tracker: Tracker) -> No
     metrics = batch_metrics(batch.groups, model.step) | judged | parts.services.take_metrics()
     metrics |= await model.train(batch.groups)
     model.note(cursor=batch.cursor)
+    batches.begin_ahead()
     metrics["training_step"] = model.step
     metrics["time/rollout_s"] = rolled - began
     if parts.scorer:
@@ -82,7 +84,8 @@ async def _step(model: TrainableModel, batches: Batches, tracker: Tracker) -> No
     metrics["throughput/rollout_tok_s"] = metrics["data/tokens_sampled"] / max(
         batch.rolled - batch.began, 1e-9
     )
-    parts.run.write_trajectories(model.step, "train", batch.groups)
+    # In a thread: rollouts that are ahead go on.
+    await asyncio.to_thread(parts.run.write_trajectories, model.step, "train", batch.groups)
     tracker.log(metrics)
 
 
