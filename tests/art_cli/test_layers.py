@@ -18,7 +18,7 @@ ROWS = (
     "guard server attention flex decoder tiny deadline render chat policy",
     "engines.base engines.kv_cache engines.sampler engines.rows engines.transformers",
     "engines.sync_choice engines.vllm_worker",
-    "engines.vllm_server engines.vllm engines.make",
+    "engines.vllm_server engines.host engines.places engines.vllm engines.make",
     "llms.base llms.meter llms.own llms.remote llms.reference llms.stand_in llms.services",
     "judges.base judges.answer judges.prompt judges.cache judges.ruler judges.make judges.audit",
     "trackers.base trackers.jsonl trackers.console",
