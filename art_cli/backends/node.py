@@ -189,7 +189,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with Serving(hosts if node.rank == 0 else [], os.environ.get(TOKEN, "")):
         run = RunDir(args.runs_dir / args.run)
         keeper = Keeper(run, args.storage / args.run if args.storage else None)
-        run.exit.unlink(missing_ok=True)
+        if run.exit.exists() and node.rank == 0:
+            run.exit.unlink()  # of a former life: should this one say nothing, it is not its end
+            keeper.look(now=True)
         art = str(Path(sys.executable).with_name("art"))
         command = [art, "run", str(args.config), "--runs-dir", str(args.runs_dir)]
         command += ["--resume"] if args.resume else []

@@ -40,7 +40,7 @@ ROWS = (
     "canary model gather ahead evaluation.progress",
     "backends.local loop rejudge",
     "backends.wheel backends.snapshots backends.node backends.task backends.plan",
-    "backends.skypilot backends.fetch backends.stored backends.remote",
+    "backends.listening backends.skypilot backends.fetch backends.stored backends.remote",
     "evaluation.attempts evaluation.candidates evaluation.identity evaluation.play",
     "evaluation.judged evaluation.comparison evaluation.page_template evaluation.page",
     "evaluation.session evaluation.policies",
