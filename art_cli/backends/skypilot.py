@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,7 +54,7 @@ def parse(document: Document, origins: dict[str, str]) -> Any:
     sky = load_sky()
     try:
         with redirect_stdout(io.StringIO()):
-            return sky.Task.from_yaml_config(document)
+            return sky.Task.from_yaml_config(deepcopy(document))  # which it takes apart
     except (ValueError, AssertionError, TypeError) as error:
         message = " ".join(str(error).split())
         raise ConfigError([place_of(message, origins) + message]) from None

@@ -9,6 +9,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -230,6 +231,15 @@ def seats(cfg: EngineConfig) -> list[tuple[Place, list[int]]]:
     gpus = cfg.gpus or ([torch.cuda.current_device()] if torch.cuda.is_available() else [])
     starts = (i * cfg.tensor_parallel for i in range(cfg.replicas))
     return [(here, gpus[at : at + cfg.tensor_parallel]) for at in starts]
+
+
+def on_one_machine(cfg: EngineConfig) -> EngineConfig:
+    """What plays a run later: the nodes that served it are not there any more. One replica does, on
+    the policy's GPU or, if it is split, on those behind it."""
+    if not cfg.nodes:
+        return cfg
+    behind = list(range(1, cfg.tensor_parallel + 1))
+    return replace(cfg, nodes=0, replicas=1, gpus=behind if cfg.tensor_parallel > 1 else None)
 
 
 def check_nodes(cfg: EngineConfig) -> None:

@@ -18,7 +18,7 @@ import pytest
 from art_cli.config.schema import EngineConfig
 from art_cli.engines import host, places, vllm_server
 from art_cli.engines.host import Host
-from art_cli.engines.places import There, check_nodes, seats
+from art_cli.engines.places import There, check_nodes, on_one_machine, seats
 from art_cli.errors import EngineError, PreflightError
 from art_cli.server import Server
 
@@ -202,6 +202,15 @@ def test_replicas_are_spread_over_the_nodes_that_serve(monkeypatch: pytest.Monke
     found = [(place.name, gpus) for place, gpus in seats(cfg) if isinstance(place, There)]
     first, second = "the engine's node 10.0.0.2", "the engine's node 10.0.0.3"
     assert found == [(first, [0, 1]), (first, [2, 3]), (second, [0, 1]), (second, [2, 3])]
+
+
+def test_what_plays_later_needs_no_nodes() -> None:
+    cfg = EngineConfig(use="vllm", nodes=2, replicas=4)
+    assert on_one_machine(cfg) == EngineConfig(use="vllm")
+    split = on_one_machine(EngineConfig(use="vllm", nodes=2, tensor_parallel=2, replicas=4))
+    assert split == EngineConfig(use="vllm", tensor_parallel=2, gpus=[1, 2])
+    own = EngineConfig(use="vllm", gpus=[1, 2], replicas=2)
+    assert on_one_machine(own) is own
 
 
 def test_a_node_must_come_and_have_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
