@@ -93,6 +93,28 @@ def test_who_lets_go_can_watch_again_and_cancel(user: User, cluster: str) -> Non
     assert run.state() in ("killed", "interrupted") and run.checkpoint_steps()
 
 
+def test_a_run_may_be_silent_and_a_launch_may_not(user: User, cluster: str) -> None:
+    with (user.folder / "env.py").open("a") as file:
+        file.write(
+            "\n\nclass Slow(Mine):\n    async def start(self):\n        import asyncio\n"
+            "        await asyncio.sleep(12)\n        return await super().start()\n"
+        )
+    slow = ("run", "config.yaml", "env.use=env.py:Slow", "train.steps=1", "name=slow")
+    watching = user.start(*slow, "--on", cluster)
+    read_until(watching, "Ctrl-C lets go of it")
+    watching.kill()
+    watching.communicate(timeout=60)
+    printed = user.art(*slow, "--on", cluster, "--attach", silence=4)
+    assert "step 1/1" in printed
+    rented = ("backend.use=skypilot", "backend.resources={infra: slurm/loop, cpus: 2, memory: 4}")
+    launch = ("launch-cluster", "config.yaml", *rented, "--name", "art-silent", "--yes")
+    printed = user.art(*launch, code=1, silence=0.5)
+    assert "SkyPilot has said nothing of the launch of art-silent" in printed
+    assert "sky api status" in printed and "art cluster down art-silent" in printed
+    eventually(lambda: "art-silent" in user.art("clusters"), "the launch went on without us")
+    user.art("cluster", "down", "art-silent")
+
+
 def test_two_nodes_train_one_model(user: User) -> None:
     two = (
         "train.num_processes=2",
