@@ -69,17 +69,21 @@ class _Replica:
         """starting, running, failed (with an error) or ended (with an exit code)."""
         if not self.starting.done():
             return {"state": "starting"}
-        if self.starting.cancelled() or (error := self.starting.exception()):
-            return {"state": "failed", "error": str(error)}
+        if self.starting.cancelled():
+            return {"state": "failed", "error": "it was not to start any more"}
+        if error := self.starting.exception():
+            return {"state": "failed", "error": str(error) or repr(error)}
         server = self.starting.result()
         if server.runs:
             return {"state": "running"}
         return {"state": "ended", "exit_code": server.exit_code}
 
     async def close(self) -> None:
+        """End it, or its start."""
         self.starting.cancel()
-        with contextlib.suppress(asyncio.CancelledError, ArtError):
-            await (await self.starting).close()
+        await asyncio.wait([self.starting])
+        if not self.starting.cancelled() and not self.starting.exception():
+            await self.starting.result().close()
 
 
 class Host:

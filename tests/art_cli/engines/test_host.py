@@ -185,6 +185,21 @@ def test_a_server_that_does_not_start_says_why_and_where(tmp_path: Path) -> None
     assert "no such kernel" in (tmp_path / "log").read_text()
 
 
+def test_a_server_that_is_still_starting_can_be_ended(tmp_path: Path) -> None:
+    async def use(place: There) -> None:
+        sleeping = {"options": {"script": "import time; time.sleep(60)"}, "gpus": []}
+        await place.ask("POST", "/servers", json=sleeping)
+        began = time.monotonic()
+        await place.ask("DELETE", "/servers/0")
+        assert time.monotonic() - began < 15
+        found = await place.ask("GET", "/servers/0?while=running")
+        assert found["state"] == "failed"
+        with pytest.raises(EngineError, match="there is no server 1"):
+            await place.ask("DELETE", "/servers/1")
+
+    hosted(use)
+
+
 def test_a_host_ends_when_it_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "SILENCE", 0.5)
     began = time.monotonic()
