@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -96,10 +97,11 @@ def test_who_lets_go_can_watch_again_and_cancel(user: User, cluster: str) -> Non
 def test_a_run_may_be_silent_and_a_launch_may_not(user: User, cluster: str) -> None:
     with (user.folder / "env.py").open("a") as file:
         file.write(
-            "\n\nclass Slow(Mine):\n    async def start(self):\n        import asyncio\n"
-            "        await asyncio.sleep(12)\n        return await super().start()\n"
+            "\n\nimport asyncio\n\n\nclass Slow(Mine):\n    seconds = 9\n\n"
+            "    async def start(self):\n        seconds, Slow.seconds = Slow.seconds, 0\n"
+            "        await asyncio.sleep(seconds)\n        return await super().start()\n"
         )
-    slow = ("run", "config.yaml", "env.use=env.py:Slow", "train.steps=1", "name=slow")
+    slow = ("run", "config.yaml", "env.use=env.py:Slow", "train.steps=1", "name=slow", "eval=null")
     watching = user.start(*slow, "--on", cluster)
     read_until(watching, "Ctrl-C lets go of it")
     watching.kill()
@@ -130,6 +132,34 @@ def test_two_nodes_train_one_model(user: User) -> None:
     assert run.state() == "done" and run.read_metrics()[-1]["training_step"] == 3
     user.art("cluster", "down", "art-two")
     assert "art-two" not in user.art("clusters")
+
+
+@pytest.fixture
+def empty_vllm(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A package of that name for the nodes, which have no room for the real one."""
+    wheel = request.config.rootpath / ".venv-sky" / "wheels" / "vllm-0.32.0-py3-none-any.whl"
+    info = "vllm-0.32.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("vllm/__init__.py", "")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    yield
+    wheel.unlink()
+
+
+@pytest.mark.usefixtures("empty_vllm")
+def test_a_run_finds_its_node_that_serves_and_hears_what_it_lacks(user: User) -> None:
+    (user.folder / "two.yaml").write_text(
+        "engine: {use: vllm, nodes: 1}\nbackend: {use: skypilot, cluster: art-serves, num_nodes: 2,"
+        " resources: {infra: slurm/loop, cpus: 2, memory: 4}}\n"
+    )
+    two = ("config.yaml", "two.yaml", "name=served")
+    user.art("launch-cluster", *two, "--yes")
+    printed = user.art("run", *two, code=3)
+    assert re.search(r"the engine's node [\d.]+: engine.use is vllm, but there is no GPU", printed)
+    assert "was not told that the run is over" not in printed and "TOKEN" not in printed
+    user.art("cluster", "down", "art-serves")
 
 
 def test_a_preempted_job_goes_on_and_ends_as_if_it_had_not_been(user: User) -> None:
