@@ -151,7 +151,7 @@ def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Job:
         has_reference=train.kl_coef > 0,
         has_twin=train.max_staleness > 0 and cfg.engine.use == "transformers",
         engine="elsewhere" if cfg.engine.url else cfg.engine.use,
-        shares_gpu=cfg.engine.gpus is None,
+        shares_gpu=cfg.engine.shares_gpu,
         tensor_parallel=cfg.engine.tensor_parallel,
         gpu_memory_fraction=cfg.engine.gpu_memory_fraction,
         max_tokens=cfg.sampling.max_tokens,

@@ -87,7 +87,10 @@ KNOBS: tuple[tuple[str, Steps], ...] = (
     ("train.microbatch_tokens", _halved("microbatch_tokens", FEWEST_TOKENS)),
     ("engine.gpu_memory_fraction", _to("gpu_memory_fraction", *(n / 20 for n in range(19, 1, -1)))),
     ("engine.max_concurrent", _halved("max_concurrent", FEWEST_ROWS)),
-    ("engine.tensor_parallel", _shared_out("tensor_parallel", " (and as many engine.gpus)")),
+    (
+        "engine.tensor_parallel",
+        _shared_out("tensor_parallel", " (GPUs of the engine)"),
+    ),
     ("engine.gpus", _apart),
     ("train.num_processes", _shared_out("num_processes")),
     ("engine.max_model_len", _shorter),

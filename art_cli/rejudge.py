@@ -18,6 +18,7 @@ from typing import Any
 from art_cli.backends.local import LocalBackend
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import JudgeConfig
+from art_cli.engines.places import on_one_machine
 from art_cli.errors import JudgeError, UsageError
 from art_cli.gather import gather_trajectory_groups, scenarios_of
 from art_cli.judges.audit import JudgedGroup
@@ -109,7 +110,8 @@ async def untrained_groups(
     loaded: LoadedExperiment, num: int, report: Report = silent
 ) -> list[StoredGroup]:
     """Groups of the policy that the config starts from; its run is thrown away."""
-    experiment = dataclasses.replace(loaded.experiment, judge=None, reward=None)
+    engine = on_one_machine(loaded.experiment.engine)
+    experiment = dataclasses.replace(loaded.experiment, judge=None, reward=None, engine=engine)
     model = TrainableModel.of(experiment, loaded.env_settings, loaded.to_yaml())
     with tempfile.TemporaryDirectory() as folder:
         async with LocalBackend(folder, report=report) as backend:

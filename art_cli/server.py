@@ -92,10 +92,17 @@ class Server:
         """End all of it: ask first, then kill."""
         assert self._process.stdin
         self._process.terminate()
-        await self._ends_within(STOP_TIMEOUT)
+        await self.ends_within(STOP_TIMEOUT)
         self._process.stdin.close()
-        await self._ends_within(STOP_TIMEOUT)
+        await self.ends_within(STOP_TIMEOUT)
         self._log.close()
+
+    async def ends_within(self, seconds: float) -> bool:
+        """Whether the process is gone, or goes in so many seconds."""
+        deadline = time.monotonic() + seconds
+        while self.runs and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        return not self.runs
 
     async def _until_ready(self, command: str, timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -114,12 +121,6 @@ class Server:
             f"{command}\ndid not answer GET {self.api_base}/models within {timeout:g} s; it said:\n"
             f"{self.said()}"
         )
-
-    async def _ends_within(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while self.runs and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
-        return not self.runs
 
 
 def _free_port() -> int:

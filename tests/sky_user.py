@@ -13,6 +13,12 @@ from pathlib import Path
 ART = str(Path(sys.executable).with_name("art"))
 CLUSTER = Path(os.environ["ART_TEST_CLUSTER"])
 COLOURS = Path(__file__).with_name("colours.py")
+IMPATIENT = """
+from art_cli.backends import listening
+from art_cli.cli.main import main
+listening.SILENCE = {}
+main()
+"""
 CONFIG = """
 project: sky
 env: {use: env.py:Mine}
@@ -59,10 +65,12 @@ class User:
         }.items():
             (folder / name).write_text(text)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """`art` with these arguments; both its outputs are in .stdout."""
+    def start(self, *arguments: str, silence: float | None = None) -> subprocess.Popen[str]:
+        """`art` with these arguments; both its outputs are in .stdout. `silence`: how long SkyPilot
+        may say nothing."""
+        art = [ART] if silence is None else [sys.executable, "-c", IMPATIENT.format(silence)]
         return subprocess.Popen(
-            [ART, *arguments],
+            [*art, *arguments],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -77,9 +85,11 @@ class User:
         command = [str(Path(sys.executable).with_name("sky")), *arguments]
         return subprocess.run(command, env=environment, capture_output=True, timeout=200).returncode
 
-    def art(self, *arguments: str, code: int = 0, seconds: float = 400) -> str:
+    def art(
+        self, *arguments: str, code: int = 0, seconds: float = 400, silence: float | None = None
+    ) -> str:
         """What it printed. It must end with `code`."""
-        process = self.start(*arguments)
+        process = self.start(*arguments, silence=silence)
         try:
             printed, _ = process.communicate(timeout=seconds)
         finally:

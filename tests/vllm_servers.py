@@ -50,8 +50,8 @@ class Servers:
             base.save(folder)
             policy.base.name_or_path = str(folder)
             cfg = EngineConfig(use="vllm", max_model_len=MAX_LEN, extra=EXTRA)
-            log = folder / "engine.log"
-            self._running[kind] = asyncio.run(vllm_server.start(policy, cfg, 0, log)), folder
+            log, options = folder / "engine.log", vllm_server.options_of(policy, cfg)
+            self._running[kind] = asyncio.run(vllm_server.start(options, [0], log)), folder
         return self._running[kind]
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from art_cli.rundir import RunDir
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=10 -o LogLevel=ERROR"
 SILENT_SECONDS = 60  # in which not a byte has come
 LONGEST_SECONDS = 3600.0  # of one transfer
+LOCK_SECONDS = LONGEST_SECONDS  # until another process must have brought it back
 NOT_THERE = {23, 24}  # rsync's codes: the folder is not there (yet), a file has gone meanwhile
 EVERY = 20.0  # seconds between two looks at a run that goes on
 
@@ -34,7 +36,7 @@ def bring_back(host: str, remote: str, run: RunDir) -> bool:
     A checkpoint appears whole or not at all, as it does there. Raises PreflightError where the
     connection fails.
     """
-    with _alone(run):
+    with alone(run):
         flat = ["--exclude=/checkpoints", "--exclude=/run.lock", "--exclude=.*"]
         if not _rsync(*flat, f"{host}:{remote}/", f"{run.root}/"):
             return False
@@ -43,12 +45,24 @@ def bring_back(host: str, remote: str, run: RunDir) -> bool:
 
 
 @contextmanager
-def _alone(run: RunDir) -> Iterator[None]:
-    """Who watches and who cancels may bring it back at the same time. Each transfer has its
-    deadline, so the wait for the other one has too."""
+def alone(run: RunDir) -> Iterator[None]:
+    """Who watches and who cancels may bring it back at the same time. Raises PreflightError where
+    another process does so for too long."""
     run.root.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + LOCK_SECONDS
     with open(run.root / ".bringing.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise PreflightError(
+                        f"another process has been bringing {run.root} back for more than "
+                        f"{LOCK_SECONDS:g} s; end it (`art run --attach` or `art cancel`), and try "
+                        "again"
+                    ) from None
+                time.sleep(0.1)
         yield
 
 

@@ -23,6 +23,7 @@ from art_cli.config.schema import Experiment, SamplingConfig, WarmupConfig
 from art_cli.demonstrations import load_demonstrations, texts_of
 from art_cli.engines.base import Engine
 from art_cli.engines.make import check_engine, make_engine
+from art_cli.engines.places import on_one_machine
 from art_cli.engines.transformers import TransformersEngine
 from art_cli.env import Env
 from art_cli.errors import Interrupted, UsageError
@@ -164,7 +165,12 @@ class LocalBackend:
 
     async def _parts(self, model: TrainableModel, run: RunDir, *, trains: bool) -> Parts:
         cfg, settings = model.experiment, model.settings
+        if not trains:
+            alone = replace(cfg.train, num_processes=1)
+            cfg = replace(cfg, train=alone, engine=on_one_machine(cfg.engine))
         runner = make_runner(cfg.agent)
+        if cfg.engine.nodes:
+            self._report("waiting for the engine's nodes")
         check_engine(cfg)
         services, budget = self._services, Budget(None, run.llm_costs)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
@@ -188,8 +194,7 @@ class LocalBackend:
             say=self._say,
         )
         self._open.push_async_callback(engine.close)
-        alone = replace(cfg, train=replace(cfg.train, num_processes=1))
-        trainer = make_trainer(cfg if trains else alone, policy, self._crew, run.logs, self._say)
+        trainer = make_trainer(cfg, policy, self._crew, run.logs, self._say)
         self._open.callback(trainer.close)
         return Parts(
             run=run,

@@ -35,7 +35,6 @@ from art_cli.errors import EXIT_FAILED, ArtError, Interrupted, PreflightError, U
 from art_cli.rundir import RunDir, atomic_write, json_line
 
 Say = Callable[[str], None]  # told what the user should know
-ACTIVE = {"INIT", "PENDING", "SETTING_UP", "RUNNING"}  # states of a job that has not ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +174,7 @@ def _check_free(cluster: str, name: str) -> Cluster:
             f"--name {cluster}"
         )
     for number, other, state in skypilot.jobs(cluster):
-        if other == name and state in ACTIVE:
+        if other == name and state in skypilot.ACTIVE:
             raise UsageError(
                 f"this run goes on there already (job {number}, {state}); watch it: add --attach"
             )
@@ -221,12 +220,19 @@ def watch(sent: Sent, run: RunDir, say: Say) -> int:
 
 
 def _watch_managed(sent: Sent, run: RunDir, say: Say) -> int:
-    well = skypilot.follow_managed(sent.job)
-    say("bringing the run back")
-    assert sent.storage is not None
-    if not bring_stored(sent.storage, sent.infra, run, say):
+    state = skypilot.follow_managed(sent.job)
+    if not _bring_managed(sent, run, say):
         say("warning: it left nothing on its storage")
-    return _code(run, well)
+    if state.startswith("FAILED_"):  # before the run began: a former life's end is not this one's
+        say(f"{sent.name} is {state}")
+        run.exit.unlink(missing_ok=True)
+    return _code(run, state == "SUCCEEDED")
+
+
+def _bring_managed(sent: Sent, run: RunDir, say: Say) -> bool:
+    assert sent.storage is not None
+    say("bringing the run back")
+    return bring_stored(sent.storage, sent.infra, run, say)
 
 
 def _code(run: RunDir, well: bool) -> int:
@@ -244,14 +250,17 @@ def cancel(run: RunDir, say: Say) -> None:
     if sent.cluster is None:
         skypilot.cancel_managed(sent.job)
         say(f"cancelled {sent.name}; its machines end with it")
-        return
-    skypilot.cancel(sent.cluster, sent.job)
-    say(f"cancelled {sent.name}; the cluster stays: art cluster down {sent.cluster}")
-    remote = f"{RUNS}/{run.root.parent.name}/{run.root.name}"
-    skypilot.write_ssh_config(sent.cluster)
+    else:
+        skypilot.cancel(sent.cluster, sent.job)
+        say(f"cancelled {sent.name}; the cluster stays: art cluster down {sent.cluster}")
     try:
-        fetch.bring_back(sent.cluster, remote, run)
-    except PreflightError as error:
+        if sent.cluster is None:
+            _bring_managed(sent, run, say)
+        else:
+            skypilot.write_ssh_config(sent.cluster)
+            remote = f"{RUNS}/{run.root.parent.name}/{run.root.name}"
+            fetch.bring_back(sent.cluster, remote, run)
+    except ArtError as error:
         say(f"warning: {error}")
     if run.read_exit() is None:
         run.write_exit(EXIT_FAILED)
@@ -260,9 +269,12 @@ def cancel(run: RunDir, say: Say) -> None:
 def export(loaded: LoadedExperiment, folder: Path) -> Path:
     """Write what `make_ready` would ask SkyPilot for as a task's YAML, with what it ships beside
     it. -> the YAML. Raises ConfigError, UsageError, PreflightError."""
-    skypilot.check_workdir(loaded.experiment.backend.workdir)
+    workdir = loaded.experiment.backend.workdir
+    skypilot.check_workdir(workdir)
     folder = folder.absolute()
     document = cluster_task(loaded, folder, pack(loaded, folder))
+    if workdir:  # the file may be used from anywhere
+        document["workdir"] = str(Path(workdir).expanduser().resolve())
     skypilot.parse(document, loaded.origins)
     atomic_write(folder / "task.yaml", dump(document))
     return folder / "task.yaml"

@@ -11,12 +11,15 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
+from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from art_cli.backends.listening import SILENCE, SilentError, listening
 from art_cli.backends.plan import Cluster, Plan, read_plan
 from art_cli.backends.task import place_of
 from art_cli.errors import ArtError, ConfigError, Interrupted, PreflightError, UsageError
@@ -25,8 +28,11 @@ T = TypeVar("T")
 Document = dict[str, Any]
 
 ANSWER_SECONDS = 120.0  # the API server starts in half a minute on a busy machine
+LOOK = 2.0  # seconds between two looks at a job that is about to end
 DOWN_SECONDS = 900.0  # clouds take minutes to end a machine
 JOB_SUCCEEDED = 0
+ACTIVE = {"INIT", "PENDING", "SETTING_UP", "RUNNING"}  # states of a job that has not ended
+MANAGED_ENDED = ("SUCCEEDED", "CANCELLED", "FAILED")  # and FAILED_SETUP and the like
 LEFT_BEHIND = {".env", ".venv", "runs"}  # what nobody means to ship
 
 
@@ -48,7 +54,7 @@ def parse(document: Document, origins: dict[str, str]) -> Any:
     sky = load_sky()
     try:
         with redirect_stdout(io.StringIO()):
-            return sky.Task.from_yaml_config(document)
+            return sky.Task.from_yaml_config(deepcopy(document))  # which it takes apart
     except (ValueError, AssertionError, TypeError) as error:
         message = " ".join(str(error).split())
         raise ConfigError([place_of(message, origins) + message]) from None
@@ -150,12 +156,19 @@ def launch(
     """
     sky = load_sky()
     try:
-        with translated(name):
+        with translated(name), listening(lambda: False) as out:
             job, _ = sky.stream_and_get(
                 sky.launch(
                     task, cluster_name=name, idle_minutes_to_autostop=idle_minutes, down=down
-                )
+                ),
+                output_stream=out,
             )
+    except SilentError:
+        raise ArtError(
+            f"SkyPilot has said nothing of the launch of {name} for {SILENCE / 60:g} minutes. It "
+            f"may go on, and is billed then. Look: sky status {name}, sky api status. End it: art "
+            f"cluster down {name}"
+        ) from None
     except KeyboardInterrupt:  # SkyPilot's server goes on with it
         raise Interrupted(
             f"\nlet go of the launch, which goes on, and {name} is billed. Look: art clusters. End "
@@ -177,8 +190,21 @@ def write_ssh_config(name: str) -> None:
 def follow(cluster: str, job: int) -> bool:
     """Print what the job prints until it ends. -> whether it went well. Raises ArtError."""
     sky = load_sky()
+
+    def goes_on() -> bool:  # a run may be silent for as long as a step takes
+        return _state_of(cluster, job) in ACTIVE
+
     with translated(cluster):
-        return sky.tail_logs(cluster, job, follow=True) == JOB_SUCCEEDED
+        try:
+            with listening(goes_on) as out:
+                code = sky.tail_logs(cluster, job, follow=True, output_stream=out)
+        except SilentError:
+            return _state_of(cluster, job) == "SUCCEEDED"
+        return code == JOB_SUCCEEDED
+
+
+def _state_of(cluster: str, job: int) -> str | None:
+    return next((state for number, _, state in jobs(cluster) if number == job), None)
 
 
 def jobs(cluster: str) -> list[tuple[int, str, str]]:
@@ -217,17 +243,35 @@ def down(cluster: str) -> None:
 def launch_managed(task: Any, name: str) -> int:
     """Start a job that has machines of its own. -> its number. Raises ArtError, PreflightError."""
     sky = load_sky()
-    with translated(name):
-        numbers, _ = sky.stream_and_get(sky.jobs.launch(task, name=name))
+    try:
+        with translated(name), listening(lambda: False) as out:
+            request = sky.jobs.launch(task, name=name)
+            numbers, _ = sky.stream_and_get(request, output_stream=out)
+    except SilentError:
+        raise ArtError(
+            f"SkyPilot has said nothing of the job {name} for {SILENCE / 60:g} minutes. It may go "
+            "on, and is billed then. Look: sky jobs queue, sky api status. End it: sky jobs cancel "
+            f"-n {name}"
+        ) from None
     return numbers[0]
 
 
-def follow_managed(job: int) -> bool:
-    """As `follow`. A job whose machines are taken away goes on in here."""
+def follow_managed(job: int) -> str:
+    """Print what the job prints until it ends. -> how, as `managed_state` says it. A job whose
+    machines are taken away goes on in here. Raises ArtError."""
     sky = load_sky()
-    with translated(f"job {job}"):
-        sky.jobs.tail_logs(job_id=job, follow=True)
-    return managed_state(job) == "SUCCEEDED"
+    with (
+        translated(f"job {job}"),
+        suppress(SilentError),
+        listening(lambda: not has_ended(managed_state(job))) as out,
+    ):
+        sky.jobs.tail_logs(job_id=job, follow=True, output_stream=out)
+    return managed_state(job)
+
+
+def has_ended(state: str) -> bool:
+    """Whether a managed job of that state has."""
+    return state.startswith(MANAGED_ENDED)
 
 
 def managed_state(job: int) -> str:
@@ -242,10 +286,18 @@ def managed_state(job: int) -> str:
 
 
 def cancel_managed(job: int) -> None:
-    """End a managed job and its machines. Raises ArtError."""
+    """End a managed job and its machines, and wait until it has. Raises ArtError."""
     sky = load_sky()
     with translated(f"job {job}"):
         ask(lambda: sky.get(sky.jobs.cancel(job_ids=[job])), f"the end of job {job}")
+    deadline = time.monotonic() + DOWN_SECONDS
+    while not has_ended(state := managed_state(job)):
+        if time.monotonic() > deadline:
+            raise ArtError(
+                f"job {job} was to end, but is {state} after {DOWN_SECONDS / 60:g} minutes, and "
+                "billed. Look: sky jobs queue"
+            )
+        time.sleep(LOOK)
 
 
 # -- answers and errors ------------------------------------------------------------------------

@@ -49,12 +49,16 @@ def bring_stored(
 
 def _take(folder: Path, run: RunDir) -> bool:
     beside = RunDir(run.root.with_name(f".{run.root.name}.coming"))
-    shutil.rmtree(beside.root, ignore_errors=True)
-    if not snapshots.restore(folder, beside.root):
-        return False
-    for path in run.root.glob("*"):  # what was made here, deployments say, stays
-        if path in (run.config, run.cloud) or not (beside.root / path.name).exists():
-            os.replace(path, beside.root / path.name)
-    shutil.rmtree(run.root, ignore_errors=True)
-    os.replace(beside.root, run.root)
+    with fetch.alone(run):
+        shutil.rmtree(beside.root, ignore_errors=True)
+        if not snapshots.restore(folder, beside.root):
+            return False
+        for path in beside.root.iterdir():  # what was made here, deployments say, stays
+            here = run.root / path.name
+            if here in (run.config, run.cloud) and here.exists():
+                continue
+            if here.is_dir():
+                shutil.rmtree(here)
+            os.replace(path, here)
+        shutil.rmtree(beside.root)
     return True

@@ -15,16 +15,19 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_urlsafe as new_token
 from typing import Any
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import BackendConfig, Experiment
 from art_cli.config.yaml import dump
+from art_cli.engines.base import TOKEN
 from art_cli.judges.make import KEYS, key_of
 from art_cli.llms.services import llm_settings
 
 RUNS = "runs"  # relative to the home of the first node
 STORAGE = "/art-storage"  # where a bucket is mounted
+TOKEN_BYTES = 32  # of what the nodes of one run know each other by
 ENV_REFERENCE = re.compile(r"\$\{oc\.(?:env|decode):[^}]*?([A-Za-z_][A-Za-z0-9_]*)")
 SETUP = """set -e
 export PATH="$HOME/.local/bin:$PATH"
@@ -122,6 +125,9 @@ def run_task(
     task["secrets"] = secrets
     task["file_mounts"]["~/.art/configs/" + run] = str(folder / "config")
     options = ["--run", run, "--processes", str(cfg.train.num_processes)]
+    if cfg.engine.nodes:
+        options += ["--engine-nodes", str(cfg.engine.nodes)]
+        task["secrets"] = secrets | {TOKEN: new_token(TOKEN_BYTES)}
     options += ["--resume"] * (resume or is_managed(backend))
     if backend.storage is not None:
         options += ["--storage", storage_folder(backend.storage)]

@@ -56,7 +56,8 @@ def run(
     Example:  art run configs/quickstart.yaml train.steps=50 --resume
     """
     loaded = inputs.load([*config, *inputs.on_cluster(on)])
-    if not dry_run and loaded.experiment.backend.use == "skypilot":
+    is_elsewhere = loaded.experiment.backend.use == "skypilot" and (on is not None or not smoke)
+    if not dry_run and is_elsewhere:
         if smoke or as_json:
             raise UsageError("--smoke and --json are of a run here; leave them out, or --on")
         again = f"art run {shlex.join(config)}{f' --on {on}' if on else ''}"

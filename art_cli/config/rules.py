@@ -152,6 +152,7 @@ RULES = (
         for field, default, only in (
             ("deterministic", True, "transformers"),
             ("gpus", None, "vllm"),
+            ("nodes", 0, "vllm"),
             ("tensor_parallel", 1, "vllm"),
             ("replicas", 1, "vllm"),
             ("gpu_memory_fraction", None, "vllm"),
@@ -169,6 +170,7 @@ RULES = (
         )
         for field, default in (
             ("gpus", None),
+            ("nodes", 0),
             ("tensor_parallel", 1),
             ("replicas", 1),
             ("gpu_memory_fraction", None),
@@ -184,9 +186,32 @@ RULES = (
     ),
     Rule(
         "engine.gpus",
-        ("engine.replicas", "engine.tensor_parallel"),
-        lambda gpus, replicas, parallel: gpus is None and replicas * parallel > 1,
+        ("engine.replicas", "engine.tensor_parallel", "engine.nodes"),
+        lambda gpus, replicas, parallel, nodes: (
+            gpus is None and nodes == 0 and replicas * parallel > 1
+        ),
         "is missing: {1} replicas of {2} GPUs need GPUs of their own, e.g. [1, 2]",
+    ),
+    Rule(
+        "engine.gpus",
+        ("engine.nodes",),
+        lambda gpus, nodes: gpus is not None and nodes > 0,
+        "has no effect with engine.nodes={1}, whose GPUs are all vLLM's; remove it",
+    ),
+    Rule(
+        "engine.replicas",
+        ("engine.nodes",),
+        lambda replicas, nodes: nodes > 0 and replicas % nodes != 0,
+        "is {0}, but engine.nodes is {1}: each takes the same number of replicas; write a multiple "
+        "of {1}",
+    ),
+    Rule(
+        "engine.nodes",
+        ("backend.num_nodes", "backend.use"),
+        # What a cluster gets has no section `backend`: there, this is not asked.
+        lambda serving, nodes, use: use == "skypilot" and nodes <= serving,
+        "is {0}, but backend.num_nodes is {1}: at least one must be left to train; write a larger "
+        "backend.num_nodes",
     ),
     Rule(
         "engine.extra",
@@ -324,10 +349,19 @@ RULES = (
     ),
     Rule(
         "backend.num_nodes",
-        ("train.num_processes",),
-        lambda nodes, processes: processes % nodes != 0,
+        ("train.num_processes", "engine.nodes"),
+        lambda nodes, processes, serving: serving == 0 and processes % nodes != 0,
         "is {0}, but train.num_processes is {1}: each node takes the same number of processes; "
         "write a multiple of {0}",
+    ),
+    Rule(
+        "backend.num_nodes",
+        ("engine.nodes", "train.num_processes"),
+        lambda nodes, serving, processes: (
+            0 < serving < nodes and processes % (nodes - serving) != 0
+        ),
+        "is {0}, and all but {1} (engine.nodes) train, but train.num_processes is {2}: each node "
+        "that trains takes the same number of processes; write a multiple of their number",
     ),
     Rule(
         "backend.storage",

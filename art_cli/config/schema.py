@@ -98,6 +98,8 @@ class EngineConfig:
     """What generates: the trainer's own process, or vLLM servers that are started with the run.
 
     `gpus: null` puts vLLM on the trainer's GPU: they take turns, and vLLM sleeps during updates.
+    On several nodes, `nodes: 1` gives the last of them to vLLM alone; replicas are spread over such
+    nodes, and their GPUs need no names.
     """
 
     __pydantic_config__ = FORBID_UNKNOWN
@@ -106,6 +108,7 @@ class EngineConfig:
     max_model_len: Annotated[int, Field(ge=16)] = 4096  # tokens of one sequence
     deterministic: bool = True  # wait for every env before each step, so that runs repeat exactly
     gpus: list[CountOrZero] | None = None  # of vLLM alone, replicas x tensor_parallel of them
+    nodes: CountOrZero = 0  # of backend.num_nodes, that serve vLLM alone; the others train
     tensor_parallel: Count = 1  # GPUs of one replica
     replicas: Count = 1
     gpu_memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None  # null: what is free
@@ -113,6 +116,11 @@ class EngineConfig:
     sync: Literal["auto", "adapter", "merged"] = "auto"
     url: str | None = None  # a vLLM server that someone else has started
     extra: dict[str, Any] = field(default_factory=dict)  # further options of `vllm serve`
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Whether vLLM and the trainer take turns on one GPU."""
+        return self.gpus is None and not self.nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

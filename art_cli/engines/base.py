@@ -6,6 +6,11 @@ from typing import Protocol
 
 from art_cli.types import Completion
 
+# The variables by which a run on a cluster knows its nodes that only serve (host.py): their
+# addresses, and what a node shows to be believed.
+HOSTS = "ART_ENGINE_HOSTS"
+TOKEN = "ART_ENGINE_TOKEN"
+
 
 class Session(Protocol):
     """One episode at the engine: its turns share a KV cache and a stream of random numbers."""

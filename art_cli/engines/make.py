@@ -7,6 +7,7 @@ from pathlib import Path
 
 from art_cli.config.schema import EngineConfig, Experiment, SamplingConfig
 from art_cli.engines.base import Engine
+from art_cli.engines.places import check_nodes
 from art_cli.engines.transformers import TransformersEngine
 from art_cli.engines.vllm import VLLMEngine
 from art_cli.engines.vllm_server import check_vllm
@@ -15,8 +16,11 @@ from art_cli.report import silent
 
 
 def check_engine(cfg: Experiment) -> None:
-    """Raises PreflightError where the engine cannot run here; asked before a model is loaded."""
-    if cfg.engine.use == "vllm":
+    """Raises PreflightError where the engine cannot run; asked before a model is loaded. Waits for
+    the nodes that serve."""
+    if cfg.engine.nodes:
+        check_nodes(cfg.engine)
+    elif cfg.engine.use == "vllm":
         check_vllm(cfg.engine, cfg.train)
 
 

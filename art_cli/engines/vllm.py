@@ -16,7 +16,6 @@ import contextlib
 import json
 import secrets
 import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -29,13 +28,13 @@ import torch
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.engines import vllm_server
+from art_cli.engines.places import Here, Place, Started, seats
 from art_cli.engines.sync_choice import SyncChoice
 from art_cli.engines.vllm_server import BASE
 from art_cli.env import seed_of
 from art_cli.errors import EngineError
 from art_cli.policy import Policy
 from art_cli.report import silent
-from art_cli.server import Server
 from art_cli.types import Completion
 
 TURN_TIMEOUT = 1800.0  # seconds, of one turn, the queue at the server included
@@ -44,7 +43,6 @@ MAX_RESTARTS = 3  # of one replica; one that dies again and again will go on doi
 LEAST_TOKENS = 2000  # sampled, before `sync: auto` takes a measurement for one
 POLL = 0.01  # seconds
 ENDING = 10.0  # seconds that a server that failed is given to end
-ROOM = 64 * 2**30  # bytes
 NO_ANSWER = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError)
 
 
@@ -53,7 +51,9 @@ class _Replica:
     """One server, and what it is busy with."""
 
     url: str
-    server: Server | None  # None: someone else's
+    place: Place
+    gpus: list[int]
+    server: Started | None  # None: someone else's
     log: Path
     life: int = 0  # times that it was started again
     adapters: list[str] = field(default_factory=list)  # that it has loaded, the newest last
@@ -108,9 +108,10 @@ class VLLMEngine:
         self._sampling = sampling
         self._stop_ids = sorted(stop_ids)
         self._replicas = replicas
+        self._places = list({id(r.place): r.place for r in replicas}.values())
         self._say = say
         self._weights: Path | None = None  # the newest, as they were written
-        self._folder = Path(tempfile.mkdtemp(prefix="art-weights-", dir=_quick_disk()))
+        self._folder = vllm_server.scratch(vllm_server.quick_disk())
         self._versions: dict[str, int] = {}  # of adapters, by name
         self._choice = SyncChoice(cfg.sync if policy.has_adapter else "merged")
         self._asleep = False
@@ -132,20 +133,32 @@ class VLLMEngine:
         the settings.
         """
         if cfg.url is not None:
-            found = _Replica(vllm_server.api_root(cfg.url), None, logs)
+            found = _Replica(vllm_server.api_root(cfg.url), Here(), [], None, logs)
             return cls(policy, cfg, sampling, stop_ids, [found], say)
         vllm_server.check_model(cfg, policy)
         logs.mkdir(parents=True, exist_ok=True)
-        files = [logs / f"engine-{i}.log" for i in range(cfg.replicas)]
-        jobs = [vllm_server.start(policy, cfg, i, log) for i, log in enumerate(files)]
-        started = await asyncio.gather(*jobs, return_exceptions=True)
-        servers = [s for s in started if isinstance(s, Server)]
-        for failure in started:
-            if isinstance(failure, BaseException):
-                await asyncio.gather(*(s.close() for s in servers))
-                raise failure
-        replicas = [_Replica(s.url, s, log) for s, log in zip(servers, files, strict=True)]
-        return cls(policy, cfg, sampling, stop_ids, replicas, say)
+        replicas = [
+            _Replica("", place, gpus, None, logs / f"engine-{i}.log")
+            for i, (place, gpus) in enumerate(seats(cfg))
+        ]
+        engine = cls(policy, cfg, sampling, stop_ids, replicas, say)
+        try:
+            if (base := Path(policy.source)).is_dir():
+                await asyncio.gather(*(place.put(base) for place in engine._places))
+            jobs = [engine._start(replica) for replica in replicas]
+            for failure in await asyncio.gather(*jobs, return_exceptions=True):
+                if isinstance(failure, BaseException):
+                    raise failure
+        except BaseException:
+            await engine.close()
+            raise
+        return engine
+
+    async def _start(self, replica: _Replica) -> None:
+        options = vllm_server.options_of(self._policy, self._cfg)
+        options["model"] = replica.place.path(Path(self._policy.source))
+        replica.server = await replica.place.start(options, replica.gpus, replica.log)
+        replica.url = replica.server.url
 
     def open(self, seed: int, *, awaited: bool = True) -> _Session:
         """See Engine."""
@@ -153,12 +166,11 @@ class VLLMEngine:
 
     async def close(self) -> None:
         """See Engine."""
-        for replica in self._replicas:
-            if replica.server:
-                await replica.server.close()
-            else:  # leave someone else's as it was
-                with contextlib.suppress(EngineError, *NO_ANSWER):
-                    await self._drop_adapters(replica, list(replica.adapters))
+        await asyncio.gather(*(r.server.close() for r in self._replicas if r.server))
+        if self._cfg.url:  # leave someone else's as it was
+            [replica] = self._replicas
+            with contextlib.suppress(EngineError, *NO_ANSWER):
+                await self._drop_adapters(replica, list(replica.adapters))
         shutil.rmtree(self._folder, ignore_errors=True)
 
     # -------------------------------------------------------------- turns
@@ -226,13 +238,13 @@ class VLLMEngine:
         self, replica: _Replica, path: str, body: Any = None, timeout: float = ADMIN_TIMEOUT
     ) -> Any:
         """Raises EngineError where the server refuses or is slow, NO_ANSWER where it is gone."""
-        limit = aiohttp.ClientTimeout(total=timeout)
+        limit, url = aiohttp.ClientTimeout(total=timeout), replica.url + path
         try:
             # A client for each call: one that is kept belongs to one event loop, and to a server
             # that may die; a connection to this machine costs a fraction of a token.
             async with (
                 aiohttp.ClientSession(timeout=limit) as client,
-                client.post(replica.url + path, json=body) as response,
+                client.post(url, json=body, headers=replica.place.headers) as response,
             ):
                 text = await response.text()
                 if response.status < 400:
@@ -250,10 +262,9 @@ class VLLMEngine:
                 return
             if replica.server is None:
                 raise EngineError(f"the vLLM server at {replica.url} does not answer: {why}")
-            if replica.server.runs and not await _is_ending(replica):
+            if not await replica.server.ends_within(ENDING):
                 raise EngineError(f"vLLM does not answer, but is still there: {why}")
             code, said = replica.server.exit_code, vllm_server.last_errors(replica.log)
-            number = self._replicas.index(replica)
             if replica.life >= MAX_RESTARTS:
                 raise EngineError(
                     f"vLLM ended {MAX_RESTARTS + 1} times, now with exit code {code}. "
@@ -261,8 +272,8 @@ class VLLMEngine:
                 )
             self._say(f"vLLM ended with exit code {code}; starting it again")
             await replica.server.close()
-            replica.server = await vllm_server.start(self._policy, self._cfg, number, replica.log)
-            replica.url, replica.life = replica.server.url, life + 1
+            await self._start(replica)
+            replica.life = life + 1
             replica.adapters, replica.is_merged = [], False
             try:
                 await self._deliver(replica)
@@ -278,23 +289,26 @@ class VLLMEngine:
         began, old = time.monotonic(), self._weights
         # Never used before, by whomever: the prefix cache goes by the name.
         name = f"{self._choice.way}-of-version-{version}-{secrets.token_hex(8)}"
-        self._weights = self._folder / name
-        self._weights.mkdir()
+        weights = self._folder / name
+        weights.mkdir()
         if self._choice.way == "adapter":
-            self._policy.save_weights(self._weights)
-            self._versions[self._weights.name] = version
+            self._policy.save_weights(weights)
+            self._versions[name] = version
         else:
-            self._policy.save_merged(self._weights)
-        self.policy_version = version
+            self._policy.save_merged(weights)
+        await asyncio.gather(*(place.put(weights) for place in self._places))
+        # A server that is started again meanwhile gets the old ones, which are still everywhere.
+        self._weights, self.policy_version = weights, version
         await asyncio.gather(*(self._deliver_or_revive(r) for r in self._replicas))
         self._asleep = False
         if old:
+            await asyncio.gather(*(place.drop(old) for place in self._places))
             shutil.rmtree(old)
         self._choice.synced(time.monotonic() - began)
 
     async def rest(self) -> None:
         """See Engine. What vLLM has on the trainer's GPU moves to main memory."""
-        if self._cfg.gpus is not None or self._cfg.url or not torch.cuda.is_available():
+        if not self._cfg.shares_gpu or self._cfg.url or not torch.cuda.is_available():
             return
         before, _ = torch.cuda.mem_get_info()
         level = 1 if self._choice.way == "adapter" else 2  # 2: the weights are lost
@@ -330,7 +344,7 @@ class VLLMEngine:
         if replica.is_merged:
             await self._replace_base(replica, Path(self._policy.source))
             replica.is_merged = False
-        body = {"lora_name": folder.name, "lora_path": str(folder)}
+        body = {"lora_name": folder.name, "lora_path": replica.place.path(folder)}
         await self._post(replica, "/v1/load_lora_adapter", body)
         replica.adapters.append(folder.name)
         await self._drop_adapters(
@@ -349,7 +363,7 @@ class VLLMEngine:
             while replica.turns.total():
                 await asyncio.sleep(POLL)
             await self._drop_adapters(replica, list(replica.adapters))
-            reload = {"method": "reload_all_weights", "args": [str(folder)]}
+            reload = {"method": "reload_all_weights", "args": [replica.place.path(folder)]}
             await self._post(replica, "/collective_rpc", reload)
             await self._post(replica, "/reset_prefix_cache")
             label = {"new_version": str(self.policy_version)}
@@ -361,13 +375,4 @@ class VLLMEngine:
 
 async def _is_ending(replica: _Replica) -> bool:
     """Whether the server's process is gone, or goes within seconds."""
-    deadline = time.monotonic() + ENDING
-    while replica.server and replica.server.runs and time.monotonic() < deadline:
-        await asyncio.sleep(0.05)
-    return replica.server is not None and not replica.server.runs
-
-
-def _quick_disk() -> str | None:
-    """Weights are written and read once: in memory, where there is such a disk with room."""
-    shm = Path("/dev/shm")
-    return str(shm) if shm.is_dir() and shutil.disk_usage(shm).free > ROOM else None
+    return replica.server is not None and await replica.server.ends_within(ENDING)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.metadata
 import importlib.util
 import json
 import os
 import re
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +38,20 @@ ANSWER_TIMEOUT = 10.0  # seconds, of a server that someone else has started
 LAST_LINES = 10
 EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception): .+")
 CPU_BATCH = 8192  # tokens of one forward
+SCRATCH = "art-weights-"
+ROOM = 64 * 2**30  # bytes that a disk in memory must have to spare
+NEEDS_GPU = ("enable_sleep_mode", "gpu_memory_utilization")
 
 
 def check_vllm(cfg: EngineConfig, train: TrainConfig) -> None:
     """Raises PreflightError where vLLM cannot run here; asked before a model is loaded."""
     if cfg.url is not None:
         return _check_answers(cfg.url)
-    instead = "or use this program's own: engine.use=transformers"
-    if importlib.util.find_spec("vllm") is None:
-        raise PreflightError(
-            "engine.use is vllm, which is not installed. On a machine with a GPU: "
-            f"pip install 'art-cli[vllm]'; {instead}"
-        )
+    if why := what_is_missing():
+        raise PreflightError(f"{why}; or use this program's own: engine.use=transformers")
     if not torch.cuda.is_available():
-        if not _is_cpu_build():
-            raise PreflightError(f"engine.use is vllm, but there is no GPU; {instead}")
         return
-    if cfg.gpus is None and train.max_staleness:
+    if cfg.shares_gpu and train.max_staleness:
         raise PreflightError(
             "train.max_staleness needs GPUs for vLLM alone, e.g. engine.gpus=[1]: on the trainer's "
             "it sleeps during updates"
@@ -67,6 +68,18 @@ def check_vllm(cfg: EngineConfig, train: TrainConfig) -> None:
             f"engine.gpus names GPU {', '.join(map(str, shared))}, where the trainer is (0 to "
             f"{training - 1}); name others, or leave it out and they take turns"
         )
+
+
+def what_is_missing() -> str | None:
+    """Why no vLLM server can run on this machine, if that is so."""
+    if importlib.util.find_spec("vllm") is None:
+        return (
+            "engine.use is vllm, which is not installed. On a machine with a GPU: pip install "
+            "'art-cli[vllm]'"
+        )
+    if not torch.cuda.is_available() and not _is_cpu_build():
+        return "engine.use is vllm, but there is no GPU"
+    return None
 
 
 def _check_answers(url: str) -> None:
@@ -94,18 +107,25 @@ def check_model(cfg: EngineConfig, policy: Policy) -> None:
         )
 
 
-async def start(policy: Policy, cfg: EngineConfig, replica: int, log: Path) -> Server:
-    """Start one replica and wait until it answers. Raises PreflightError with its last lines."""
+async def start(options: dict[str, Any], gpus: list[int], log: Path) -> Server:
+    """Start one replica on these GPUs of this machine, and wait until it answers.
+
+    `options` are those that its config and its model make, whatever the machine. Raises
+    PreflightError with its last lines.
+    """
     environment = dict(ENVIRONMENT)
+    options = {"host": "127.0.0.1"} | options
     if torch.cuda.is_available():
-        gpus = cfg.gpus or [torch.cuda.current_device()]
-        mine = gpus[replica * cfg.tensor_parallel : (replica + 1) * cfg.tensor_parallel]
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(_name_of_gpu, mine))
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(_name_of_gpu, gpus))
     else:
         environment["VLLM_CPU_KVCACHE_SPACE"] = CPU_KV_CACHE_GB
-    if Path(policy.source).is_dir():
+        options = {k: v for k, v in options.items() if k not in NEEDS_GPU}
+        # vLLM takes back the random number of a prompt that was read in part, which a CPU's
+        # generator cannot: its engine ends. Read in one piece, no prompt needs that.
+        options["enable_chunked_prefill"] = False
+        options["max_num_batched_tokens"] = max(options["max_model_len"], CPU_BATCH)
+    if Path(options["model"]).is_dir():
         environment["HF_HUB_OFFLINE"] = "1"
-    options = _options(policy, cfg) | {k.replace("-", "_"): v for k, v in cfg.extra.items()}
     command = ["{python}", "-m", "vllm.entrypoints.openai.api_server", "--port", "{port}"]
     for key, value in options.items():
         command += _flag(key, value)
@@ -125,9 +145,9 @@ def last_errors(log: Path) -> str:
     return "\n".join(found[-LAST_LINES:])
 
 
-def _options(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
+def options_of(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
+    """Those of `vllm serve` that are the same on every machine."""
     options: dict[str, Any] = {
-        "host": "127.0.0.1",
         "model": policy.source,
         "served_model_name": BASE,
         "dtype": str(policy.head.dtype).removeprefix("torch."),
@@ -139,6 +159,8 @@ def _options(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
         "enable_scale_out": True,  # token ids in, token ids out
         "worker_extension_cls": f"{Reload.__module__}.{Reload.__qualname__}",
         "uvicorn_log_level": "warning",
+        "enable_sleep_mode": cfg.shares_gpu,
+        "gpu_memory_utilization": cfg.gpu_memory_fraction or _free(cfg),
     }
     if policy.has_adapter:
         rank = policy.adapter_rank
@@ -146,23 +168,43 @@ def _options(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
         options["max_lora_rank"] = min(r for r in LORA_RANKS if r >= rank)
         options["max_loras"] = MAX_LORAS
         options["max_cpu_loras"] = 2 * MAX_LORAS
-    if not torch.cuda.is_available():
-        # vLLM takes back the random number of a prompt that was read in part, which a CPU's
-        # generator cannot: its engine ends. Read in one piece, no prompt needs that.
-        options["enable_chunked_prefill"] = False
-        options["max_num_batched_tokens"] = max(cfg.max_model_len, CPU_BATCH)
-    else:
-        options["enable_sleep_mode"] = cfg.gpus is None
-        options["gpu_memory_utilization"] = cfg.gpu_memory_fraction or _free(cfg)
-    return options
+    return options | {k.replace("-", "_"): v for k, v in cfg.extra.items()}
 
 
 def _free(cfg: EngineConfig) -> float:
     """The share of a GPU that vLLM may take: nearly all of its own, or what the trainer leaves."""
-    if cfg.gpus is not None:
+    if not cfg.shares_gpu or not torch.cuda.is_available():
         return 0.9
     free, total = torch.cuda.mem_get_info()
     return round(0.9 * free / total, 2)
+
+
+def quick_disk(size: int = 0) -> str:
+    """Where so many bytes of weights go, which are written and read once: into memory, where there
+    is such a disk with room."""
+    shm = Path("/dev/shm")
+    has_room = shm.is_dir() and shutil.disk_usage(shm).free > ROOM + size
+    return str(shm) if has_room else tempfile.gettempdir()
+
+
+def scratch(disk: str) -> Path:
+    """A folder for weights, of this process; what killed ones have left there is removed, for it
+    takes memory. The lock on each goes with its process."""
+    for other in Path(disk).glob(f"{SCRATCH}*"):
+        with contextlib.suppress(OSError):  # it is in use, or of another user
+            lock = os.open(other, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(other)
+            finally:
+                os.close(lock)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=disk))
+        lock = os.open(folder, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():  # else another process took it for left behind, at this very instant
+            return folder
+        os.close(lock)
 
 
 def _flag(key: str, value: Any) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from art_cli.agents.base import Agents
 from art_cli.backends.local import LocalBackend
 from art_cli.config.load import LoadedExperiment
+from art_cli.engines.places import on_one_machine
 from art_cli.env import Services
 from art_cli.evaluation.candidates import Candidate
 from art_cli.llms.services import RunServices
@@ -61,7 +62,8 @@ class RunPolicies:
     async def _load(self, is_base: bool) -> TrainableModel:
         await self.close()
         loaded = self._loaded
-        experiment = dataclasses.replace(loaded.experiment, judge=None, reward=None)
+        engine = on_one_machine(loaded.experiment.engine)
+        experiment = dataclasses.replace(loaded.experiment, judge=None, reward=None, engine=engine)
         if is_base:
             experiment = dataclasses.replace(experiment, warmup=None)
         model = TrainableModel.of(experiment, loaded.env_settings, loaded.to_yaml())

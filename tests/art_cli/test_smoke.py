@@ -16,6 +16,7 @@ from art_cli.policy import Policy
 from art_cli.rundir import RunDir
 
 CONFIGS = Path(__file__).parents[2] / "configs"
+FOR_CLUSTERS = ("cluster", "cluster-2x8x80gb")
 FOR_GPUS = ("gpu-24gb", "gpu-80gb", "gpu-8x80gb", "retail-7b", "airline-14b", "2048-7b")
 QWEN2 = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 3584}
 QWEN2 |= {"intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28}
@@ -38,6 +39,14 @@ def smoke(art: Art, config: str, *words: str) -> dict[str, Any]:
     result = art("run", config, "--smoke", "--json", *words)
     assert result.exit_code == 0, (result.output, result.exception)
     return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("name", FOR_CLUSTERS)
+def test_a_config_for_a_cluster_is_tried_here_unless_it_is_sent(art: Art, name: str) -> None:
+    ran = smoke(art, str(CONFIGS / f"{name}.yaml"))
+    assert ran["finished"] and ran["smoke"]["odd"] == []
+    sent = art("run", str(CONFIGS / f"{name}.yaml"), "--smoke", "--on", "a")
+    assert isinstance(sent.exception, UsageError)
 
 
 @pytest.mark.parametrize("name", FOR_GPUS)

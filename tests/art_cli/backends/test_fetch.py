@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from art_cli.backends.fetch import bring_back
+from art_cli.backends import fetch
+from art_cli.backends.fetch import alone, bring_back
 from art_cli.errors import PreflightError
 from art_cli.rundir import RunDir
 
@@ -61,3 +62,13 @@ def test_a_run_that_has_not_begun_is_no_error(tmp_path: Path, remote: Path) -> N
 def test_a_connection_that_fails_is_told(tmp_path: Path, remote: Path) -> None:
     with pytest.raises(PreflightError, match="cannot bring the run back: "):
         bring_back("elsewhere", str(remote), RunDir(tmp_path / "run"))
+
+
+def test_another_process_that_never_ends_is_not_waited_for(
+    tmp_path: Path, remote: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "LOCK_SECONDS", 0.3)
+    run = RunDir(tmp_path / "run")
+    with alone(run), pytest.raises(PreflightError, match=r"another process has been .* than 0.3 s"):
+        bring_back("there", str(remote), run)
+    assert bring_back("there", str(remote), run)

@@ -31,13 +31,29 @@ def test_one_node_leaves_its_processes_to_the_run(monkeypatch: pytest.MonkeyPatc
     assert interface_of("127.0.0.1") == "lo"
 
 
-def node(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def test_nodes_that_serve_take_no_part_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKYPILOT_NODE_IPS", "127.0.0.1 10.0.0.8 10.0.0.9")
+    monkeypatch.setenv("SKYPILOT_NODE_RANK", "1")
+    one, two = Node.here(num_serving=1), Node.here(num_serving=2)
+    assert [place["RANK"] for place in one.places(4, port=21000)] == ["2", "3"]
+    assert one.hosts(port=7) == ["http://10.0.0.9:7"] and not one.serves
+    assert two.serves and len(two.hosts(port=7)) == 2
+    monkeypatch.setenv("SKYPILOT_NODE_RANK", "0")
+    assert Node.here(num_serving=2).places(4, port=21000) == [{}]  # all of them on this machine
+
+
+def test_a_node_that_serves_needs_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = node(tmp_path, "--engine-nodes", "1", SKYPILOT_NODE_IPS="127.0.0.1")
+    assert done.returncode == 2 and "ART_ENGINE_TOKEN is missing" in done.stderr
+
+
+def node(folder: Path, *options: str, **places: str) -> subprocess.CompletedProcess[str]:
     """The module as a cluster runs it."""
     command = [sys.executable, "-m", "art_cli.backends.node", "config.yaml", *options]
     return subprocess.run(
         [*command, "--run", "test/short", "--runs-dir", "runs"],
         cwd=folder,
-        env={k: v for k, v in os.environ.items() if not k.startswith("SKYPILOT")},
+        env={k: v for k, v in os.environ.items() if not k.startswith("SKYPILOT")} | places,
         capture_output=True,
         text=True,
         timeout=120,

@@ -82,6 +82,21 @@ def test_a_bucket_is_mounted_and_its_run_resumes_by_itself(tmp_path: Path) -> No
     assert "--resume --storage /art-storage" in task["run"]
 
 
+def test_nodes_that_serve_get_a_token_of_their_own_each_time(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "env: {use: x}\nmodel: {base: tiny, adapter: null}\ntrain: {steps: 1}\n"
+        "engine: {use: vllm, nodes: 1}\nbackend: {use: skypilot, num_nodes: 2}\n"
+    )
+    loaded = load_experiment([tmp_path / "c.yaml"])
+    tasks = [run_task(loaded, Path("/s"), "a.whl", {"A": "b"}, resume=False) for _ in "12"]
+    assert all("--processes 1 --engine-nodes 1" in task["run"] for task in tasks)
+    first, second = (task["secrets"].pop("ART_ENGINE_TOKEN") for task in tasks)
+    assert len(first) > 40 and first != second and tasks[0]["secrets"] == {"A": "b"}
+    assert first not in yaml.safe_dump(tasks[0])
+    (tmp_path / "shipped.yaml").write_text(shipped_config(loaded))
+    assert load_experiment([tmp_path / "shipped.yaml"]).experiment.engine.nodes == 1
+
+
 def test_a_message_of_skypilot_gets_the_place_of_the_key(loaded: LoadedExperiment) -> None:
     message = "Instead of 'cpuss', did you mean 'cpus'?"
     assert place_of(message, loaded.origins) == "config.yaml:13: backend.resources.cpuss: "

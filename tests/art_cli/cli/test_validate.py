@@ -82,6 +82,8 @@ def test_what_certainly_does_not_fit_is_not_ready(art: Art) -> None:
 
 QWEN_3B = QWEN_7B | {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36}
 QWEN_3B |= {"num_attention_heads": 16, "num_key_value_heads": 2, "tie_word_embeddings": True}
+QWEN_32B = QWEN_7B | {"hidden_size": 5120, "intermediate_size": 27648, "num_hidden_layers": 64}
+QWEN_32B |= {"num_attention_heads": 40, "num_key_value_heads": 8}
 QWEN3_8B = QWEN_7B | {"model_type": "qwen3", "hidden_size": 4096, "intermediate_size": 12288}
 QWEN3_8B |= {"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8}
 
@@ -91,11 +93,18 @@ QWEN3_8B |= {"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_
     [
         ("gpu-24gb", QWEN_3B, ("L4", "RTX4090", "A10G")),
         ("gpu-80gb", QWEN3_8B | {"head_dim": 128}, ("A100", "H100")),
+        ("gpu-8x80gb", QWEN_32B, ("A100", "H100")),
+        ("cluster-2x8x80gb", QWEN_32B, ("A100", "H100")),
     ],
 )
 def test_the_configs_for_a_gpu_fit_on_it(
-    art: Art, name: str, base: dict[str, Any], cards: tuple[str, ...]
+    art: Art,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    base: dict[str, Any],
+    cards: tuple[str, ...],
 ) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-judge")
     Path("big/config.json").write_text(json.dumps(base))
     config = str(Path(__file__).parents[3] / "configs" / f"{name}.yaml")
     for card in cards:

@@ -16,6 +16,7 @@ train: {steps: 1}
 """
 SKY = "backend.use=skypilot"
 SPOT = "backend.resources={use_spot: true}"
+SERVING = ("engine.use=vllm", "engine.nodes=1")
 ANY_SPOT = "backend.resources={any_of: [{use_spot: true}, {infra: aws}]}"
 REFUSED = [
     (["backend.cluster=mine"], "backend.cluster: has no effect with backend.use=local"),
@@ -29,6 +30,8 @@ REFUSED = [
     (["backend.storage=/nfs"], "backend.storage: has no effect with"),
     ([SKY, "backend.num_nodes=2"], "is 2, but train.num_processes is 1: each node takes the same"),
     ([SKY, "backend.num_nodes=2", "train.num_processes=3"], "write a multiple of 2"),
+    ([SKY, *SERVING], "engine.nodes: is 1, but backend.num_nodes is 1: at least one must be left"),
+    ([SKY, *SERVING, "backend.num_nodes=3"], "all but 1 (engine.nodes) train, but train.num_pro"),
     ([SKY, SPOT], "backend.storage: is missing: a machine that may be taken away"),
     ([SKY, ANY_SPOT], "backend.storage: is missing: a machine that may be taken away"),
     ([SKY, "backend.storage=/nfs"], "has no effect without backend.resources.use_spot"),
@@ -37,6 +40,8 @@ REFUSED = [
 FINE = [
     [SKY],
     [SKY, "backend.num_nodes=2", "train.num_processes=4"],
+    [SKY, *SERVING, "backend.num_nodes=2"],
+    [SKY, *SERVING, "backend.num_nodes=3", "train.num_processes=4", "engine.replicas=8"],
     [SKY, SPOT, "backend.storage={name: bucket}"],
     [SKY, "backend.resources={job_recovery: {strategy: FAILOVER}}", "backend.storage=/nfs"],
 ]

@@ -23,6 +23,10 @@ REFUSED = [
     ([VLLM, "engine.gpus=[1, 1]", "engine.replicas=2"], "must name as many GPUs as"),
     ([VLLM, "engine.gpus=[1, 2]"], "must name as many GPUs as engine.replicas (1) times"),
     ([VLLM, "engine.tensor_parallel=2"], "engine.gpus: is missing: 1 replicas of 2 GPUs"),
+    (["engine.nodes=1"], "engine.nodes: has no effect with engine.use=transformers"),
+    ([VLLM, "engine.nodes=1", "engine.url=http://x"], "engine.nodes: has no effect with"),
+    ([VLLM, "engine.nodes=1", "engine.gpus=[1]"], "engine.gpus: has no effect with engine.nodes=1"),
+    ([VLLM, "engine.nodes=2", "engine.replicas=3"], "engine.replicas: is 3, but engine.nodes is 2"),
     ([VLLM, "engine.url=http://x", "engine.extra={a: 1}"], "engine.extra: has no effect with"),
     ([VLLM, "engine.extra={max-model-len: 9}"], "holds an option that this program sets itself"),
     ([VLLM, "model.adapter=null", "engine.sync=adapter"], "engine.sync: is adapter, but model.ad"),
@@ -37,6 +41,7 @@ FINE = [
     [VLLM],
     [VLLM, "engine.gpus=[1, 2, 3, 4]", "engine.replicas=2", "engine.tensor_parallel=2"],
     [VLLM, "engine.url=http://127.0.0.1:8000"],
+    [VLLM, "engine.nodes=1", "engine.replicas=4", "engine.tensor_parallel=2"],  # as nodes get it
     [VLLM, "train.max_staleness=1"],
     ["train.max_staleness=2", "engine.deterministic=false"],
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -86,7 +88,7 @@ def test_heads_that_cannot_be_shared_out_are_told(make_policy: Any) -> None:
 
 def test_options_go_to_the_server_as_its_command_line_wants_them(make_policy: Any) -> None:
     policy = make_policy(rank=12)
-    options = vllm_server._options(policy, EngineConfig(use="vllm", max_concurrent=7))
+    options = vllm_server.options_of(policy, EngineConfig(use="vllm", max_concurrent=7))
     assert options["max_lora_rank"] == 16  # the next that vLLM makes room for
     assert options["max_num_seqs"] == 7 and options["dtype"] == "float32"
     assert vllm_server._flag("enable_lora", True) == ["--enable-lora"]
@@ -156,6 +158,20 @@ def test_auto_waits_until_enough_was_sampled() -> None:
     choice.synced(0.1)
     choice.sampled(10, time.monotonic())
     assert choice.next(least=1000) is None and choice.way == "adapter"
+
+
+def test_what_a_killed_process_has_left_in_memory_is_removed_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / "of someone else").mkdir()
+    script = (
+        "import os, sys; from art_cli.engines.vllm_server import scratch; "
+        "print(scratch(sys.argv[1]), flush=True); os.kill(os.getpid(), 9)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    left = Path(subprocess.run(command, capture_output=True, text=True).stdout.strip())
+    assert left.parent == tmp_path and left.is_dir()
+    first, second = vllm_server.scratch(str(tmp_path)), vllm_server.scratch(str(tmp_path))
+    assert first.is_dir() and second.is_dir() and not left.exists()
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_why_a_server_ended_is_found_in_its_log(tmp_path: Path) -> None:

@@ -6,6 +6,10 @@ import json
 import re
 import shutil
 import signal
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
@@ -76,6 +80,11 @@ def test_who_lets_go_can_watch_again_and_cancel(user: User, cluster: str) -> Non
     assert "goes on there already" in user.art(*on, code=2)
     watching = user.start(*on, "--attach")
     read_until(watching, r"step \d+/5000")
+    watching.kill()  # a lost connection
+    watching.communicate(timeout=60)
+    assert "goes on there already" in user.art(*on, code=2)
+    watching = user.start(*on, "--attach")
+    read_until(watching, r"step \d+/5000")
     run = RunDir(user.folder / "runs" / "sky" / "long")
     eventually(run.checkpoint_steps, "checkpoints come while it is watched")
     assert run.state() == "running"
@@ -83,6 +92,29 @@ def test_who_lets_go_can_watch_again_and_cancel(user: User, cluster: str) -> Non
     watching.communicate(timeout=120)
     assert watching.returncode == 1
     assert run.state() in ("killed", "interrupted") and run.checkpoint_steps()
+
+
+def test_a_run_may_be_silent_and_a_launch_may_not(user: User, cluster: str) -> None:
+    with (user.folder / "env.py").open("a") as file:
+        file.write(
+            "\n\nimport asyncio\n\n\nclass Slow(Mine):\n    seconds = 9\n\n"
+            "    async def start(self):\n        seconds, Slow.seconds = Slow.seconds, 0\n"
+            "        await asyncio.sleep(seconds)\n        return await super().start()\n"
+        )
+    slow = ("run", "config.yaml", "env.use=env.py:Slow", "train.steps=1", "name=slow", "eval=null")
+    watching = user.start(*slow, "--on", cluster)
+    read_until(watching, "Ctrl-C lets go of it")
+    watching.kill()
+    watching.communicate(timeout=60)
+    printed = user.art(*slow, "--on", cluster, "--attach", silence=4)
+    assert "step 1/1" in printed
+    rented = ("backend.use=skypilot", "backend.resources={infra: slurm/loop, cpus: 2, memory: 4}")
+    launch = ("launch-cluster", "config.yaml", *rented, "--name", "art-silent", "--yes")
+    printed = user.art(*launch, code=1, silence=0.5)
+    assert "SkyPilot has said nothing of the launch of art-silent" in printed
+    assert "sky api status" in printed and "art cluster down art-silent" in printed
+    eventually(lambda: "art-silent" in user.art("clusters"), "the launch went on without us")
+    user.art("cluster", "down", "art-silent")
 
 
 def test_two_nodes_train_one_model(user: User) -> None:
@@ -102,21 +134,39 @@ def test_two_nodes_train_one_model(user: User) -> None:
     assert "art-two" not in user.art("clusters")
 
 
+@pytest.fixture
+def empty_vllm(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A package of that name for the nodes, which have no room for the real one."""
+    wheel = request.config.rootpath / ".venv-sky" / "wheels" / "vllm-0.32.0-py3-none-any.whl"
+    info = "vllm-0.32.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("vllm/__init__.py", "")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    yield
+    wheel.unlink()
+
+
+@pytest.mark.usefixtures("empty_vllm")
+def test_a_run_finds_its_node_that_serves_and_hears_what_it_lacks(user: User) -> None:
+    (user.folder / "two.yaml").write_text(
+        "engine: {use: vllm, nodes: 1}\nbackend: {use: skypilot, cluster: art-serves, num_nodes: 2,"
+        " resources: {infra: slurm/loop, cpus: 2, memory: 4}}\n"
+    )
+    two = ("config.yaml", "two.yaml", "name=served")
+    user.art("launch-cluster", *two, "--yes")
+    printed = user.art("run", *two, code=3)
+    assert re.search(r"the engine's node [\d.]+: engine.use is vllm, but there is no GPU", printed)
+    assert "was not told that the run is over" not in printed and "TOKEN" not in printed
+    user.art("cluster", "down", "art-serves")
+
+
 def test_a_preempted_job_goes_on_and_ends_as_if_it_had_not_been(user: User) -> None:
-    kept = CLUSTER / "home" / "kept"  # on the disk that all nodes share
-    kept.mkdir()
-    shutil.chown(kept, "skytest")
-    for node in ("n1", "n2"):  # a path that the nodes have, and this machine has not
-        (CLUSTER / "nodes" / node / "tmp" / "kept").symlink_to(kept)
+    kept, managed = kept_folder("kept")
     steps = ("train.steps=120", "checkpoint.every=5", "eval.every=120")
     user.art("run", "config.yaml", *steps, "name=undisturbed")
-    managed = (
-        "backend.use=skypilot",
-        "backend.resources={infra: slurm/loop, cpus: 2, memory: 4, "
-        "job_recovery: {strategy: FAILOVER}}",
-        "backend.storage=/tmp/kept",
-    )
-    watching = user.start("run", "config.yaml", *steps, *managed, "name=taken", "--yes")
+    watching = user.start("run", "config.yaml", *steps, *managed, "name=taken")
     archives = kept / "sky" / "taken"
     eventually(lambda: any(int(p.stem) >= 3 for p in archives.glob("*.zip")), "checkpoints kept")
     slurm("scancel", "--signal=KILL", "--full", *_jobs("art-sky-taken"))
@@ -131,6 +181,79 @@ def test_a_preempted_job_goes_on_and_ends_as_if_it_had_not_been(user: User) -> N
         for name in ("undisturbed", "taken")
     )
     assert all((ours[key] == theirs[key]).all() for key in ours)
+
+
+def kept_folder(name: str) -> tuple[Path, tuple[str, ...]]:
+    """Storage that the nodes see and this machine does not -> it, and a job's options."""
+    kept = CLUSTER / "home" / name  # on the disk that all nodes share
+    kept.mkdir()
+    shutil.chown(kept, "skytest")
+    for node in ("n1", "n2"):
+        (CLUSTER / "nodes" / node / "tmp" / name).symlink_to(kept)
+    resources = (
+        "{infra: slurm/loop, cpus: 2, memory: 4, "
+        "job_recovery: {strategy: FAILOVER, max_restarts_on_errors: 1}}"
+    )
+    managed = ("backend.use=skypilot", f"backend.resources={resources}", "--yes")
+    return kept, (*managed, f"backend.storage=/tmp/{name}")
+
+
+def test_a_managed_job_that_is_cancelled_brings_its_run_back(user: User) -> None:
+    kept, managed = kept_folder("cancelled")
+    command = ("train.steps=5000", "checkpoint.every=20", "eval=null", "name=ended")
+    watching = user.start("run", "config.yaml", *command, *managed)
+    run = RunDir(user.folder / "runs" / "sky" / "ended")
+    eventually(lambda: list((kept / "sky" / "ended").glob("*.zip")), "checkpoints are kept")
+    watching.kill()
+    watching.communicate(timeout=60)
+    assert not run.checkpoint_steps()
+    printed = user.art("cancel", "runs/sky/ended")
+    assert "cancelled managed job" in printed and "warning" not in printed
+    assert run.checkpoint_steps() and run.read_metrics() and run.read_exit() not in (0, None)
+    assert run.state() in ("killed", "interrupted") and "art-fetch" not in user.art("clusters")
+    eventually(lambda: not _jobs("art-sky-ended"), "its machine is given back")
+
+
+def test_a_second_life_that_fails_in_its_set_up_has_no_code_of_the_first(user: User) -> None:
+    kept, managed = kept_folder("twice")
+    with (user.folder / "env.py").open("a") as file:  # on the node it ends with exit code 2
+        file.write("\n\nclass Broken(Mine):\n    async def start(self):\n        1 / 0\n")
+    fails = 'backend.setup=test -z "$(ls /tmp/twice)"'
+    printed = user.art(
+        *("run", "config.yaml", "env.use=env.py:Broken", "name=twice", fails, *managed), code=1
+    )
+    assert "ZeroDivisionError" in printed and "FAILED_SETUP" in printed
+    [archive] = (kept / "sky" / "twice").glob("*.zip")
+    with zipfile.ZipFile(archive) as first:
+        assert json.loads(first.read("exit.json"))["code"] == 2
+    assert RunDir(user.folder / "runs" / "sky" / "twice").read_exit() == 1
+
+
+def test_skypilot_s_own_command_rents_a_cluster_with_art_on_it(
+    user: User, request: pytest.FixtureRequest
+) -> None:
+    (user.folder / "loop.yaml").write_text(
+        "backend: {use: skypilot, resources: {infra: slurm/loop, cpus: 2, memory: 4}}\n"
+    )
+    configs = ("config.yaml", "loop.yaml")
+    printed = user.art("launch-cluster", *configs, "--export", "task")
+    assert "sky launch -c NAME" in printed and (user.folder / "task" / "task.yaml").is_file()
+    script = request.config.rootpath / "scripts" / "launch-cluster.sh"
+    (user.folder / "one.yaml").write_text("".join((user.folder / c).read_text() for c in configs))
+    own = user.environment | {"ART_CONFIG": "one.yaml"}
+    done = subprocess.run(
+        [str(script), "-c", "art-own", "--yes", "--down"],
+        cwd=user.folder,
+        env=own,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = user.art("run", "config.yaml", "--on", "art-own", "name=own")
+    assert "step 3/3" in printed
+    user.art("cluster", "down", "art-own")
 
 
 def _rows(user: User, name: str) -> list[dict[str, float]]:

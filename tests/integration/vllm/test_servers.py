@@ -208,7 +208,8 @@ async def hold():
     base = {str(tmp_path / "base")!r}
     policy = load_policy(ModelConfig(base=base, adapter=None), [], 0)
     cfg = EngineConfig(use="vllm", max_model_len=256, extra={EXTRA})
-    server = await vllm_server.start(policy, cfg, 0, Path({str(tmp_path / "log")!r}))
+    options = vllm_server.options_of(policy, cfg)
+    server = await vllm_server.start(options, [0], Path({str(tmp_path / "log")!r}))
     print(server._process.pid, flush=True)
     await asyncio.sleep(600)
 asyncio.run(hold())

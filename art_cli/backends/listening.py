@@ -1,0 +1,73 @@
+"""Calls of someone else that print while they wait, perhaps for ever: who listens notices."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+SILENCE = 1800.0  # seconds without a line
+
+
+class SilentError(Exception):
+    """Nothing was printed for so long that nobody waits any more."""
+
+
+class _Heard(io.TextIOBase):
+    """Standard output, and when it was last written to."""
+
+    def __init__(self) -> None:
+        self.at = time.monotonic()
+
+    def write(self, text: str) -> int:
+        self.at = time.monotonic()
+        return sys.stdout.write(text)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+
+@contextmanager
+def listening(goes_on: Callable[[], bool]) -> Iterator[io.TextIOBase]:
+    """A stream for the call that is made within. After each `SILENCE` on it, `goes_on` is asked, in
+    a thread, whether to wait on. For the main thread: the call is interrupted as by Ctrl-C, the one
+    way to end one that waits for a socket, and its spinners stay.
+
+    Raises SilentError, or what `goes_on` raises.
+    """
+    heard, over, lock = _Heard(), threading.Event(), threading.Lock()
+    why: list[Exception] = []
+
+    def watch() -> None:
+        while not over.wait(max(0.0, heard.at + SILENCE - time.monotonic())):
+            if heard.at + SILENCE > time.monotonic():
+                continue
+            try:
+                if goes_on():
+                    heard.at = time.monotonic()
+                    continue
+                error: Exception = SilentError()
+            except Exception as e:
+                error = e
+            with lock:
+                if not over.is_set():
+                    why.append(error)
+                    main = threading.main_thread().ident
+                    assert main is not None
+                    signal.pthread_kill(main, signal.SIGINT)
+            return
+
+    threading.Thread(target=watch, name="art-listen", daemon=True).start()
+    try:
+        yield heard
+    except KeyboardInterrupt:
+        if why:
+            raise why[0] from None
+        raise
+    finally:
+        with lock:
+            over.set()

@@ -1,0 +1,58 @@
+"""Calls that print while they wait, and fall silent."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from art_cli.backends import listening as module
+from art_cli.backends.listening import SilentError, listening
+from art_cli.errors import PreflightError
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SILENCE", 0.4)
+
+
+def wait_for_ever() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.recv(1)
+
+
+def test_who_waits_for_a_socket_that_says_nothing_is_woken() -> None:
+    began = time.monotonic()
+    with pytest.raises(SilentError), listening(lambda: False):
+        wait_for_ever()
+    assert 0.4 <= time.monotonic() - began < 5
+
+
+def test_who_prints_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with listening(lambda: False) as out:
+        for i in range(8):
+            print(i, file=out, flush=True)
+            time.sleep(0.1)
+    assert capsys.readouterr().out.split() == list("01234567")
+    time.sleep(0.5)  # nobody listens any more
+
+
+def test_what_goes_on_may_be_silent_until_nobody_knows() -> None:
+    asked: list[int] = []
+
+    def goes_on() -> bool:
+        asked.append(1)
+        if len(asked) == 3:
+            raise PreflightError("the server does not answer")
+        return True
+
+    with pytest.raises(PreflightError, match="does not answer"), listening(goes_on):
+        wait_for_ever()
+    assert len(asked) == 3
+
+
+def test_ctrl_c_stays_ctrl_c() -> None:
+    with pytest.raises(KeyboardInterrupt), listening(lambda: True):
+        raise KeyboardInterrupt
