@@ -17,6 +17,10 @@ class SilentError(Exception):
     """Nothing was printed for so long that nobody waits any more."""
 
 
+class _Wake(BaseException):
+    """As KeyboardInterrupt is: nobody on the way up takes it for an error of his own."""
+
+
 class _Heard(io.TextIOBase):
     """Standard output, and when it was last written to."""
 
@@ -34,8 +38,9 @@ class _Heard(io.TextIOBase):
 @contextmanager
 def listening(goes_on: Callable[[], bool]) -> Iterator[io.TextIOBase]:
     """A stream for the call that is made within. After each `SILENCE` on it, `goes_on` is asked, in
-    a thread, whether to wait on. For the main thread: the call is interrupted as by Ctrl-C, the one
-    way to end one that waits for a socket, and its spinners stay.
+    a thread, whether to wait on. For the main thread: the call is interrupted by a signal, the one
+    way to end one that waits for a socket, and its spinners stay. It is not that of Ctrl-C, which
+    is ignored in what a shell has started with `&`.
 
     Raises SilentError, or what `goes_on` raises.
     """
@@ -58,16 +63,19 @@ def listening(goes_on: Callable[[], bool]) -> Iterator[io.TextIOBase]:
                     why.append(error)
                     main = threading.main_thread().ident
                     assert main is not None
-                    signal.pthread_kill(main, signal.SIGINT)
+                    signal.pthread_kill(main, signal.SIGUSR1)
             return
 
+    def wake(*_: object) -> None:
+        raise _Wake
+
+    before = signal.signal(signal.SIGUSR1, wake)
     threading.Thread(target=watch, name="art-listen", daemon=True).start()
     try:
         yield heard
-    except KeyboardInterrupt:
-        if why:
-            raise why[0] from None
-        raise
+    except _Wake:
+        raise why[0] from None
     finally:
         with lock:
             over.set()
+        signal.signal(signal.SIGUSR1, before)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
+from typing import Any
 
 import pytest
 
@@ -23,11 +25,15 @@ def wait_for_ever() -> None:
         ours.recv(1)
 
 
-def test_who_waits_for_a_socket_that_says_nothing_is_woken() -> None:
+@pytest.mark.parametrize("ctrl_c", [signal.default_int_handler, signal.SIG_IGN])
+def test_who_waits_for_a_socket_that_says_nothing_is_woken(ctrl_c: Any) -> None:
+    """Also where Ctrl-C is ignored, as in what a shell has started with `&`."""
+    before = signal.signal(signal.SIGINT, ctrl_c)
     began = time.monotonic()
     with pytest.raises(SilentError), listening(lambda: False):
         wait_for_ever()
     assert 0.4 <= time.monotonic() - began < 5
+    signal.signal(signal.SIGINT, before)
 
 
 def test_who_prints_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
