@@ -18,7 +18,7 @@ from typing import Literal
 GIB = 2**30
 CUDA = 1 * GIB  # context, cuBLAS workspaces, and what the allocator cannot use
 HEAD_CHUNK = 2**25  # logits alive at once in an update (logprobs.py)
-PREFILL_TOKENS = 16384  # of one forward in a rollout (engines/transformers.py)
+PREFILL_TOKENS = 16384  # of one forward in a rollout (engines/rows.py)
 GROWTH = 4 / 3  # a KV cache that grows is copied: keys first, then values
 RECOMPUTE_FROM = 1_000_000_000  # parameters; below, the states of 16k tokens fit a large card
 VLLM_WORKING = 2 * GIB  # its profiled activations and CUDA graphs: 1 to 3 as vLLM logs them

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from art_cli import logprobs, memory, tiny
 from art_cli.config.schema import AdapterConfig, TinyConfig
-from art_cli.engines import transformers as engine
+from art_cli.engines import rows
 from art_cli.memory import CUDA, GIB, VLLM_WORKING, Job, estimate, num_trained, weights
 from art_cli.memory_advice import KNOBS, advise
 from art_cli.pack import TrainSequence, pack
@@ -184,7 +184,7 @@ def _kept(config: dict[str, Any], dtype: torch.dtype, rank: int | None) -> float
 
 def test_the_constants_are_those_of_the_code_that_they_speak_of() -> None:
     assert memory.HEAD_CHUNK == logprobs.CHUNK_ELEMENTS
-    assert memory.PREFILL_TOKENS == engine.PREFILL_TOKENS
+    assert memory.PREFILL_TOKENS == rows.PREFILL_TOKENS
 
 
 # ---------------------------------------------------------------- what to change
