@@ -2,8 +2,8 @@
 
 transformers' own forward makes masks, collects outputs and converts configs around every layer: for
 a token of a small model that is most of the time. Here the model's own modules are called in the
-same order, an adapter's too; `Policy` compares the result with transformers' and takes that for any
-other family.
+same order, an adapter's too (but norms, which torch has as one function); `Policy` compares the
+result with transformers' and takes that for any other family.
 
 In the last layer only the states that are asked for are finished: a prompt's tokens are needed for
 their keys and values, but nobody reads what they predict.

@@ -27,9 +27,10 @@ from art_cli.judges.make import make_judge
 from art_cli.model import TrainableModel
 from art_cli.registry import env_class
 from art_cli.report import Report, silent
-from art_cli.rundir import RunDir, env_reward_of, grouped
+from art_cli.rundir import RunDir
 from art_cli.score import stored_transcript
 from art_cli.tools import schemas_of
+from art_cli.trajectory_rows import env_reward_of, grouped
 
 Rows = list[dict[str, Any]]  # of one group, as RunDir.read_trajectories gives them
 

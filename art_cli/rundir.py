@@ -12,16 +12,12 @@ ignored by every reader and removed by `truncate_metrics`.
 
 from __future__ import annotations
 
-import fcntl
-import gzip
 import json
-import math
 import os
 import re
 import secrets
 import shutil
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -29,25 +25,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from art_cli.errors import ArtError, PreflightError, UsageError
-from art_cli.types import Split, Trajectory, TrajectoryGroup
+from art_cli.errors import PreflightError, UsageError
+from art_cli.files import atomic_write, json_line, make_folder
+from art_cli.lock import hold, is_held
+from art_cli.trajectory_rows import read_rows, write_rows
+from art_cli.types import Split, TrajectoryGroup
 
 WrittenState = Literal["running", "done", "failed", "interrupted"]
 State = Literal["new", "running", "done", "failed", "interrupted", "killed"]
 
 LOCK_PATIENCE = 0.5  # seconds; `art runs` tests a lock by taking it for an instant
-
-_held_locks: set[int] = set()  # file descriptors
-
-
-def _release_in_child() -> None:
-    """A forked worker that outlives its killed parent must not keep the run locked."""
-    for fd in _held_locks:
-        os.close(fd)
-    _held_locks.clear()
-
-
-os.register_at_fork(after_in_child=_release_in_child)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +96,7 @@ class RunDir:
                 "Start another: name=NEW_NAME."
             )
         for folder in (run.trajectories, run.checkpoints):
-            _make_folder(folder)
+            make_folder(folder)
         return run
 
     @classmethod
@@ -127,7 +114,7 @@ class RunDir:
                 f"{root} holds a run that is no smoke run, so it is not replaced; give this one "
                 "another name: name=NEW_NAME"
             )
-        _make_folder(root)
+        make_folder(root)
         atomic_write(run.smoke, "{}")
         return run
 
@@ -190,63 +177,26 @@ class RunDir:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the run. The kernel lets go of it when the process dies, kill -9 included.
-
-        Raises PreflightError when another live process holds it.
-        """
-        try:
-            fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise PreflightError(f"cannot open {self.lock_file}: {error.strerror}.") from error
-        try:
-            self._acquire(fd)
-            _held_locks.add(fd)
+        """Hold the run. Raises PreflightError where another live process does."""
+        with hold(self.lock_file, LOCK_PATIENCE, self._in_use) as fd:
             holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
             os.ftruncate(fd, 0)
             os.pwrite(fd, json_line(holder).encode(), 0)
             yield
-        finally:
-            _held_locks.discard(fd)
-            os.close(fd)
 
-    def _acquire(self, fd: int) -> None:
-        deadline = time.monotonic() + LOCK_PATIENCE
-        while True:
-            try:
-                return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise PreflightError(self._held_message()) from None
-                time.sleep(0.02)
-            except OSError as error:
-                raise PreflightError(
-                    f"cannot lock {self.lock_file}: {error.strerror}. "
-                    "Choose a runs folder on a file system that has locks."
-                ) from error
-
-    def _held_message(self) -> str:
+    def _in_use(self) -> PreflightError:
         holder: dict[str, Any] = {}
         with suppress(OSError, ValueError):  # it is being written at this instant
             holder = json.loads(self.lock_file.read_text())
         pid, host = holder.get("pid", "?"), holder.get("host", "?")
-        return (
+        return PreflightError(
             f"{self.root} is in use by process {pid} on {host} since {holder.get('since', '?')}. "
             f"Wait for it, stop it with `kill -INT {pid}`, or start another run: name=NEW_NAME."
         )
 
     def is_locked(self) -> bool:
         """Whether a live process holds the run."""
-        try:
-            fd = os.open(self.lock_file, os.O_RDONLY)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
+        return is_held(self.lock_file)
 
     # -- status ----------------------------------------------------------------------------
 
@@ -291,18 +241,9 @@ class RunDir:
     # -- trajectories ----------------------------------------------------------------------
 
     def write_trajectories(self, step: int, split: Split, groups: list[TrajectoryGroup]) -> Path:
-        """Keep everything that was sampled: one object a trajectory, compressed.
-
-        The same trajectories give the same bytes. `pandas.read_json(path, lines=True)` and
-        duckdb's `read_json` read the file as it is.
-        """
-        lines = [
-            json_line(_row(step, split, num_group, num_sibling, trajectory))
-            for num_group, group in enumerate(groups)
-            for num_sibling, trajectory in enumerate(group.trajectories)
-        ]
+        """Keep everything that was sampled. -> the file"""
         path = self.trajectory_file(step, split)
-        atomic_write(path, gzip.compress("".join(lines).encode(), compresslevel=6, mtime=0))
+        write_rows(path, step, split, groups)
         return path
 
     def read_trajectories(self, step: int, split: Split) -> list[dict[str, Any]]:
@@ -312,8 +253,7 @@ class RunDir:
             steps = self.trajectory_steps(split)
             there = f"there are steps {steps[0]} to {steps[-1]}" if steps else "there are none"
             raise UsageError(f"no {split} trajectories of step {step} in {self.root}: {there}")
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            return [json.loads(line) for line in lines]
+        return read_rows(path)
 
     def trajectory_steps(self, split: Split) -> list[int]:
         """The steps that have trajectories, ascending."""
@@ -377,102 +317,9 @@ def list_runs(root: Path) -> list[RunSummary]:
     return sorted((RunDir(p).summary() for p in found), key=lambda run: run.updated, reverse=True)
 
 
-def grouped(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The rows of a trajectory file, group by group."""
-    groups: dict[int, list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(row["group"], []).append(row)
-    return [groups[n] for n in sorted(groups)]
-
-
-def reward_width(group: list[dict[str, Any]]) -> float:
-    """Between the best and the worst reward of the rows of a group: how much it teaches."""
-    rewards = [row["reward"] for row in group if row["reward"] is not None]
-    return max(rewards) - min(rewards) if rewards else 0.0
-
-
-def env_reward_of(row: dict[str, Any]) -> float | None:
-    """The env's own score: a metric where a judge was asked, else the reward itself."""
-    judged = "ruler_score" in row["metrics"]
-    return row["metrics"].get("env_reward", None if judged else row["reward"])
-
-
-def atomic_write(path: Path, content: bytes | str) -> None:
-    """Replace `path` whole or not at all.
-
-    Raises ArtError when it cannot be written (full disk, no permission); the old file is then as
-    it was and nothing else is left behind.
-    """
-    _make_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise ArtError(
-            f"cannot write {path}: {error.strerror}. The old file is untouched."
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def json_line(value: dict[str, Any]) -> str:
-    """One line of strict JSON, which every reader takes: NaN and infinity become null."""
-    try:
-        return json.dumps(value, allow_nan=False, default=str) + "\n"
-    except ValueError:
-        return json.dumps(_finite(value), allow_nan=False, default=str) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict[str, Any]:
-    """A trajectory as one flat object. Durations stay out: the same run gives the same bytes."""
-    return {
-        "step": step,
-        "split": split,
-        "group": group,
-        "index": index,  # within the group
-        "scenario_id": t.scenario.id,
-        "seed": t.scenario.seed,
-        "scenario": t.scenario.data,
-        "reward": t.reward,
-        "metrics": t.metrics,
-        "stop_reason": t.stop_reason,
-        "truncated": t.truncated,
-        "error": t.error,
-        "judge_context": t.judge_context,
-        "logs": t.logs,
-        "num_turns": t.num_turns,
-        "num_sampled": t.num_sampled,
-        "policy_versions": t.policy_versions,
-        "messages": t.messages,
-        "sequences": [
-            {"ids": s.ids, "mask": s.mask, "engine_logprobs": s.engine_logprobs}
-            for s in t.sequences
-        ],
-    }
-
-
 def _step_of(path: Path) -> int:
     return int(path.name.removesuffix(".jsonl.gz").rpartition("-")[2])
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PreflightError(f"cannot make the folder {path}: {error.strerror}.") from error

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from art_cli.errors import PreflightError
+from art_cli.files import make_folder
+from art_cli.lock import hold
 from art_cli.rundir import RunDir
 
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=10 -o LogLevel=ERROR"
@@ -48,21 +48,12 @@ def bring_back(host: str, remote: str, run: RunDir) -> bool:
 def alone(run: RunDir) -> Iterator[None]:
     """Who watches and who cancels may bring it back at the same time. Raises PreflightError where
     another process does so for too long."""
-    run.root.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + LOCK_SECONDS
-    with open(run.root / ".bringing.lock", "w") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise PreflightError(
-                        f"another process has been bringing {run.root} back for more than "
-                        f"{LOCK_SECONDS:g} s; end it (`art run --attach` or `art cancel`), and try "
-                        "again"
-                    ) from None
-                time.sleep(0.1)
+    busy = (
+        f"another process has been bringing {run.root} back for more than {LOCK_SECONDS:g} s; end "
+        "it (`art run --attach` or `art cancel`), and try again"
+    )
+    make_folder(run.root)
+    with hold(run.root / ".bringing.lock", LOCK_SECONDS, lambda: PreflightError(busy)):
         yield
 
 

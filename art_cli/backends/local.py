@@ -27,6 +27,7 @@ from art_cli.engines.places import on_one_machine
 from art_cli.engines.transformers import TransformersEngine
 from art_cli.env import Env
 from art_cli.errors import Interrupted, UsageError
+from art_cli.files import atomic_write
 from art_cli.gateway.hosted import Served
 from art_cli.gateway.server import Gateway
 from art_cli.judges.make import ask_once, make_judge
@@ -39,7 +40,7 @@ from art_cli.policy import Policy, Reference, load_policy
 from art_cli.preflight import check_env
 from art_cli.render import Renderer
 from art_cli.report import Report, silent
-from art_cli.rundir import RunDir, atomic_write
+from art_cli.rundir import RunDir
 from art_cli.score import Scorer
 from art_cli.tools import schemas_of
 from art_cli.trainers.budget import TokenBudget

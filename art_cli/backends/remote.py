@@ -32,7 +32,8 @@ from art_cli.backends.wheel import pack_wheel
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.yaml import dump
 from art_cli.errors import EXIT_FAILED, ArtError, Interrupted, PreflightError, UsageError
-from art_cli.rundir import RunDir, atomic_write, json_line
+from art_cli.files import atomic_write, json_line
+from art_cli.rundir import RunDir
 
 Say = Callable[[str], None]  # told what the user should know
 

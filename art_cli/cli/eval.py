@@ -85,7 +85,7 @@ def evaluate_command(
     from art_cli.evaluation.candidates import baseline_of, default_names, find_candidates
     from art_cli.evaluation.page import page
     from art_cli.evaluation.session import Session
-    from art_cli.rundir import atomic_write, json_line
+    from art_cli.files import atomic_write, json_line
 
     loaded, folder, is_run = _open_target(target, runs_dir)
     cfg, run = loaded.experiment, folder if folder.config.is_file() else None

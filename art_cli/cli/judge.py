@@ -98,7 +98,8 @@ def show_command(
     Example:  art judge show runs/default/quickstart-ruler 40
     """
     from art_cli.errors import UsageError
-    from art_cli.rundir import RunDir, grouped, reward_width
+    from art_cli.rundir import RunDir
+    from art_cli.trajectory_rows import grouped, reward_width
 
     by_group = grouped(RunDir.open(run).read_trajectories(step, "train"))
     if group is None:
@@ -248,8 +249,8 @@ async def _rescore(target: list[str], judges: list[str], step: int | None) -> li
 
 def _keep(run: RunDir, found: Rejudged) -> dict[str, Any]:
     """Write what the judge said, and sum it up."""
+    from art_cli.files import atomic_write, json_line
     from art_cli.judges.audit import kendall_tau, mean_with_ci
-    from art_cli.rundir import atomic_write, json_line
 
     lines = [
         {
@@ -283,7 +284,7 @@ def _print_group(rows: list[dict[str, Any]], step: int, group: int, num: int) ->
 
     from art_cli.judges.base import Transcript
     from art_cli.judges.prompt import split_opening
-    from art_cli.rundir import env_reward_of
+    from art_cli.trajectory_rows import env_reward_of
 
     opening, rests = split_opening([Transcript(messages=r["messages"]) for r in rows])
     console = Console(highlight=False)

@@ -16,10 +16,10 @@ from art_cli.deploy.go_template import go_template
 from art_cli.deploy.merged import WEIGHTS, has_merged, make_merged, merged_words, remove_merged
 from art_cli.deploy.template import served_template
 from art_cli.errors import ArtError
+from art_cli.files import atomic_write
 from art_cli.registry import env_class
 from art_cli.render import Renderer
 from art_cli.report import Report
-from art_cli.rundir import atomic_write
 from art_cli.tools import schemas_of
 
 CREATE_TIMEOUT = 3600.0  # seconds

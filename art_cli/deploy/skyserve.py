@@ -12,9 +12,9 @@ from art_cli.config.targets import SkyServeConfig
 from art_cli.deploy.base import Deployment, Plan, Source
 from art_cli.deploy.merged import WEIGHTS, has_merged, make_merged, merged_words, remove_merged
 from art_cli.errors import UsageError
+from art_cli.files import atomic_write
 from art_cli.gpus import CARDS, MIB
 from art_cli.report import Report
-from art_cli.rundir import atomic_write
 from art_cli.shape import UnknownSizeError, shape_of_base
 
 PORT = 8000

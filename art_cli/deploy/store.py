@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,7 +10,9 @@ from datetime import UTC, datetime
 
 from art_cli.deploy.base import Deployment
 from art_cli.errors import UsageError
-from art_cli.rundir import RunDir, atomic_write, json_line
+from art_cli.files import atomic_write, json_line, make_folder
+from art_cli.lock import hold
+from art_cli.rundir import RunDir
 
 HOUR = 3600.0  # seconds
 RECORD = "deployment.json"
@@ -47,15 +47,10 @@ class Store:
         Raises UsageError where another process does.
         """
         folder = self._run.deployment(target, name)
-        folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        make_folder(folder)
+        busy = f"another process is at {name} on {target}; wait for it"
+        with hold(folder / "lock", 0.0, lambda: UsageError(busy)):
             yield
-        except BlockingIOError:
-            raise UsageError(f"another process is at {name} on {target}; wait for it") from None
-        finally:
-            os.close(fd)
 
 
 def begin_billing(deployment: Deployment, usd_per_hour: float | None) -> None:

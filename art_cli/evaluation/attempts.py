@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.errors import ArtError
-from art_cli.rundir import json_line
+from art_cli.files import json_line
 from art_cli.types import Message, Scenario, Trajectory
 
 TAGS = ("level", "kind")  # of scenario.data, by which results are broken down

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from art_cli.errors import BudgetError
-from art_cli.rundir import json_line
+from art_cli.files import json_line
 
 ChatMessage = dict[str, Any]  # as OpenAI's protocol has it
 

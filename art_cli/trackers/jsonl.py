@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from art_cli.rundir import json_line
+from art_cli.files import json_line
 
 
 class JsonlTracker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from art_cli.rundir import grouped, reward_width
+from art_cli.trajectory_rows import grouped, reward_width
 
 NUM_SAMPLES = 8  # of a step and split
 LONGEST = 20_000  # characters of a conversation

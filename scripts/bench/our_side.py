@@ -17,16 +17,32 @@ from setting import (
 )
 
 import art_cli as art
+from art_cli.agents import base as turns
 from art_cli.agents.policy import PolicyAgents
 from art_cli.engines.transformers import TransformersEngine
 from art_cli.episode import opening
 from art_cli.loop import Stream
 from art_cli.metrics import batch_metrics
+from art_cli.render import parse_tool_calls
+from art_cli.types import ToolCall
 from art_envs.order_desk import OrderDesk
 
 WARMUP = art.WarmupConfig(
     num_demonstrations=1600, epochs=4, batch_size=8, learning_rate=2.0e-3, optimizer="muon"
 )
+
+
+def as_trl_reads(text: str) -> list[ToolCall | str]:
+    """The tool calls of a turn by TRL's rule: if one is broken or not closed, all is an answer.
+
+    `art run` lets the model read what is wrong with it, and go on; that would be another task.
+    """
+    calls = parse_tool_calls(text)
+    whole = text.count("<tool_call>") == text.count("</tool_call>")
+    return calls if whole and not any(isinstance(c, str) for c in calls) else []
+
+
+turns.parse_tool_calls = as_trl_reads
 
 
 def progress(text: str, done: int | None = None, total: int | None = None) -> None:

@@ -28,7 +28,10 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
-from trl.chat_template_utils import qwen3_template  # pyright: ignore[reportMissingImports]
+from trl.chat_template_utils import (  # pyright: ignore[reportMissingImports]
+    parse_response,
+    qwen3_template,
+)
 
 from art_cli.tools import ToolError, tools_of
 from art_cli.types import Message, Scenario, Trajectory
@@ -255,3 +258,12 @@ def prompt_ids(base: Path, opening: list[Message], *, tools: bool) -> list[int]:
         return_dict=False,
     )
     return list(ids)  # pyright: ignore[reportReturnType, reportArgumentType]
+
+
+def calls_tools(base: Path, turn: str) -> bool:
+    """Whether TRL takes a turn for one that calls tools."""
+    tokenizer = tokenizer_for_trl(base)
+    prompt = [{"role": "user", "content": "hello"}]
+    prefix = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+    ids = tokenizer.encode(f"{turn}{tokenizer.eos_token}", add_special_tokens=False)
+    return bool(parse_response(tokenizer, ids, prefix=prefix).get("tool_calls"))

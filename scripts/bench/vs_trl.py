@@ -160,6 +160,7 @@ def timing(mode: str, args: argparse.Namespace, root: Path) -> dict[str, Any]:
         stream = us.stream(args.steps)
         prompts = runner.run(us.openings(stream))
         check_prompts(us, base, prompts[0], tools=multi)
+        check_calls(base)
 
         def after_theirs(step: Step, model: object) -> None:
             theirs.append(step)
@@ -186,6 +187,21 @@ def check_prompts(us: OurSide, base: Path, opening: list[Message], *, tools: boo
     theirs = trl_side.prompt_ids(base, opening, tools=tools)
     assert ours == theirs, "TRL would read another prompt"
     print(f"  the same {len(ours)} prompt tokens on both sides", flush=True)
+
+
+def check_calls(base: Path) -> None:
+    """Both must take the same turns for tool calls."""
+    import trl_side
+    from our_side import as_trl_reads
+
+    good = '{"name": "get_order", "arguments": {"order_id": "W42"}}'
+    closed = f"<tool_call>{good}</tool_call>"
+    cut, nameless = closed.replace("}}", "}"), "<tool_call>{}</tool_call>"
+    turns = [closed, closed + closed, "so: " + closed, "done", good]
+    turns += ["<tool_call>" + good, cut, closed + cut, nameless, "<tool_call>" + closed]
+    for turn in turns:
+        ours, theirs = bool(as_trl_reads(turn)), trl_side.calls_tools(base, turn)
+        assert ours == theirs, f"TRL would read another turn: {turn}"
 
 
 def timing_table(mode: str, result: dict[str, Any]) -> str:
@@ -243,6 +259,7 @@ def learn_one(
     us = runner.run(OurSide.make(backend, f"us-{seed}", base, OrderDesk, args.lr, seed))
     stream = us.stream(max(args.updates))
     prompts = runner.run(us.openings(stream))
+    check_calls(base)
     start = runner.run(us.held_out())
     mine, theirs = {0: start}, {0: start}
     for n, scenarios in enumerate(stream, 1):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from art_cli.errors import PreflightError, UsageError
-from art_cli.rundir import RunDir, atomic_write, list_runs
+from art_cli.files import atomic_write
+from art_cli.rundir import RunDir, list_runs
 from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
 
 HOLD = """
@@ -35,7 +36,7 @@ with RunDir(Path(sys.argv[1])).lock():
 FILL = """
 import resource, sys
 from pathlib import Path
-from art_cli.rundir import atomic_write
+from art_cli.files import atomic_write
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 atomic_write(Path(sys.argv[1]), "x" * 5000)
 """

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from own_venv import python_with
 from short_run import CONFIG, Art
 from together_server import BASE, PROJECT, LoopbackTogether
 
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = ROOT / ".venv-together"
-CLIENT = "together==3.1.*"
 READ = """
 import asyncio, json, sys
 from pathlib import Path
@@ -63,13 +61,7 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def python() -> Path:
     """That of an environment with the official client."""
-    program = ENVIRONMENT / "bin" / "python"
-    if not (ENVIRONMENT / ".installed").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
-        words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", CLIENT]
-        subprocess.run([str(program), *words], check=True)
-        (ENVIRONMENT / ".installed").touch()
-    return program
+    return python_with("together", "together==3.1.*")
 
 
 @pytest.mark.parametrize("kind", ["adapter", "all weights"])

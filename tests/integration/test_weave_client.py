@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loopback_wandb import LoopbackWandb
+from own_venv import python_with
 
 from art_cli.rundir import RunDir
 from art_cli.trackers.weave import WeaveTraces, calls_of
 from art_cli.types import Scenario, Trajectory, TrajectoryGroup
 
-ENVIRONMENT = Path(__file__).parents[2] / ".venv-weave"
-CLIENT = "weave==0.54.*"
 SEND = """
 import json, sys
 from pydantic import TypeAdapter
@@ -40,13 +38,7 @@ server.calls_complete({"batch": calls})
 @pytest.fixture(scope="module")
 def python() -> Path:
     """That of an environment with the official client."""
-    program = ENVIRONMENT / "bin" / "python"
-    if not (ENVIRONMENT / ".installed").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
-        words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", CLIENT]
-        subprocess.run([str(program), *words], check=True)
-        (ENVIRONMENT / ".installed").touch()
-    return program
+    return python_with("weave", "weave==0.54.*")
 
 
 def test_the_official_client_sends_the_same(
