@@ -235,12 +235,14 @@ class Curve:
 
 def learn(mode: str, args: argparse.Namespace, root: Path) -> list[dict[str, Any]]:
     """The order desk from the same weights with the same learning rate, on both sides."""
-    curves = []
+    curves: list[dict[str, Any]] = []
     with asyncio.Runner() as runner:
         for seed in args.seeds:
             print(f"learn, seed {seed}: warm start", flush=True)
-            curves += learn_one(runner, seed, args, root)
-    return [asdict(c) for c in curves]
+            both = [asdict(c) for c in learn_one(runner, seed, args, root)]
+            print(learning_table(mode, both), flush=True)
+            curves += both
+    return curves
 
 
 def learn_one(
@@ -290,16 +292,22 @@ def learn_one(
 
 
 def learning_table(mode: str, curves: list[dict[str, Any]]) -> str:
-    """Held-out reward by updates."""
+    """Held-out reward by updates; the mean difference of a seed's pair, and its standard error."""
     updates = list(curves[0]["reward"])
     rows = [f"{mode:8} {'seed':>5} " + " ".join(f"{f'after {n}':>9}" for n in updates)]
     for curve in curves:
-        rewards = " ".join(f"{curve['reward'][n]:9.3f}" for n in updates)
-        rows.append(f"{curve['side']:8} {curve['seed']:5} {rewards}")
-    for side in ("trl", "art"):
-        mine = [c["reward"] for c in curves if c["side"] == side]
+        reached = " ".join(f"{curve['reward'][n]:9.3f}" for n in updates)
+        rows.append(f"{curve['side']:8} {curve['seed']:5} {reached}")
+    rewards = {side: [c["reward"] for c in curves if c["side"] == side] for side in ("trl", "art")}
+    for side, mine in rewards.items():
         means = " ".join(f"{statistics.fmean(r[n] for r in mine):9.3f}" for n in updates)
         rows.append(f"{side:8} {'mean':>5} {means}")
+    pairs = list(zip(rewards["art"], rewards["trl"], strict=True))
+    if len(pairs) > 1:
+        gaps = {n: [ours[n] - theirs[n] for ours, theirs in pairs] for n in updates}
+        means = " ".join(f"{statistics.fmean(gaps[n]):+9.3f}" for n in updates)
+        errors = " ".join(f"{statistics.stdev(gaps[n]) / len(pairs) ** 0.5:9.3f}" for n in updates)
+        rows += [f"{'art-trl':8} {'mean':>5} {means}", f"{'':8} {'error':>5} {errors}"]
     return "\n".join(rows)
 
 
