@@ -67,6 +67,10 @@ class Shop(Env):
         return float(self.sold == ["mug"]) + 0.1 * len(self.heard)
 
 
+class Cut(str):
+    """A turn that hit the limit of tokens."""
+
+
 @dataclass
 class ScriptEngine:
     """Implements Engine: its turns are given texts, in the order in which they are asked for."""
@@ -99,9 +103,12 @@ class _Session:
             text = await text()
         if isinstance(text, Exception):
             raise text
-        said = [*engine.renderer.encode(text), *engine.renderer.encode(engine.renderer.end_of_turn)]
+        said = list(engine.renderer.encode(text))
+        if not isinstance(text, Cut):
+            said += engine.renderer.encode(engine.renderer.end_of_turn)
+        finish = "length" if isinstance(text, Cut) else "stop"
         return Completion(
-            token_ids=said, logprobs=[-0.5] * len(said), finish_reason="stop", policy_version=3
+            token_ids=said, logprobs=[-0.5] * len(said), finish_reason=finish, policy_version=3
         )
 
     def close(self) -> None:

@@ -38,12 +38,17 @@ class Agents(Protocol):
         ...
 
 
+CUT_OFF = "error: the turn was cut off at its limit of tokens, so this call was not made; be brief"
+
+
 class ContextFull(Exception):
     """The conversation has no room for another turn."""
 
 
 class TurnAgent:
     """An Agent that answers turn by turn: its tool calls and its words go to the env."""
+
+    cut_off = False  # whether its last turn ended at the limit of tokens, not by itself
 
     async def act(self, messages: list[Message]) -> str:
         """The next turn, given the messages that are new since the last one.
@@ -69,7 +74,7 @@ class TurnAgent:
                 text = await self.act(messages)
             except ContextFull:
                 return "context"
-            outcome = await _turn(episode, text)
+            outcome = await _turn(episode, text, self.cut_off)
             if isinstance(outcome, Done):
                 return "env"
             messages = outcome
@@ -77,10 +82,20 @@ class TurnAgent:
         return "max_turns"
 
 
-async def _turn(episode: Episode, text: str) -> list[Message] | Done:
+def calls_in(said: str, *, cut_off: bool) -> list[ToolCall | str]:
+    """The tool calls of what was said; a string says why one cannot be made.
+
+    A turn that never ended makes none. If it did, text without end behind a good call would be paid
+    like the call alone, and a policy can come to write nothing else.
+    """
+    calls = parse_tool_calls(said)
+    return [CUT_OFF for _ in calls] if cut_off else calls
+
+
+async def _turn(episode: Episode, text: str, cut_off: bool) -> list[Message] | Done:
     """What comes back to a turn: results of its calls, or the env's reply to its words."""
     said = spoken(text)
-    calls = parse_tool_calls(said) if episode.has_tools else []
+    calls = calls_in(said, cut_off=cut_off) if episode.has_tools else []
     message: Message = {"role": "assistant", "content": text}
     if calls:
         message["tool_calls"] = [c for c in calls if not isinstance(c, str)]

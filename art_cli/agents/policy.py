@@ -27,6 +27,7 @@ class PolicyAgent(TurnAgent):
             raise ContextFull
         completion = await self._session.generate(ids)
         self.completions.append(completion)
+        self.cut_off = completion.finish_reason == "length"
         return self.conversation.add_completion(completion)
 
     def record(self, trajectory: Trajectory) -> None:

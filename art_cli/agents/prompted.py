@@ -34,7 +34,7 @@ class PromptedAgent(TurnAgent):
         self._turns = 0
         self._num_written = 0
         self._usd = 0.0
-        self._cut = False
+        self._any_cut = False
 
     async def act(self, messages: list[Message]) -> str:
         """Ask for a turn. Raises ContextFull, LLMError, BudgetError."""
@@ -47,7 +47,8 @@ class PromptedAgent(TurnAgent):
         self._tokens = max(self._tokens, reply.num_read) + reply.num_written
         self._num_written += reply.num_written
         self._usd += reply.usd
-        self._cut |= reply.cut
+        self.cut_off = reply.cut
+        self._any_cut |= reply.cut
         text = turn_text(reply)
         if reply.calls and reply.message:
             self._history.append(reply.message)
@@ -59,7 +60,7 @@ class PromptedAgent(TurnAgent):
     def record(self, trajectory: Trajectory) -> None:
         """See Agent. There are no token ids: nothing of it can be trained on."""
         trajectory.policy_versions = [0] * self._turns
-        trajectory.truncated = self._cut or trajectory.stop_reason == "context"
+        trajectory.truncated = self._any_cut or trajectory.stop_reason == "context"
         trajectory.num_written = self._num_written
         trajectory.usd = self._usd
 

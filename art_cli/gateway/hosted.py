@@ -140,15 +140,16 @@ class Hosted:
             raise RequestError(503, str(e), "engine") from e
         self._completions.append(completion)
         text = talk.add_completion(completion)
-        message = write_turn(cut(text, stop), with_tools=bool(tools))
+        ended = completion.finish_reason
+        # A turn that was cut off makes no calls, as in the built-in agent.
+        message = write_turn(cut(text, stop), with_tools=bool(tools) and ended != "length")
         said = read_message(message)
         thread.said = [*messages, said]
         thread.busy = False
         self._last = None if message.get("tool_calls") else said["content"]
-        ended = "tool_calls" if message.get("tool_calls") else completion.finish_reason
         return Answer(
             message=message,
-            finish_reason=ended,
+            finish_reason="tool_calls" if message.get("tool_calls") else ended,
             completion=completion,
             tokens=[renderer.decode([i]) for i in completion.token_ids] if request.logprobs else [],
             num_prompt=num_prompt,

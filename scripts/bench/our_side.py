@@ -32,17 +32,18 @@ WARMUP = art.WarmupConfig(
 )
 
 
-def as_trl_reads(text: str) -> list[ToolCall | str]:
+def as_trl_reads(text: str, *, cut_off: bool = False) -> list[ToolCall | str]:
     """The tool calls of a turn by TRL's rule: if one is broken or not closed, all is an answer.
 
-    `art run` lets the model read what is wrong with it, and go on; that would be another task.
+    `art run` lets the model read what is wrong with it, and makes no calls of a turn that was cut
+    off (`art_cli.agents.base.calls_in`); that would be another task.
     """
     calls = parse_tool_calls(text)
     whole = text.count("<tool_call>") == text.count("</tool_call>")
     return calls if whole and not any(isinstance(c, str) for c in calls) else []
 
 
-turns.parse_tool_calls = as_trl_reads
+turns.calls_in = as_trl_reads
 
 
 def progress(text: str, done: int | None = None, total: int | None = None) -> None:

@@ -80,6 +80,10 @@ class Desk(Env):
         Desk.closed += 1
 
 
+class Cut(str):
+    """A turn that hit the limit of tokens."""
+
+
 class Script:
     """A session that says given texts, and remembers what it was asked with."""
 
@@ -93,9 +97,12 @@ class Script:
         text = next(self._texts)
         if isinstance(text, Exception):
             raise text
-        said = [*self._renderer.encode(text), *self._renderer.encode(self._renderer.end_of_turn)]
+        said = list(self._renderer.encode(text))
+        if not isinstance(text, Cut):
+            said += self._renderer.encode(self._renderer.end_of_turn)
+        finish = "length" if isinstance(text, Cut) else "stop"
         return Completion(
-            token_ids=said, logprobs=[-1.0] * len(said), finish_reason="stop", policy_version=4
+            token_ids=said, logprobs=[-1.0] * len(said), finish_reason=finish, policy_version=4
         )
 
     def close(self) -> None:
@@ -185,6 +192,17 @@ def test_turns_are_limited(run: Play) -> None:
 def test_a_full_context_ends_the_episode_with_a_reward(run: Play) -> None:
     t = run(Desk, "hi " * 400, "never asked", room=1000)
     assert (t.stop_reason, t.num_turns, t.reward, t.truncated) == ("context", 1, 0.5, True)
+
+
+def test_a_turn_that_was_cut_off_calls_nothing(run: Play) -> None:
+    t = run(Desk, Cut(call("size", of="small") + "}}</tool_call>"), call("size", of="large"), "bye")
+    cut, whole = results(t)
+    assert cut.startswith("error: the turn was cut off") and whole == "1 large"
+    assert t.truncated and "tool_calls" in t.messages[1] and t.messages[1]["tool_calls"] == []
+
+
+def test_words_that_were_cut_off_are_heard(run: Play) -> None:
+    assert run(Desk, Cut("hi"), "bye").messages[2]["content"] == "you said hi"
 
 
 def test_thinking_is_not_heard(run: Play) -> None:

@@ -64,8 +64,8 @@ def played(server: LoopbackJudge, env: type[art.Env] = Lamp, **settings: Any) ->
     return asyncio.run(go())
 
 
-def calling(*calls: tuple[str, str], text: str = "") -> Any:
-    return lambda ask: Answer(text=text, calls=calls)
+def calling(*calls: tuple[str, str], text: str = "", finish: str = "stop") -> Any:
+    return lambda ask: Answer(text=text, calls=calls, finish=finish)
 
 
 ON = ("switch", '{"on": true}')
@@ -98,6 +98,14 @@ def test_broken_arguments_are_an_observation() -> None:
         assert server.asked[1].messages[-1]["tool_call_id"] == "c0"
     assert t.reward == 1.0
     assert t.messages[3]["content"].startswith("error: the tool call is not valid JSON")
+
+
+def test_a_turn_that_was_cut_off_calls_nothing() -> None:
+    with LoopbackJudge(calling(ON, finish="length"), says("done")) as server:
+        t = played(server)
+        assert server.asked[1].messages[-1]["tool_call_id"] == "c0"
+    assert (t.reward, t.truncated) == (0.0, True)
+    assert t.messages[3]["content"].startswith("error: the turn was cut off")
 
 
 def test_a_server_that_leaves_calls_in_the_text_is_understood() -> None:

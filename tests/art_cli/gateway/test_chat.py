@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hosted import host, script
+from hosted import Cut, host, script
 
 from art_cli.agents.function import Task
 from art_cli.config.schema import EngineConfig, SamplingConfig
@@ -73,6 +73,15 @@ def test_a_call_that_extends_the_last_one_goes_on_in_its_sequence(play: Any) -> 
     assert roles == ["system", "user", "assistant", "tool", "assistant"]
     assert trajectory.messages[2]["tool_calls"] == [{"name": "sell", "arguments": {"item": "mug"}}]
     assert trajectory.messages[3]["name"] == "sell" and trajectory.reward == pytest.approx(1.1)
+
+
+def test_a_turn_that_was_cut_off_calls_nothing(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        answer = (await ask(client, task, tools=task.tools)).choices[0]
+        assert (answer.finish_reason, answer.message.tool_calls) == ("length", None)
+        assert answer.message.content == CALL
+
+    assert play(agent, Cut(CALL)).truncated
 
 
 def test_another_history_begins_another_sequence(play: Any) -> None:
