@@ -14,7 +14,7 @@ ROWS = (
     "config.diff",
     "memory memory_advice shape gpus",
     "tools env",
-    "registry rundir report checkpoint",
+    "files lock trajectory_rows registry rundir report checkpoint",
     "guard server attention flex decoder tiny deadline render chat policy",
     "engines.base engines.kv_cache engines.sampler engines.rows engines.transformers",
     "engines.sync_choice engines.vllm_worker",
