@@ -131,7 +131,7 @@ class SamplingConfig:
     temperature: Annotated[float, Field(gt=0, le=5)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: CountOrZero = 0  # 0: off
-    max_tokens: Count = 512  # of one turn
+    max_tokens: Count = 512  # of one turn; one that is cut off there calls no tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ SPARK_STEPS = 40
 WINDOW = 20  # steps that the time split and the time left are taken from
 PLAIN_STEP_SECONDS = 2.0  # at most one step line in this time
 PLAIN_PHASE_SECONDS = 10.0  # of silence, before a phase that goes on is told again
+STANDSTILL_STEPS = 10  # without a signal in any group: it may cost money, and teaches nothing
 TIMES = ("rollout", "score", "train", "sync", "eval")
 
 
@@ -120,6 +121,12 @@ class Console:
             step = self._progress.step
             text = f"step {step + 1}" if step < self._progress.total else "finishing"
             self._phase = Phase(text, None, None, self._clock())
+        if "train/reward" in metrics and self._progress.steps_without_signal == STANDSTILL_STEPS:
+            self.say(
+                f"warning: nothing was learned in {STANDSTILL_STEPS} steps: in each group all "
+                "rewards were equal. The task is solved or too hard, or the policy has collapsed "
+                "(val has fallen: lower train.learning_rate). Ctrl-C saves and stops"
+            )
         if not self._plain:
             return
         if "val/reward" in metrics:
@@ -194,6 +201,7 @@ class Progress:
     def __init__(self, total: int, clock: Callable[[], float]) -> None:
         self.total = total
         self.step = 0
+        self.steps_without_signal = 0  # the last ones in a row
         self._clock = clock
         self._began = clock()
         self._marks: list[tuple[float, int]] = []  # when each step of this session ended
@@ -213,6 +221,9 @@ class Progress:
         if "train/reward" in metrics:
             self.step = max(self.step, step)
             self._rewards.append(numbers.get("train/reward"))
+            groups = numbers.get("data/groups")
+            is_flat = groups and groups == numbers.get("data/groups_zero_variance")
+            self.steps_without_signal = self.steps_without_signal + 1 if is_flat else 0
             if timed:
                 self._marks = [*self._marks[-WINDOW:], (self._clock(), step)]
 
