@@ -17,7 +17,8 @@ from sky_user import CLUSTER, User, eventually, read_until, slurm
 
 from art_cli.rundir import RunDir
 
-LONG = ("name=long", "train.steps=5000", "eval=null", "checkpoint.every=200")
+# 5000 steps take two minutes, and were over once before they were to be cancelled
+ENDLESS = ("train.steps=1000000", "eval=null", "checkpoint.every=200")
 
 
 def test_a_second_launch_finds_the_first(user: User, cluster: str) -> None:
@@ -71,20 +72,20 @@ def test_the_quickstart_trains_there(
 
 
 def test_who_lets_go_can_watch_again_and_cancel(user: User, cluster: str) -> None:
-    on = ("run", "config.yaml", *LONG, "--on", cluster)
+    on = ("run", "config.yaml", "name=long", *ENDLESS, "--on", cluster)
     watching = user.start(*on)
-    seen = read_until(watching, r"step \d+/5000")
+    seen = read_until(watching, r"step \d+/1000000")
     watching.send_signal(signal.SIGINT)
     rest, _ = watching.communicate(timeout=60)
     assert watching.returncode == 130 and "--attach" in rest and "art cancel" in rest, seen + rest
     assert "goes on there already" in user.art(*on, code=2)
     watching = user.start(*on, "--attach")
-    read_until(watching, r"step \d+/5000")
+    read_until(watching, r"step \d+/1000000")
     watching.kill()  # a lost connection
     watching.communicate(timeout=60)
     assert "goes on there already" in user.art(*on, code=2)
     watching = user.start(*on, "--attach")
-    read_until(watching, r"step \d+/5000")
+    read_until(watching, r"step \d+/1000000")
     run = RunDir(user.folder / "runs" / "sky" / "long")
     eventually(run.checkpoint_steps, "checkpoints come while it is watched")
     assert run.state() == "running"
@@ -200,8 +201,7 @@ def kept_folder(name: str) -> tuple[Path, tuple[str, ...]]:
 
 def test_a_managed_job_that_is_cancelled_brings_its_run_back(user: User) -> None:
     kept, managed = kept_folder("cancelled")
-    command = ("train.steps=5000", "checkpoint.every=20", "eval=null", "name=ended")
-    watching = user.start("run", "config.yaml", *command, *managed)
+    watching = user.start("run", "config.yaml", "name=ended", *ENDLESS, *managed)
     run = RunDir(user.folder / "runs" / "sky" / "ended")
     eventually(lambda: list((kept / "sky" / "ended").glob("*.zip")), "checkpoints are kept")
     watching.kill()
