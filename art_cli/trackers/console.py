@@ -28,7 +28,7 @@ SPARK_STEPS = 40
 WINDOW = 20  # steps that the time split and the time left are taken from
 PLAIN_STEP_SECONDS = 2.0  # at most one step line in this time
 PLAIN_PHASE_SECONDS = 10.0  # of silence, before a phase that goes on is told again
-STANDSTILL_STEPS = 10  # without a signal in any group: it may cost money, and teaches nothing
+STANDSTILL_STEPS = 10  # in a row without a signal in any group, before that is told
 TIMES = ("rollout", "score", "train", "sync", "eval")
 
 
@@ -123,9 +123,10 @@ class Console:
             self._phase = Phase(text, None, None, self._clock())
         if "train/reward" in metrics and self._progress.steps_without_signal == STANDSTILL_STEPS:
             self.say(
-                f"warning: nothing was learned in {STANDSTILL_STEPS} steps: in each group all "
-                "rewards were equal. The task is solved or too hard, or the policy has collapsed "
-                "(val has fallen: lower train.learning_rate). Ctrl-C saves and stops"
+                f"warning: no signal in any group for {STANDSTILL_STEPS} steps: all rewards in it "
+                "were equal. The task is solved or too hard, turns are cut off (see truncated), or "
+                "the policy has collapsed (val has fallen: lower train.learning_rate). Ctrl-C "
+                "saves and stops"
             )
         if not self._plain:
             return
