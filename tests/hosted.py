@@ -128,7 +128,10 @@ async def host(
     on_crash: str = "score",
     timeout: float = 30.0,
 ) -> Trajectory:
-    """One episode of an agent that is reached through a real gateway."""
+    """One episode of an agent that is reached through a real gateway.
+
+    An assertion of the agent's fails the test: to a run, its crash would be bad play.
+    """
     gateway = Gateway(Served(engine, partial(Renderer, policy.tokenizer), ROOM))
     await gateway.start()
     agents = HostedAgents(
@@ -139,9 +142,12 @@ async def host(
         turns=asyncio.Semaphore(4),
     )
     try:
-        return await rollout(env, None, SCENARIO, agents.open(seed))
+        trajectory = await rollout(env, None, SCENARIO, agents.open(seed))
     finally:
         await gateway.close()
+    said = "\n".join(trajectory.logs)
+    assert "AssertionError" not in said, said
+    return trajectory
 
 
 def script(policy: Policy, *texts: Any) -> ScriptEngine:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import pytest
+from hosted import Cut
 
 from art_cli.agents.policy import PolicyAgent
 from art_cli.env import Done, Env, ToolError, tool
@@ -78,10 +79,6 @@ class Desk(Env):
 
     async def close(self) -> None:
         Desk.closed += 1
-
-
-class Cut(str):
-    """A turn that hit the limit of tokens."""
 
 
 class Script:

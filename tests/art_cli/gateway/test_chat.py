@@ -30,9 +30,7 @@ def play(make_policy: Any) -> Any:
 
     def play(agent: Any, *texts: Any, **more: Any) -> Trajectory:
         play.engine = script(policy, *texts)
-        trajectory = asyncio.run(host(policy, play.engine, agent, **more))
-        print(*trajectory.logs, sep="\n")  # shown where a test fails
-        return trajectory
+        return asyncio.run(host(policy, play.engine, agent, **more))
 
     play.policy = policy
     return play

@@ -33,7 +33,6 @@ def play(make_policy: Any) -> Any:
                 await agent(rpc)
 
         trajectory = asyncio.run(host(policy, script(policy, "hello"), function, env=env))
-        print(*trajectory.logs, sep="\n")  # shown where a test fails
         assert trajectory.metrics.get("crashed") is None
         return trajectory
 

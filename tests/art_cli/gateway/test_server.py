@@ -31,9 +31,7 @@ def play(make_policy: Any) -> Any:
             async with httpx.AsyncClient(timeout=20, trust_env=False) as http:
                 await agent(http, str(client.base_url).rstrip("/"), task)
 
-        trajectory = asyncio.run(host(policy, play.engine, function, **more))
-        print(*trajectory.logs, sep="\n")  # shown where a test fails
-        return trajectory
+        return asyncio.run(host(policy, play.engine, function, **more))
 
     return play
 
