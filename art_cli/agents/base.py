@@ -10,6 +10,8 @@ from art_cli.episode import Episode
 from art_cli.render import parse_tool_calls, spoken
 from art_cli.types import Message, StopReason, ToolCall, Trajectory
 
+CUT_OFF = "error: the turn was cut off at its limit of tokens, so this call was not made; be brief"
+
 
 class Agent(Protocol):
     """The one who plays one episode."""
@@ -36,9 +38,6 @@ class Agents(Protocol):
     def open(self, seed: int) -> Agent:
         """An agent for one episode; all that it samples follows from the seed."""
         ...
-
-
-CUT_OFF = "error: the turn was cut off at its limit of tokens, so this call was not made; be brief"
 
 
 class ContextFull(Exception):
