@@ -1,75 +1,19 @@
-"""W&B shows a real run whole, once, and costs it nothing: offline, online, synced, resumed."""
+"""W&B shows a real run whole, once, and costs it nothing: offline, synced, resumed."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from loopback_judge import LoopbackJudge
 from loopback_wandb import LoopbackWandb
-from short_run import CONFIG, Art, until, with_pauses
+from short_run import Art
+from tracked_run import OFFLINE, SECRET, ended, killed_in_step_6, missing, session, start, sync
 from wandb_file import WandbFile, read_wandb, table_of
 
 from art_cli.checkpoint import best_checkpoint
-from art_cli.trackers.wandb import FINISH_SECONDS, SLACK_SECONDS
-
-SECRET = "nobody-may-see-this"
-ADAPTER = CONFIG.replace("adapter: null", "adapter: {rank: 4}").replace(
-    "optimizer: muon}", "optimizer: muon, weights: all}"
-)
-OFFLINE = {"WANDB_MODE": "offline", "WANDB_API_KEY": SECRET}
-
-
-def start(folder: Path, *arguments: str, env: dict[str, str], more: str = "") -> Art:
-    config = with_pauses(folder, ADAPTER) + "track: {wandb: {entity: us}}\n" + more
-    (folder / "config.yaml").write_text(config)
-    return Art(folder, "config.yaml", *arguments, env={"HOME": str(folder)} | env)
-
-
-def ended(art: Art) -> Art:
-    assert art.wait() == 0, art.output
-    return art
-
-
-def online(server: LoopbackWandb) -> dict[str, str]:
-    url, key = server.url, server.key
-    return {"WANDB_MODE": "online", "WANDB_BASE_URL": url, "WANDB_API_KEY": key}
-
-
-def sync(art: Art, server: LoopbackWandb) -> None:
-    """By the command that the run has said last."""
-    command = art.output.rpartition("Upload it: ")[2].splitlines()[0].split()
-    assert command[:2] == ["wandb", "sync"]
-    env = os.environ | online(server) | {"HOME": str(art.folder)}
-    wandb = [sys.executable, "-m", "wandb", *command[1:]]
-    subprocess.run(wandb, cwd=art.folder, env=env, check=True, timeout=60, capture_output=True)
-
-
-def session(art: Art) -> Path:
-    """The file that waits for `wandb sync`: there is always one at the most."""
-    (path,) = art.run.root.glob("wandb/offline-run-*/*.wandb")
-    return path
-
-
-def missing(art: Art, rows: list[dict[str, Any]]) -> list[str]:
-    """What of metrics.jsonl is not in the rows of W&B, where each step has to be one row."""
-    by_step = {row["training_step"]: row for row in rows}
-    assert len(by_step) == len(rows) and sorted(by_step) == [r["training_step"] for r in rows]
-    return [
-        f"{key} of step {row['training_step']}"
-        for row in art.run.read_metrics()
-        for key, value in row.items()
-        if by_step[row["training_step"]].get(key) != value
-    ]
-
 
 # ---------------------------------------------------------------- a whole run, offline
 
@@ -165,21 +109,6 @@ def test_wandb_sync_shows_the_same(whole: Art, logged: WandbFile) -> None:
 # ---------------------------------------------------------------- parts
 
 
-def in_step_6(folder: Path, env: dict[str, str]) -> Art:
-    art = start(folder, env=env)
-    until(lambda: "warming up" in art.output, art)  # the demonstrations are made, at full speed
-    (folder / "pause").write_text("0.2")
-    until(lambda: art.run.trajectory_steps("train")[-1:] == [5], art)
-    return art
-
-
-def killed_in_step_6(folder: Path, env: dict[str, str]) -> None:
-    art = in_step_6(folder, env)
-    art.signal(signal.SIGKILL)
-    assert art.wait() == -signal.SIGKILL
-    (folder / "pause").unlink()
-
-
 def test_a_run_that_was_killed_offline_is_whole_in_its_last_session(tmp_path: Path) -> None:
     killed_in_step_6(tmp_path, OFFLINE)
     art = ended(start(tmp_path, "--resume", env=OFFLINE))
@@ -199,60 +128,3 @@ def test_sessions_that_are_synced_one_by_one_show_each_step_once(tmp_path: Path)
         assert missing(art, shown.rows) == []
         assert "adapter_model.safetensors" in server.models()[f"{art.run.id()}:step-8"].files
         assert server.models()[f"{art.run.id()}:last"].aliases >= {"last", "step-8"}
-
-
-# ---------------------------------------------------------------- online
-
-
-def test_a_run_that_was_killed_online_goes_on_in_the_same_run_and_repeats_nothing(
-    tmp_path: Path,
-) -> None:
-    with LoopbackWandb() as server:
-        killed_in_step_6(tmp_path, online(server))
-        art = ended(start(tmp_path, "--resume", env=online(server)))
-        (shown,) = server.runs.values()
-        assert [row["training_step"] for row in shown.rows] == list(range(9))
-        assert {row["_step"] for row in shown.rows} == set(range(9))
-        model = server.models()[f"{art.run.id()}:last"]
-        weights = art.run.checkpoint(8) / "adapter_model.safetensors"
-        assert model.files["adapter_model.safetensors"] == weights.read_bytes()
-        assert f"W&B: {server.url}/us/p/runs/{art.run.id()}" in art.output
-        assert "uploading checkpoint 8 (" in art.output
-        assert not list(art.run.root.glob("wandb/offline-*"))
-
-
-def test_what_was_offline_comes_along_when_the_run_goes_on_online(tmp_path: Path) -> None:
-    ended(start(tmp_path, "train.steps=4", env=OFFLINE))
-    with LoopbackWandb() as server:
-        art = ended(start(tmp_path, "--resume", env=online(server)))
-        (shown,) = server.runs.values()
-        assert missing(art, shown.rows) == []
-        assert not list(art.run.root.glob("wandb/offline-*"))
-        versions = [v for v in server.versions if v.type == "model"]
-        ended(start(tmp_path, "--resume", env=online(server)))  # it has ended: nothing new
-        assert missing(art, shown.rows) == []
-        assert [v for v in server.versions if v.type == "model"] == versions
-        assert "not" not in art.output.rpartition("W&B: uploading")[2]
-
-
-def test_an_upload_that_takes_long_is_waited_for_while_the_server_answers(tmp_path: Path) -> None:
-    with LoopbackWandb(slow=FINISH_SECONDS + SLACK_SECONDS + 1) as server:
-        art = ended(start(tmp_path, "train.steps=1", "eval=null", env=online(server)))
-        assert "adapter_model.safetensors" in server.models()[f"{art.run.id()}:last"].files
-    assert "not" not in art.output.rpartition("W&B: uploading checkpoint 1")[2]
-
-
-def test_a_server_that_dies_in_the_middle_costs_no_metric_and_little_time(tmp_path: Path) -> None:
-    with LoopbackWandb() as server:
-        art = in_step_6(tmp_path, online(server))
-        server.die()
-        (tmp_path / "pause").unlink()
-        began = time.monotonic()
-        ended(art)
-        assert time.monotonic() - began < 15  # three steps and two evaluations in it
-    assert len(art.run.read_metrics()) == 8 + 4
-    (path,) = art.run.root.glob("wandb/run-*/*.wandb")
-    assert missing(art, read_wandb(path).rows) == []
-    assert "The rest: wandb sync --include-online runs/test/short/wandb/run-" in art.output
-    assert "not all checkpoints are uploaded (the server does not answer)" in art.output
-    assert f"wandb artifact put --type model --name us/test/{art.run.id()} --alias " in art.output

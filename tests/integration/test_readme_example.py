@@ -1,0 +1,25 @@
+"""The Python face as the README shows it trains a policy."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_the_python_example_of_the_readme_learns(tmp_path: Path) -> None:
+    example = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)[-1]
+    out = subprocess.run(
+        [sys.executable, "-c", example],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert out.returncode == 0, out.stderr
+    before, after = map(float, re.findall(r"-?\d\.\d\d", out.stdout))
+    assert after > before
+    assert (tmp_path / "runs/tutorial/tic-tac-toe/checkpoints/30/model.safetensors").exists()
