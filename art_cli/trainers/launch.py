@@ -1,31 +1,38 @@
 """The processes that share an update: who starts them, how they meet, and how they end together.
 
-`art run` on one machine starts the others itself; they meet at a store on loopback that this
-process serves. A cluster's launcher (torchrun, srun) starts `art run` everywhere and says in RANK,
-WORLD_SIZE, MASTER_ADDR and MASTER_PORT who is who.
+`art run` on one machine starts the others itself; they meet at a file in a folder that only this
+user can open, and are told what to do over their standard input. A cluster's launcher (torchrun,
+srun) starts `art run` everywhere and says in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT who is
+who: a store of torch at that address, which asks nobody who they are, is where those meet and read
+what to do. What they read there is JSON, which runs no code.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from queue import SimpleQueue
 
 import torch
-from torch._C._distributed_c10d import Store, TCPStore  # public as torch.distributed.TCPStore
+from torch._C._distributed_c10d import FileStore, Store  # public as torch.distributed.FileStore
+from torch.distributed import DistStoreError
 from torch.distributed.rendezvous import rendezvous
 
 from art_cli.errors import EXIT_FAILED, PreflightError, UsageError
 
 JOIN_TIMEOUT = timedelta(minutes=5)  # to meet at the store
+LOOK = timedelta(seconds=60)  # how long a worker waits for a command before it looks up
 COLLECTIVE_TIMEOUT = timedelta(minutes=15)  # a rank that answers so late is lost
 GRACE = 20.0  # seconds in which what a dead worker leaves behind should have raised by itself
 LAST_LINES = 15  # of a dead worker's log
@@ -79,6 +86,12 @@ class Crew:
 
     def __init__(self) -> None:
         self.store = join()
+        self._told = 0
+
+    def tell(self, command: str) -> None:
+        """Say to all what to do next."""
+        self.store.set(f"command/{self._told}", command)
+        self._told += 1
 
     def meet(self, num_processes: int) -> None:
         """Wait until all are there. Raises WorkerDied."""
@@ -110,9 +123,8 @@ class LocalCrew(Crew):
 
     def __init__(self, num_processes: int, logs: Path) -> None:
         """Start them; their output goes to `logs`/rank-N.log."""
-        self.store = TCPStore(
-            "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=JOIN_TIMEOUT
-        )
+        self._folder = Path(tempfile.mkdtemp(prefix="art-ranks-"))  # of mode 0700
+        self.store = FileStore(str(self._folder / "store"), num_processes)
         self._busy = False
         self._closing = False
         _use_loopback()
@@ -128,18 +140,24 @@ class LocalCrew(Crew):
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
             "WORLD_SIZE": str(num_processes),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(self.store.port),
         }
         with log.open("wb") as out:
             return subprocess.Popen(
-                [sys.executable, "-m", WORKER],
+                [sys.executable, "-m", WORKER, str(self._folder / "store")],
                 env=os.environ | place,
                 stdin=subprocess.PIPE,  # it ends when this process does, however that ends
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for this process, which tells them
             )
+
+    def tell(self, command: str) -> None:
+        """See Crew."""
+        for worker in self._workers.values():
+            assert worker.stdin
+            with suppress(BrokenPipeError):  # it has ended: `check` tells
+                worker.stdin.write(f"{command}\n".encode())
+                worker.stdin.flush()
 
     def check(self) -> None:
         """See Crew."""
@@ -174,7 +192,9 @@ class LocalCrew(Crew):
                 worker.kill()
                 worker.wait()
             assert worker.stdin
-            worker.stdin.close()
+            with suppress(BrokenPipeError):  # of a command that it did not live to read
+                worker.stdin.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _death(self) -> str:
         for rank, worker in self._workers.items():
@@ -211,14 +231,33 @@ def join() -> Store:
     return store
 
 
-def end_with_parent() -> None:
-    """End this process when the one that started it is gone: their pipe then closes."""
+def commands_in(store: Store) -> Iterator[str]:
+    """Yield what `Crew.tell` is told, as a launcher's rank hears it."""
+    number = 0
+    while True:
+        with suppress(DistStoreError):  # nothing yet: rollouts may take hours
+            store.wait([f"command/{number}"], LOOK)
+            yield store.get(f"command/{number}").decode()
+            number += 1
 
-    def watch() -> None:
-        os.read(0, 1)  # it says nothing, so this is the end
+
+def commands_of_parent(folder: Path) -> Iterator[str]:
+    """Return what `LocalCrew.tell` is told, as a worker hears it.
+
+    This process ends when the one that started it is gone, whose `folder` it then removes: their
+    pipe closes.
+    """
+    commands: SimpleQueue[str] = SimpleQueue()
+
+    def read() -> None:
+        with open(0, encoding="utf-8", closefd=False) as pipe:
+            for command in pipe:
+                commands.put(command)
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(EXIT_FAILED)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=read, daemon=True).start()
+    return iter(commands.get, "")
 
 
 def end_with(store: Store) -> None:
@@ -237,7 +276,10 @@ def end_with(store: Store) -> None:
 
 
 def _use_loopback() -> None:
-    """gloo would look this machine's name up, which not every machine can."""
+    """Let gloo and NCCL listen on this machine alone, whatever they are told to use among several.
+
+    gloo would also look this machine's name up, which not every machine can.
+    """
     for _, name in socket.if_nameindex():
         if name in ("lo", "lo0"):
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+            os.environ.update(GLOO_SOCKET_IFNAME=name, NCCL_SOCKET_IFNAME=name)

@@ -8,20 +8,19 @@ the new weights from the shards into its whole policy. What it writes is what on
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store
 
 from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
 from art_cli.errors import TrainerError
@@ -36,19 +35,28 @@ from art_cli.trainers.launch import (
     LocalCrew,
     WorkerDied,
     check_world_size,
+    commands_in,
+    commands_of_parent,
     end_with,
-    end_with_parent,
     join,
     launched,
     ready,
+)
+from art_cli.trainers.messages import (
+    plain_sequence,
+    plain_stats,
+    receive,
+    send,
+    sequence_of,
+    share,
+    stats_of,
 )
 from art_cli.trainers.sharded import Blueprint, Shard, gather, scatter
 from art_cli.trainers.stats import Stats
 from art_cli.types import TrajectoryGroup
 
 LESS = "Go on with --resume and half of train.microbatch_tokens, or with more train.num_processes"
-SMALL = ("update", "logprobs")  # what a worker is told together with its argument
-LOOK = timedelta(seconds=60)  # how long a worker waits for a command before it looks up
+SMALL = ("form", "update")  # what a worker is told together with its argument
 
 
 class Rank:
@@ -77,18 +85,19 @@ class Rank:
 
     def gradient(self, shares: list[list[Part]] | None) -> Stats | None:
         """Each rank makes the gradient of its share. -> at rank 0, what all found"""
-        mine: list[Any] = [None]
-        dist.scatter_object_list(mine, shares, src=0)
-        stats = self.trainer.gradient(mine[0]).cpu()
-        everyone: list[Any] = [None] * dist.get_world_size()
-        if dist.get_rank() > 0:
-            return dist.gather_object(stats)
-        dist.gather_object(stats, everyone)
-        return Stats.sum(everyone)
+        if shares is None:
+            mine = [part and [sequence_of(plain) for plain in part] for part in receive(0)]
+            return send(plain_stats(self.trainer.gradient(mine)), 0)
+        for rank, share_of_rank in enumerate(shares[1:], 1):
+            send([part and [*map(plain_sequence, part)] for part in share_of_rank], rank)
+        stats = self.trainer.gradient(shares[0]).cpu()
+        others = [stats_of(receive(rank)) for rank in range(1, len(shares))]
+        return Stats.sum([stats, *others])
 
-    def logprobs(self, sequence: TrainSequence) -> Tensor:
+    def logprobs(self, sequence: TrainSequence | None) -> Tensor:
         """See Trainer; on all ranks."""
-        return self.trainer.logprobs(sequence)
+        plain = share(plain_sequence(sequence) if sequence else None)
+        return self.trainer.logprobs(sequence or sequence_of(plain))
 
     def update(self, step: int) -> float:
         """Take the step everywhere, and give rank 0's policy the new weights. -> gradient norm
@@ -114,15 +123,14 @@ class Rank:
     def load(self, state: dict[str, Any] | None) -> None:
         """Go on from a state of one process."""
         params = self._shard.trainable
-        small: list[Any] = [None]
+        small = None
         if state:
             values = {
                 i: {k: None if v.shape == params[i].shape else v for k, v in of.items()}
                 for i, of in state["state"].items()
             }
-            small = [state | {"state": values}]
-        dist.broadcast_object_list(small, 0)
-        whole = small[0]
+            small = state | {"state": values}
+        whole = share(small)
         for i, of in whole["state"].items():
             for key, value in of.items():
                 if value is None:
@@ -156,7 +164,6 @@ class RanksTrainer:
         self._logs = logs
         self._crew = crew
         self._rank: Rank | None = None
-        self._commands = 0
         self._failed = False
 
     def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
@@ -204,7 +211,7 @@ class RanksTrainer:
         if crew is None:
             return
         if not self._failed:
-            self._send(crew, "close")
+            crew.tell(json.dumps(["close", None]))
         crew.close(now=self._failed)
         if dist.is_initialized() and not (self._failed and self._device == "cuda"):
             dist.destroy_process_group()  # NCCL would wait for the dead
@@ -223,7 +230,7 @@ class RanksTrainer:
                 train=cfg,
                 sampling=self._sampling,
             )
-            self._send(crew, "form", blueprint)
+            crew.tell(json.dumps(["form", blueprint.plain()]))
             with self._together():
                 crew.meet(cfg.num_processes)
                 form_group(crew.store, 0, cfg.num_processes, blueprint.device)
@@ -234,13 +241,9 @@ class RanksTrainer:
         """Let every rank do something, this one too. -> what it came to here"""
         assert self._crew and self._rank
         # Large arguments go from rank to rank; a worker only has to know what to do.
-        self._send(self._crew, what, argument if what in SMALL else None)
+        self._crew.tell(json.dumps([what, argument if what in SMALL else None]))
         with self._together():
             return getattr(self._rank, what)(argument)
-
-    def _send(self, crew: Crew, what: str, argument: Any = None) -> None:
-        crew.store.set(f"command/{self._commands}", pickle.dumps((what, argument)))  # type: ignore[arg-type]
-        self._commands += 1
 
     @contextmanager
     def _together(self) -> Iterator[None]:
@@ -275,22 +278,21 @@ def form_group(store: Store, rank: int, world_size: int, device: str) -> None:
     )
 
 
-def serve() -> None:
+def serve(store: Store, commands: Iterator[str]) -> None:
     """Be one of the ranks but 0, until rank 0 says that it is over, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends in its own time, and then tells
-    store = join()
-    end_with(store)
-    store.set(ready(int(os.environ["RANK"])), "")
+    place = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store.set(ready(place[0]), "")
     rank: Rank | None = None
-    for number in range(2**62):
-        what, argument = _next_command(store, f"command/{number}")
+    for command in commands:
+        what, argument = json.loads(command)
         if what == "close":
             break
         if what == "form":
-            place = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-            torch.set_num_threads(argument.num_threads)
-            form_group(store, *place, argument.device)
-            rank = Rank(argument, None)
+            blueprint = Blueprint.of(argument)
+            torch.set_num_threads(blueprint.num_threads)
+            form_group(store, *place, blueprint.device)
+            rank = Rank(blueprint, None)
             continue
         try:
             getattr(rank, what)(argument)
@@ -311,19 +313,13 @@ def serve_if_launched(num_processes: int) -> bool:
     if place is None or place.rank == 0:
         return False
     check_world_size(place, num_processes)
-    serve()
+    store = join()
+    end_with(store)
+    serve(store, commands_in(store))
     return True
 
 
-def _next_command(store: Store, key: str) -> tuple[str, Any]:
-    while True:
-        try:
-            store.wait([key], LOOK)
-        except dist.DistStoreError:  # nothing yet: rollouts may take hours
-            continue
-        return pickle.loads(store.get(key))
-
-
 if __name__ == "__main__":
-    end_with_parent()
-    serve()
+    file = Path(sys.argv[1])
+    commands = commands_of_parent(file.parent)
+    serve(FileStore(str(file), int(os.environ["WORLD_SIZE"])), commands)

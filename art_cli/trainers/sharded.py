@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from art_cli.attention import NAME as ATTENTION
 from art_cli.attention import Causal, Layout
@@ -43,6 +44,32 @@ class Blueprint:
     num_threads: int
     train: TrainConfig
     sampling: SamplingConfig
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON can say it, for `of`."""
+        return {
+            "base": json.loads(self.base.to_json_string(use_diff=False)),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "adapter": self.adapter and asdict(self.adapter),
+            "device": self.device,
+            "recomputes": self.recomputes,
+            "num_threads": self.num_threads,
+            "train": asdict(self.train),
+            "sampling": asdict(self.sampling),
+        }
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Blueprint:
+        """Return what made `plain`."""
+        base, adapter = plain["base"], plain["adapter"]
+        made = {
+            "base": CONFIG_MAPPING[base["model_type"]].from_dict(base),
+            "dtype": getattr(torch, plain["dtype"]),
+            "adapter": adapter and AdapterConfig(**adapter),
+            "train": TrainConfig(**plain["train"]),
+            "sampling": SamplingConfig(**plain["sampling"]),
+        }
+        return cls(**plain | made)
 
 
 class Shard:

@@ -31,7 +31,7 @@ ROWS = (
     "advantage logprobs loss metrics pack score ruler evaluation.statistics",
     "trainers.budget trainers.base trainers.schedule trainers.stats trainers.forward",
     "trainers.optimizers trainers.grpo trainers.sft",
-    "trainers.launch trainers.sharded trainers.ranks trainers.make",
+    "trainers.launch trainers.messages trainers.sharded trainers.ranks trainers.make",
     "demonstrations preflight fit smoke",
     "envcheck.finding envcheck.watch envcheck.players envcheck.play envcheck.subject",
     "envcheck.instances envcheck.state envcheck.other envcheck.episodes envcheck.rewards",
