@@ -24,6 +24,7 @@ from torch._C._distributed_c10d import Store, TCPStore  # public as torch.distri
 from torch.distributed.rendezvous import rendezvous
 
 from art_cli.errors import EXIT_FAILED, PreflightError, UsageError
+from art_cli.printed import say
 
 JOIN_TIMEOUT = timedelta(minutes=5)  # to meet at the store
 COLLECTIVE_TIMEOUT = timedelta(minutes=15)  # a rank that answers so late is lost
@@ -195,7 +196,7 @@ class LocalCrew(Crew):
             if self._busy and not self._closing and (message := self._death()):
                 time.sleep(GRACE / 4)  # most often this process finds out by itself
                 if self._busy and not self._closing:
-                    print(f"error: {message}", file=sys.stderr, flush=True)
+                    say(f"error: {message}", file=sys.stderr)
                     time.sleep(GRACE)
                     os._exit(EXIT_FAILED)
 
