@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+from pathlib import PurePath
 from typing import IO
 
 # Control characters but for the tab and the end of a line, what turns the direction of text, what
@@ -41,7 +42,7 @@ def hide(variable: str) -> None:
     if variable in _PUBLIC:
         return
     for part in {value, *value.split(":")}:
-        for text in (part, repr(part)[1:-1], json.dumps(part)[1:-1]):
+        for text in (part, str(PurePath(part)), repr(part)[1:-1], json.dumps(part)[1:-1]):
             if len(text) >= _SHORTEST:
                 _names[text] = f"${{oc.env:{variable}}}"
         if part:

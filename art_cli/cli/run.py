@@ -184,7 +184,8 @@ def _wandb(loaded: LoadedExperiment, run: RunDir, console: Console) -> list[Trac
 def _header(loaded: LoadedExperiment) -> str:
     cfg = loaded.experiment
     what = f"LoRA r={cfg.model.adapter.rank}" if cfg.model.adapter else "all weights"
-    return f"{cfg.project}/{cfg.name} · {cfg.env.use} · {cfg.model.base}, {what} · seed {cfg.seed}"
+    env, base = (loaded.document[a][b] for a, b in (("env", "use"), ("model", "base")))
+    return f"{cfg.project}/{cfg.name} · {env} · {base}, {what} · seed {cfg.seed}"
 
 
 def _warnings(sampling: SamplingConfig) -> Iterator[str]:
