@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from art_cli.printed import say
+
 T = TypeVar("T")
 
 
@@ -155,7 +157,7 @@ def watchdog(seconds: float, what: str) -> Iterator[None]:
     def watch() -> None:
         while not over.wait(interval):
             if time.monotonic() - beat > seconds and not is_debugged():
-                print(
+                say(
                     f"\nerror: {what} blocked the program for {seconds:g} s; stopping. It stood "
                     "here (an `async def` of an env must not block: use a plain `def`):",
                     file=sys.stderr,

@@ -6,6 +6,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from art_cli.printed import masked
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_PREFLIGHT = 3
@@ -18,6 +20,10 @@ class ArtError(Exception):
 
     exit_code = EXIT_FAILED
 
+    def __str__(self) -> str:
+        """Return the message without what the environment alone should know."""
+        return masked(super().__str__())
+
 
 class UsageError(ArtError):
     """The user's input is wrong: a command line, a config, an env or a model that is not usable."""
@@ -29,7 +35,7 @@ class ConfigError(UsageError):
     """One or more mistakes in a config; each is a full line with its place."""
 
     def __init__(self, problems: list[str]) -> None:
-        self.problems = problems
+        self.problems = [masked(problem) for problem in problems]
         super().__init__("\n".join(problems))
 
 

@@ -87,7 +87,7 @@ def _from_package(name: str, use: str) -> ModuleType:
     except ModuleNotFoundError as e:
         if e.name and f"{name}.".startswith(f"{e.name}."):
             raise UsageError(
-                f"{use!r}: there is no module {e.name!r}, neither installed nor under "
+                f"{use!r}: there is no module {name!r}, neither installed nor under "
                 f"{Path.cwd()}; a file is given as path/to/file.py:Class"
             ) from None
         raise UsageError(f"{use!r}: {name} imports {e.name!r}, which is not installed") from None
@@ -98,8 +98,8 @@ def _from_package(name: str, use: str) -> ModuleType:
 def _from_file(path: Path, use: str) -> ModuleType:
     if not path.is_file():
         raise UsageError(
-            f"{use!r}: there is no file {path.absolute()} (paths are relative to the folder that "
-            "art is started in)"
+            f"{use!r}: there is no file {str(path)!r} (paths are relative to the folder that art "
+            f"is started in, {Path.cwd()})"
         )
     path = path.absolute()
     try:

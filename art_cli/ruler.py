@@ -11,6 +11,7 @@ from art_cli.errors import ArtError
 from art_cli.judges.base import Transcript
 from art_cli.judges.make import make_judge
 from art_cli.judges.ruler import Ruler
+from art_cli.printed import say
 from art_cli.score import Scorer
 from art_cli.types import TrajectoryGroup
 
@@ -80,7 +81,7 @@ async def ruler_score_group(
     except ArtError as e:
         if not swallow_exceptions:
             raise
-        print(f"RULER: the group is left out: {e}", file=sys.stderr)
+        say(f"RULER: the group is left out: {e}", file=sys.stderr)
         return None
     if debug:
         scored = [t for t in copy.trajectories if t.reward is not None]
@@ -101,4 +102,4 @@ async def _judge(model: str, params: dict[str, Any] | None, rubric: str | None) 
 
 def _print(scores: Any) -> None:
     for s in scores:
-        print(f"RULER {s.trajectory_id}: {s.score:.3f}  {s.explanation}")
+        say(f"RULER {s.trajectory_id}: {s.score:.3f}  {s.explanation}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.files import atomic_write, json_line
+from art_cli.printed import masked
 from art_cli.types import Split, Trajectory, TrajectoryGroup
 
 
@@ -64,9 +65,9 @@ def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict
         "metrics": t.metrics,
         "stop_reason": t.stop_reason,
         "truncated": t.truncated,
-        "error": t.error,
+        "error": t.error and masked(t.error),
         "judge_context": t.judge_context,
-        "logs": t.logs,
+        "logs": [masked(line) for line in t.logs],
         "num_turns": t.num_turns,
         "num_sampled": t.num_sampled,
         "policy_versions": t.policy_versions,

@@ -24,6 +24,12 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test takes from the environment is not hidden in another."""
+    monkeypatch.setattr("art_cli.printed._names", {})
+
+
 @pytest.fixture
 def hidden_size() -> int:
     """Of the policies that `make_policy` makes."""

@@ -33,6 +33,7 @@ import httpx
 
 from art_cli.backends import snapshots
 from art_cli.engines.base import HOSTS, TOKEN
+from art_cli.printed import say
 from art_cli.rundir import RunDir
 
 LOOK = 1.0  # seconds between two looks at the processes
@@ -122,7 +123,7 @@ class Keeper:
             shutil.rmtree(run.root, ignore_errors=True)
         if storage and snapshots.restore(storage, run.root):
             self._kept = run.checkpoint_steps()
-            print(f"going on after step {self._kept[-1] if self._kept else 0}", flush=True)
+            say(f"going on after step {self._kept[-1] if self._kept else 0}")
 
     def look(self, *, now: bool = False) -> None:
         """Keep the run if it has a new checkpoint, or in any case `now`."""
@@ -131,7 +132,7 @@ class Keeper:
             try:
                 snapshots.save(self._run.root, self._storage)
             except OSError as error:  # the run is not at fault; the next checkpoint tries again
-                print(f"warning: cannot write to {self._storage}: {error}", flush=True)
+                say(f"warning: cannot write to {self._storage}: {error}")
                 return
             self._kept = steps
 
@@ -159,7 +160,7 @@ class Serving:
             while (status := self._tell(url, "end")) is None and time.monotonic() < deadline:
                 time.sleep(LOOK)
             if status != HTTPStatus.OK:
-                print(f"warning: {url} was not told that the run is over ({status})", flush=True)
+                say(f"warning: {url} was not told that the run is over ({status})")
 
     def _beat(self) -> None:
         while not self._over.wait(BEAT):

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from art_cli.cli import inputs
-from art_cli.cli.remote import agreed, say
+from art_cli.cli.remote import agreed, tell
 from art_cli.errors import Interrupted
+from art_cli.printed import say
 
 if TYPE_CHECKING:
     from art_cli.backends.plan import Plan
@@ -63,9 +64,9 @@ def launch_cluster(
             return True
         raise Interrupted("nothing was rented")
 
-    if remote.make_ready(loaded, cluster, confirm, say):
+    if remote.make_ready(loaded, cluster, confirm, tell):
         configs = " ".join(config)
-        print(
+        say(
             f"\n{cluster} is ready\n"
             f"  train there       art run {configs} --on {cluster}\n"
             f"  a shell           ssh {cluster}    (then: . ~/.art/venv/bin/activate)\n"
@@ -76,7 +77,7 @@ def launch_cluster(
 
 
 def _export(file: Path) -> None:
-    print(f"{file} is a task of SkyPilot: sky launch -c NAME {file}")
+    say(f"{file} is a task of SkyPilot: sky launch -c NAME {file}")
 
 
 def clusters(
@@ -90,15 +91,16 @@ def clusters(
 
     found = skypilot.clusters()
     if as_json:
-        return print(json.dumps([asdict(c) for c in found], default=_json))
+        return say(json.dumps([asdict(c) for c in found], default=_json))
     if not found:
-        return print("no clusters; rent one: art launch-cluster config.yaml")
+        return say("no clusters; rent one: art launch-cluster config.yaml")
     return _table(found)
 
 
 def _table(found: list[Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from art_cli.screen import Screen
 
     table = Table(box=None, pad_edge=False)
     for column in ("cluster", "state", "machines", "where", "up for", "autostop", "cost"):
@@ -108,7 +110,7 @@ def _table(found: list[Any]) -> None:
         idle = "never" if c.autostop_minutes is None else f"{c.autostop_minutes} min idle"
         cost = f"${c.usd:.2f}"
         table.add_row(c.name, c.state, c.resources, c.infra, f"{hours:.1f} h", idle, cost)
-    Console(highlight=False).print(table)
+    Screen().print(table)
 
 
 def _json(value: object) -> str:
@@ -125,7 +127,7 @@ def stop(name: str) -> None:
 
     skypilot.find(name)
     skypilot.stop(name)
-    print(f"{name} is stopped; its disks are kept (and billed): art cluster down {name}")
+    say(f"{name} is stopped; its disks are kept (and billed): art cluster down {name}")
 
 
 @app.command("down")
@@ -138,7 +140,7 @@ def down(name: str) -> None:
 
     skypilot.find(name)
     skypilot.down(name)
-    print(f"{name} is gone, and nothing of it is billed any more")
+    say(f"{name} is gone, and nothing of it is billed any more")
 
 
 def cancel(
@@ -158,4 +160,4 @@ def cancel(
     if not root.is_dir():
         cfg = inputs.load(target).experiment
         root = runs_dir / cfg.project / cfg.name
-    remote.cancel(RunDir(root), say)
+    remote.cancel(RunDir(root), tell)

@@ -15,6 +15,7 @@ import typer
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
 from art_cli.errors import ArtError, Interrupted, UsageError
+from art_cli.printed import say
 from art_cli.report import silent
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def deploy(
     if not as_json:
         _show(plan)
     if dry_run:
-        return print(json.dumps(_row(plan))) if as_json else print("\n(a dry run: nothing is made)")
+        return say(json.dumps(_row(plan))) if as_json else say("\n(a dry run: nothing is made)")
     if plan.bills and not yes and not (known and known.billed_since):
         _ask("Start it?")
     try:
@@ -133,9 +134,9 @@ def undeploy(
     finally:
         progress("")
     if as_json:
-        return print(json.dumps(asdict(deployment)))
+        return say(json.dumps(asdict(deployment)))
     spent = f", and has cost about ${deployment.usd:.2f}" if deployment.usd else ""
-    return print(f"{deployment.name} on {deployment.target} has ended{spent}; {left}")
+    return say(f"{deployment.name} on {deployment.target} has ended{spent}; {left}")
 
 
 def deployments(
@@ -147,11 +148,11 @@ def deployments(
 
     Example:  art deployments
     """
-    from rich.console import Console
     from rich.table import Table
 
     from art_cli.deploy.store import Store, cost
     from art_cli.rundir import RunDir, list_runs
+    from art_cli.screen import Screen
 
     inputs.read_dotenv(Path(".env"))
     roots = [run] if run else [r.path for r in list_runs(runs_dir)]
@@ -162,9 +163,9 @@ def deployments(
             {"run": str(root), **asdict(d), "now": state, "usd_so_far": usd}
             for root, d, state, usd in rows
         ]
-        return print(json.dumps(listed))
+        return say(json.dumps(listed))
     if not rows:
-        return print("nothing is deployed; deploy a run: art deploy RUN --to merged")
+        return say("nothing is deployed; deploy a run: art deploy RUN --to merged")
     table = Table(box=None, pad_edge=False)
     for column in ("run", "to", "name", "step", "state", "cost", "url"):
         right = column in ("step", "cost")
@@ -173,7 +174,7 @@ def deployments(
         price = "-" if usd == 0 else "unknown" if usd is None else f"${usd:.2f}"
         where = f"{root.parent.name}/{root.name}"
         table.add_row(where, d.target, d.name, str(d.step), state, price, d.url or "-")
-    Console(highlight=False).print(table)
+    Screen().print(table)
     return None
 
 
@@ -209,7 +210,7 @@ def _state(deployment: Deployment) -> str:
 def _show(plan: Plan) -> None:
     lines = [("deploy", plan.source.title), *plan.lines]
     for what, how in lines:
-        print(f"{what:<9} {how}")
+        say(f"{what:<9} {how}")
 
 
 def _row(plan: Plan) -> dict[str, object]:
@@ -229,14 +230,14 @@ def _ask(question: str) -> None:
 
 def _say_done(deployment: Deployment, as_json: bool) -> None:
     if as_json:
-        return print(json.dumps(asdict(deployment)), flush=True)
+        return say(json.dumps(asdict(deployment)))
     if deployment.state != "ready":
-        return print(f"\n{deployment.name} is on its way; the same command waits for it")
-    print(f"\n{deployment.name} is ready: {deployment.url}", flush=True)
+        return say(f"\n{deployment.name} is on its way; the same command waits for it")
+    say(f"\n{deployment.name} is ready: {deployment.url}")
     if deployment.model:
         key = f"${deployment.key_env}" if deployment.key_env else "none"
-        print(f"\n  OPENAI_BASE_URL={deployment.url}  OPENAI_API_KEY={key}")
-        print(f"  model: {deployment.model}", flush=True)
+        say(f"\n  OPENAI_BASE_URL={deployment.url}  OPENAI_API_KEY={key}")
+        say(f"  model: {deployment.model}")
     return None
 
 
@@ -250,21 +251,21 @@ def _verify(
     finally:
         progress("")
     if as_json:
-        return print(json.dumps({"turns": found.turns, "agreed": found.agreed}), flush=True)
-    print(f"\nIt says {found.agreed} of {found.turns} turns as the checkpoint does", end="")
-    print(f" ({found.share:.0%}).", flush=True)
+        return say(json.dumps({"turns": found.turns, "agreed": found.agreed}))
+    say(f"\nIt says {found.agreed} of {found.turns} turns as the checkpoint does", end="")
+    say(f" ({found.share:.0%}).")
     if found.example:
         mine, theirs = found.example
-        print(f"  the checkpoint:   {mine!r}\n  what is served:  {theirs!r}", flush=True)
+        say(f"  the checkpoint:   {mine!r}\n  what is served:  {theirs!r}")
     return None
 
 
 def _stay(target: Target, deployment: Deployment) -> None:
     """Until Ctrl-C, or until the server ends."""
     try:
-        print("\nCtrl-C ends it; --no-wait leaves it running.", flush=True)
+        say("\nCtrl-C ends it; --no-wait leaves it running.")
         while target.state(deployment) == "ready":
             time.sleep(LOOK)
     except KeyboardInterrupt:
-        return print("\nended")
+        return say("\nended")
     raise ArtError("the server has ended by itself; what it said is beside the weights")

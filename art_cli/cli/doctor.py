@@ -12,6 +12,7 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.errors import EXIT_PREFLIGHT
+from art_cli.printed import say
 
 
 def doctor(
@@ -34,14 +35,14 @@ def doctor(
     for finding in examine(loaded, runs_dir):
         findings.append(finding)
         if not as_json:
-            print(f"{finding.status:<9}{finding.check:<10}{finding.what}", flush=True)
+            say(f"{finding.status:<9}{finding.check:<10}{finding.what}")
             if finding.todo:
-                print(f"{'':<19}{finding.todo}")
+                say(f"{'':<19}{finding.todo}")
     failed = [f for f in findings if f.status == "failed"]
     if as_json:
         rows = [{k: v for k, v in asdict(f).items() if k != "where"} for f in findings]
-        print(json.dumps({"ready": not failed, "findings": rows}))
+        say(json.dumps({"ready": not failed, "findings": rows}))
     elif loaded and failed:
-        print(f"{loaded.experiment.name} cannot run here", file=sys.stderr)
+        say(f"{loaded.experiment.name} cannot run here", file=sys.stderr)
     if loaded and failed:
         raise typer.Exit(EXIT_PREFLIGHT)

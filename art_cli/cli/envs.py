@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
+from art_cli.printed import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -46,10 +47,10 @@ def envs(
             line = f"cannot be loaded: {e}"
         rows.append({"name": name, "class": target, "description": line})
     if as_json:
-        return print(json.dumps(rows))
+        return say(json.dumps(rows))
     width = max((len(r["name"]) for r in rows), default=0)
     for r in rows:
-        print(f"{r['name']:<{width}}  {r['description']}")
+        say(f"{r['name']:<{width}}  {r['description']}")
     return None
 
 
@@ -89,12 +90,12 @@ def check_command(
             inputs.progress("")
             found.append(finding)
             if not as_json:
-                print("\n".join(_lines(finding)), file=out, flush=True)
+                say("\n".join(_lines(finding)), file=out)
     num = sum(f.status == "failed" for f in found)
     if as_json:
-        print(json.dumps({"env": use, "passed": not num, "findings": [asdict(f) for f in found]}))
+        say(json.dumps({"env": use, "passed": not num, "findings": [asdict(f) for f in found]}))
     else:
-        print(f"{use}: {num} failed" if num else f"{use}: passed")
+        say(f"{use}: {num} failed" if num else f"{use}: passed")
     if num:
         raise typer.Exit(EXIT_FAILED)
 

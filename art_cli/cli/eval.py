@@ -16,6 +16,7 @@ import typer
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
 from art_cli.errors import BudgetError, Interrupted, UsageError
+from art_cli.printed import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -108,11 +109,11 @@ def evaluate_command(
     if html:
         atomic_write(html, page(comparison, f"{cfg.project}/{cfg.name} · {cfg.env.use}"))
     if as_json:
-        print(rows, end="")
+        say(rows, end="")
     else:
         print_comparison(comparison)
         if html:
-            print(f"\nEvery conversation: {html}")
+            say(f"\nEvery conversation: {html}")
     session.check()
 
 

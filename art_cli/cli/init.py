@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from art_cli.printed import say
+
 COMMON = ("README.md",)
 OF_A_KIND = ("config.yaml", "env.py", "test_env.py")
 NEXT = """\
@@ -48,4 +50,4 @@ def init(
                 file.write((template / source).read_text(encoding="utf-8"))
     except OSError as e:
         raise UsageError(f"cannot make {folder}: {e.strerror}") from e
-    print(NEXT.format(folder=folder, names=", ".join(COMMON + OF_A_KIND)))
+    say(NEXT.format(folder=folder, names=", ".join(COMMON + OF_A_KIND)))

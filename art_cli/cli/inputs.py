@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from art_cli.errors import UsageError
+from art_cli.printed import masked, replace_line, say, visible
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -58,7 +59,7 @@ def confirm(question: str) -> bool:
     """Ask. Raises UsageError where there is nobody to ask."""
     if not sys.stdin.isatty():
         raise UsageError(f"{question} There is no terminal to ask at: add --yes")
-    return typer.confirm(question)
+    return typer.confirm(visible(masked(question)))
 
 
 def progress(text: str, done: int | None = None, total: int | None = None) -> None:
@@ -70,11 +71,11 @@ def progress(text: str, done: int | None = None, total: int | None = None) -> No
     count = f" {done}/{total}" if total else ""
     if text and not sys.stderr.isatty() and time.monotonic() - _last_told > SELDOM:
         _last_told = time.monotonic()
-        print(f"{text}{count}", file=sys.stderr, flush=True)
+        say(f"{text}{count}", file=sys.stderr)
     if sys.stderr.isatty():
-        print(f"\r\033[K{text}{count}", end="", file=sys.stderr, flush=True)
+        replace_line(f"{text}{count}")
         if total and done == total:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            replace_line("")
 
 
 def read_dotenv(path: Path) -> None:

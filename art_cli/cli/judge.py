@@ -13,6 +13,7 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
+from art_cli.printed import say, visible
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -54,7 +55,7 @@ def audit_command(
     """
     results = asyncio.run(_audit(target, judge or [], groups, repeats, runs_dir))
     if as_json:
-        return print(json.dumps([_audit_row(*r) for r in results]))
+        return say(json.dumps([_audit_row(*r) for r in results]))
     return _print_audits(results)
 
 
@@ -73,10 +74,10 @@ def rescore_command(
     """
     rows = asyncio.run(_rescore(target, judge or [], step))
     if as_json:
-        return print(json.dumps(rows))
+        return say(json.dumps(rows))
     for row in rows:
         tau = "-" if row["tau"] is None else f"{row['tau']:+.2f}"
-        print(
+        say(
             f"{row['judge']}: {row['groups']} groups judged, {row['failures']} failed, "
             f"${row['usd']:.4f}; Kendall's tau with the rewards that were trained on: {tau}\n"
             f"in {row['file']}"
@@ -108,7 +109,7 @@ def show_command(
         raise UsageError(f"step {step} has the groups 0 to {len(by_group) - 1}, not {group}")
     chosen = sorted(by_group[group], key=lambda row: -(row["reward"] or 0.0))
     if as_json:
-        return print(json.dumps(chosen))
+        return say(json.dumps(chosen))
     return _print_group(chosen, step, group, len(by_group))
 
 
@@ -196,10 +197,10 @@ def _audit_row(found: Rejudged, audit: Audit) -> dict[str, Any]:
 
 
 def _print_audits(results: list[tuple[Rejudged, Audit]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from art_cli.judges.audit import verdict
+    from art_cli.screen import Screen
 
     found, audits = [r for r, _ in results], [a for _, a in results]
     table = Table(title=f"{found[0].num_groups} groups", title_justify="left")
@@ -220,12 +221,12 @@ def _print_audits(results: list[tuple[Rejudged, Audit]]) -> None:
     table.add_row("groups failed", *(str(len(r.errors)) for r in found))
     table.add_row("dollars a group", *(f"{r.usd / r.num_groups:.4f}" for r in found))
     table.add_row("seconds a group", *(f"{r.seconds / r.num_groups:.2f}" for r in found))
-    console = Console(highlight=False)
+    console = Screen()
     console.print(table)
     for r, audit in results:
-        console.print(f"{r.judge}: {'; '.join(verdict(audit))}", markup=False)
+        console.print(f"{r.judge}: {'; '.join(verdict(audit))}")
         if r.errors:
-            console.print(f"  failed, the last with: {r.errors[-1]}", markup=False)
+            console.print(f"  failed, the last with: {r.errors[-1]}")
 
 
 def _cell(e: Estimate | None, form: str) -> str:
@@ -278,18 +279,18 @@ def _keep(run: RunDir, found: Rejudged) -> dict[str, Any]:
 
 
 def _print_group(rows: list[dict[str, Any]], step: int, group: int, num: int) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from art_cli.judges.base import Transcript
     from art_cli.judges.prompt import split_opening
+    from art_cli.screen import Screen
     from art_cli.trajectory_rows import env_reward_of
 
     opening, rests = split_opening([Transcript(messages=r["messages"]) for r in rows])
-    console = Console(highlight=False)
+    console = Screen()
     title = f"step {step}, group {group} of {num}: scenario {rows[0]['scenario_id']}"
-    console.print(title, style="bold", markup=False)
+    console.print(title, style="bold")
     for message in opening:
         console.print(_said(message))
     table = Table(show_lines=True)
@@ -302,14 +303,14 @@ def _print_group(rows: list[dict[str, Any]], step: int, group: int, num: int) ->
         said = "\n".join(row["logs"]).removeprefix("RULER: ") or row["error"] or ""
         numbers = (row["reward"], env_reward_of(row), row["metrics"].get("ruler_score"))
         cells = ["-" if n is None else f"{n:.2f}" for n in numbers]
-        table.add_row(*cells, did, Text(said.partition("\n")[0]))
+        table.add_row(*cells, did, Text(visible(said.partition("\n")[0])))
     console.print(table)
 
 
 def _said(message: dict[str, Any]) -> Any:
     from rich.text import Text
 
-    content = str(message.get("content") or "")
+    content = visible(str(message.get("content") or ""))
     if len(content) > SHOWN:
         content = f"{content[:SHOWN]} [{len(content) - SHOWN} more characters]"
     return Text.assemble((f"{message['role']}  ", "dim"), content)

@@ -9,6 +9,7 @@ import typer
 
 from art_cli.cli import cluster, deploy, doctor, envs, eval, init, judge, run, runs, validate
 from art_cli.errors import EXIT_INTERRUPTED, ArtError, Interrupted
+from art_cli.printed import say
 
 app = typer.Typer(
     name="art",
@@ -42,10 +43,10 @@ def main() -> None:
     try:
         app()
     except ArtError as e:
-        print(e if isinstance(e, Interrupted) else f"error: {e}", file=sys.stderr)
+        say(str(e) if isinstance(e, Interrupted) else f"error: {e}", file=sys.stderr)
         sys.exit(e.exit_code)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        say("interrupted", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:  # `art runs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

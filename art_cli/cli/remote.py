@@ -10,6 +10,7 @@ import typer
 
 from art_cli.cli.inputs import confirm
 from art_cli.errors import ArtError, Interrupted
+from art_cli.printed import say
 
 if TYPE_CHECKING:
     from art_cli.backends.plan import Plan
@@ -38,9 +39,9 @@ def run_there(
         sent = remote.find_sent(loaded, run)
     else:
         sent = remote.send(loaded, run, resume, lambda plan: agreed(plan, "managed job", yes))
-    say(f"{sent.name}; Ctrl-C lets go of it, and it goes on")
+    tell(f"{sent.name}; Ctrl-C lets go of it, and it goes on")
     try:
-        code = remote.watch(sent, run, say)
+        code = remote.watch(sent, run, tell)
     except KeyboardInterrupt:
         raise Interrupted(
             f"\nlet go of {sent.name}, which goes on.\n"
@@ -50,17 +51,17 @@ def run_there(
         raise type(error)(
             f"lost sight of {sent.name}: {error}\nIf it goes on, watch it again: {command} --attach"
         ) from None
-    say(f"everything is in {run.root}")
+    tell(f"everything is in {run.root}")
     if code:
         raise typer.Exit(code)
 
 
 def agreed(plan: Plan, what: str, yes: bool) -> bool:
     """Show what would be rented, and ask. Raises UsageError where there is nobody to ask."""
-    print(f"{plan.table}\n\n{what}: {plan.infra}, ${plan.usd_per_hour:.2f} an hour until it ends")
+    say(f"{plan.table}\n\n{what}: {plan.infra}, ${plan.usd_per_hour:.2f} an hour until it ends")
     return yes or confirm("Rent it?")
 
 
-def say(text: str) -> None:
+def tell(text: str) -> None:
     """What the user should know, beside what the run itself prints."""
-    print(text, file=sys.stderr, flush=True)
+    say(text, file=sys.stderr)

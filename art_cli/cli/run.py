@@ -16,6 +16,7 @@ import typer
 from art_cli.cli import inputs
 from art_cli.cli.remote import run_there
 from art_cli.errors import EXIT_INTERRUPTED, ArtError, BudgetError, Interrupted, UsageError
+from art_cli.printed import say
 
 if TYPE_CHECKING:
     from art_cli.cli.smoke import Smoke
@@ -68,7 +69,7 @@ def run(
     if tried:
         loaded = tried.loaded
     if dry_run:
-        return print(loaded.to_yaml(with_origins=True), end="")
+        return say(loaded.to_yaml(with_origins=True), end="")
     if "RANK" in os.environ and _serves(loaded.experiment.train.num_processes):
         return None
     # A small model is faster with threads that sleep while they wait; set before torch starts.
@@ -106,13 +107,12 @@ def _serves(num_processes: int) -> bool:
 async def _run(
     loaded: LoadedExperiment, runs_dir: Path, resume: bool, as_json: bool, smoke: Smoke | None
 ) -> Outcome:
-    from rich.console import Console as RichConsole
-
     from art_cli.fit import check_fit
     from art_cli.gpus import present
     from art_cli.preflight import check_env
     from art_cli.registry import env_class
     from art_cli.rundir import RunDir
+    from art_cli.screen import Screen
     from art_cli.trackers.console import Console
     from art_cli.trackers.wandb_server import choose_mode
 
@@ -125,7 +125,7 @@ async def _run(
         smoke.make_model(opening)
     run = RunDir(runs_dir / cfg.project / cfg.name)
     history = run.read_metrics() if resume else []
-    screen = RichConsole(stderr=as_json, highlight=False)  # stdout is for the JSON
+    screen = Screen(stderr=as_json)  # stdout is for the JSON
     with Console(cfg.train.steps, _header(loaded), history=history, console=screen) as console:
         for line in (*_warnings(cfg.sampling), tight, None if smoke else _nobody_judges(cfg)):
             if line:
@@ -184,7 +184,8 @@ def _wandb(loaded: LoadedExperiment, run: RunDir, console: Console) -> list[Trac
 def _header(loaded: LoadedExperiment) -> str:
     cfg = loaded.experiment
     what = f"LoRA r={cfg.model.adapter.rank}" if cfg.model.adapter else "all weights"
-    return f"{cfg.project}/{cfg.name} · {cfg.env.use} · {cfg.model.base}, {what} · seed {cfg.seed}"
+    env, base = (loaded.document[a][b] for a, b in (("env", "use"), ("model", "base")))
+    return f"{cfg.project}/{cfg.name} · {env} · {base}, {what} · seed {cfg.seed}"
 
 
 def _warnings(sampling: SamplingConfig) -> Iterator[str]:
@@ -235,15 +236,15 @@ def _report(outcome: Outcome, root: Path, as_json: bool, smoke: Smoke | None) ->
             "baseline": evaluation_row(outcome.baseline),
             "final": evaluation_row(outcome.final),
         }
-        return print(json.dumps(row | ({"smoke": found} if found else {})))
+        return say(json.dumps(row | ({"smoke": found} if found else {})))
     if found:
         for title, lines in found.items():
             if lines:
-                print(f"\n{title.replace('_', ' ')}", *lines, sep="\n  ")
+                say("\n  ".join([f"\n{title.replace('_', ' ')}", *lines]))
         return None
     if outcome.final and outcome.baseline and outcome.final is not outcome.baseline:
         comparison(("untrained", outcome.baseline), ("trained", outcome.final))
-    print(f"\nEverything is in {root}   (metrics.jsonl, trajectories/, checkpoints/)")
+    say(f"\nEverything is in {root}   (metrics.jsonl, trajectories/, checkpoints/)")
     if outcome.finished:
-        print(f"Evaluate it again:  art eval {root} --checkpoint best --episodes 256")
+        say(f"Evaluate it again:  art eval {root} --checkpoint best --episodes 256")
     return None

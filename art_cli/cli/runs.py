@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from art_cli.printed import say
+
 
 def runs(
     runs_dir: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
@@ -18,16 +20,16 @@ def runs(
 
     Example:  art runs
     """
-    from rich.console import Console
     from rich.table import Table
 
     from art_cli.rundir import list_runs
+    from art_cli.screen import Screen
 
     found = list_runs(runs_dir)
     if as_json:
-        return print(json.dumps([asdict(r) for r in found], default=str))
+        return say(json.dumps([asdict(r) for r in found], default=str))
     if not found:
-        return print(f"no runs in {runs_dir}/ yet; start one: art run configs/quickstart.yaml")
+        return say(f"no runs in {runs_dir}/ yet; start one: art run configs/quickstart.yaml")
     table = Table(box=None, pad_edge=False)
     for name in ("run", "state", "step", "train", "val", "best val", "updated"):
         table.add_column(name, justify="right" if name not in ("run", "state") else "left")
@@ -38,5 +40,5 @@ def runs(
         ]
         step, when = f"{r.step}/{r.steps}", r.updated.astimezone().strftime("%m-%d %H:%M")
         table.add_row(f"{r.project}/{r.name}", r.state, step, *rewards, when)
-    Console(highlight=False).print(table)
+    Screen().print(table)
     return None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from art_cli.evaluation.comparison import PASS, Column, Comparison
 from art_cli.evaluation.statistics import Estimate
+from art_cli.screen import Screen
 
 if TYPE_CHECKING:  # it needs torch; a comparison does not
     from art_cli.evaluation.progress import Evaluation
@@ -53,7 +52,7 @@ def comparison(*columns: tuple[str, Evaluation]) -> None:
         _row(table, name, ["-" if v is None else f"{v:.3f}" for v in values], change)
     if any(e.failed for _, e in columns):
         _row(table, "failed episodes", [str(e.failed) for _, e in columns], None)
-    Console(highlight=False).print(table)
+    Screen().print(table)
 
 
 def _row(table: Table, name: str, cells: list[str], change: float | None) -> None:
@@ -65,17 +64,17 @@ def _row(table: Table, name: str, cells: list[str], change: float | None) -> Non
 
 def print_comparison(c: Comparison) -> None:
     """Print candidates side by side: means, differences to the baseline, kinds of tasks."""
-    console = Console(highlight=False)
+    console = Screen()
     others = [column for column in c.columns if column.candidate.name != c.baseline]
     num = max(column.num_scenarios for column in c.columns)
     trials = f", {c.trials} trials each" if c.trials > 1 else ""
     console.print(f"{c.split}: {num} held-out scenarios{trials}")
     console.print(_means(c))
     if others:
-        console.print(f"difference to {c.baseline}, on the same scenarios", markup=False)
+        console.print(f"difference to {c.baseline}, on the same scenarios")
         console.print(_differences(c, others))
     for tag in c.tags:
-        console.print(f"{PASS}1 by {tag}", markup=False)
+        console.print(f"{PASS}1 by {tag}")
         console.print(_by_tag(c, tag))
     passing = f"pass^k: all of k trials passed ({c.success}); " if c.trials > 1 else ""
     console.print(
@@ -85,7 +84,7 @@ def print_comparison(c: Comparison) -> None:
     )
     for column in c.columns:
         for line in column.errors[:3]:
-            console.print(f"{column.candidate.name}, failed: {line}", markup=False)
+            console.print(f"{column.candidate.name}, failed: {line}")
 
 
 def _means(c: Comparison) -> Table:
@@ -112,7 +111,7 @@ def _by_tag(c: Comparison, tag: str) -> Table:
     values = sorted({v for column in c.columns for v in column.by.get(tag, {})})
     for value in values:
         found = [column.by.get(tag, {}).get(value, {}) for column in c.columns]
-        table.add_row(escape(value), *(_cell(f.get(f"{PASS}1"), PASS) for f in found))
+        table.add_row(value, *(_cell(f.get(f"{PASS}1"), PASS) for f in found))
     return table
 
 
@@ -121,13 +120,13 @@ def _table(columns: list[Column]) -> Table:
     table.add_column("")
     for column in columns:
         step = "" if column.candidate.step is None else f" (step {column.candidate.step})"
-        table.add_column(f"{escape(column.candidate.name)}{step}", justify="right", overflow="fold")
+        table.add_column(f"{column.candidate.name}{step}", justify="right", overflow="fold")
     return table
 
 
 def _label(name: str) -> str:
     known = {"usd": "dollars", "tool_errors": "tool errors", "tool_calls": "tool calls"}
-    return escape(known.get(name, name))
+    return known.get(name, name)
 
 
 def _cell(e: Estimate | None, name: str, sign: str = "") -> str:

@@ -10,6 +10,7 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.errors import EXIT_PREFLIGHT
+from art_cli.printed import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -57,30 +58,30 @@ def validate(
     except ArtError as e:
         if as_json:
             problems = e.problems if isinstance(e, ConfigError) else [str(e)]
-            print(json.dumps({"valid": False, "problems": problems}))
+            say(json.dumps({"valid": False, "problems": problems}))
             raise typer.Exit(e.exit_code) from None
         raise
     name = f"{loaded.experiment.project}/{loaded.experiment.name}"
     if as_json:
         found = memory and memory.as_json()
-        print(json.dumps({"valid": True, "run": name, "memory": found}))
+        say(json.dumps({"valid": True, "run": name, "memory": found}))
     else:
         if memory:
             _print_memory(memory)
-        print(f"ok: {name}")
+        say(f"ok: {name}")
     if memory and memory.is_impossible:
         raise typer.Exit(EXIT_PREFLIGHT)
 
 
 def _print_memory(memory: Forecast) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from art_cli.memory import GIB
+    from art_cli.screen import Screen
 
-    console = Console(highlight=False)
+    console = Screen()
     if memory.estimate is None:
-        return console.print(f"memory: unknown. {memory.unknown}", markup=False)
+        return console.print(f"memory: unknown. {memory.unknown}")
     gpu = memory.gpu
     held = f"{gpu.name}, {gpu.size / GIB:.1f} GiB" if gpu else "a GPU"
     table = Table(title=f"GiB at most on {held}", title_justify="left", box=None, pad_edge=False)
@@ -99,7 +100,7 @@ def _print_memory(memory: Forecast) -> None:
         table.add_row("", "", *fits)
     console.print(table)
     for line in memory.lines():
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
     if gpu is None:
         console.print("There is no GPU here to hold it against; name one: --gpu H100")
     return None

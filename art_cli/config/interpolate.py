@@ -1,7 +1,8 @@
 """`${oc.env:NAME}` and `${train.steps}` in a config, without letting secrets into what is written.
 
 OmegaConf resolves them. A value that read an environment variable, be it through other keys, is
-remembered with its text, which is what files and messages show.
+remembered with its text, which is what files and messages show. Whatever else holds the variable's
+value, an error of an env say, is printed without it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ from omegaconf.resolvers import oc
 
 from art_cli.config.explain import Mistake
 from art_cli.config.yaml import KeyPath
+from art_cli.printed import hide
 
+_NAMES: set[KeyPath] = {  # of folders and accounts: they are in every line that says how to go on
+    *(("project",), ("name",), ("backend", "cluster"), ("deploy", "name")),
+    ("track", "wandb", "entity"),
+}
 _ESCAPE_HINT = r"for a literal ${ in a text write \${"
 
 
@@ -79,6 +85,9 @@ def resolve(data: dict[str, Any]) -> Resolved:
                 resolved.mistakes.append(Mistake(path, "value", _explain(error, text, reads)))
             if reads.names:
                 resolved.secrets[path] = text
+            if path not in _NAMES:
+                for name in reads.names:
+                    hide(name)
     return resolved
 
 

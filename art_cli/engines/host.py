@@ -44,6 +44,7 @@ from aiohttp.typedefs import Handler
 from art_cli.engines import vllm_server
 from art_cli.engines.base import TOKEN
 from art_cli.errors import EXIT_FAILED, EXIT_USAGE, ArtError, PreflightError
+from art_cli.printed import say
 from art_cli.server import Server
 
 SILENCE = 300.0  # seconds without a word of the run, after which it is over
@@ -300,7 +301,7 @@ def main() -> None:
     """Be an engine host at the address and port of the arguments until the run is over."""
     address, port = sys.argv[1], int(sys.argv[2])
     if not (token := os.environ.pop(TOKEN, "")):  # nothing that is started here needs it
-        print(f"error: {TOKEN} is missing: `art run --on` sets it", file=sys.stderr)
+        say(f"error: {TOKEN} is missing: `art run --on` sets it", file=sys.stderr)
         sys.exit(EXIT_USAGE)
 
     async def serve() -> bool:
@@ -309,10 +310,10 @@ def main() -> None:
     try:
         told = asyncio.run(serve())
     except PreflightError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     if not told:
-        print(f"error: the run has said nothing for {SILENCE:g} s: this node ends", file=sys.stderr)
+        say(f"error: the run has said nothing for {SILENCE:g} s: this node ends", file=sys.stderr)
         sys.exit(EXIT_FAILED)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from art_cli.errors import ArtError
 from art_cli.files import json_line
+from art_cli.printed import masked
 from art_cli.types import Message, Scenario, Trajectory
 
 TAGS = ("level", "kind")  # of scenario.data, by which results are broken down
@@ -70,7 +71,7 @@ class Attempt:
             seconds=t.duration,
             messages=t.messages,
             judge_context=t.judge_context,
-            error=t.error,
+            error=t.error and masked(t.error),
         )
 
 
@@ -116,7 +117,7 @@ class AttemptStore:
 
     def add(self, attempt: Attempt, identity: Any) -> None:
         """Keep one. A new file begins with what its name is the hash of. Raises ArtError."""
-        head = "" if self._file.exists() else json_line({"identity": identity})
+        head = "" if self._file.exists() else masked(json_line({"identity": identity}))
         self._append(head + json_line(asdict(attempt)))
 
     def forget(self) -> None:

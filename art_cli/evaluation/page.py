@@ -12,6 +12,7 @@ from art_cli.evaluation.attempts import Attempt
 from art_cli.evaluation.comparison import PASS, Column, Comparison
 from art_cli.evaluation.page_template import PAGE, SCRIPT, STYLE
 from art_cli.evaluation.statistics import Estimate
+from art_cli.printed import masked, visible
 
 WIDTH, HEIGHT = 120, 14  # of a bar, in pixels
 
@@ -24,7 +25,7 @@ def page(c: Comparison, title: str) -> str:
         f"each. An attempt passed where {c.success}; pass^k is the chance that k attempts at a "
         "scenario all pass. Brackets and whiskers are 95% intervals, by scenario."
     )
-    return Template(PAGE).substitute(
+    whole = Template(PAGE).substitute(
         title=escape(title),
         summary=escape(summary),
         style=STYLE,
@@ -32,6 +33,7 @@ def page(c: Comparison, title: str) -> str:
         data=_embedded(_data(c)),
         script=SCRIPT,
     )
+    return visible(masked(whole))
 
 
 def _tables(c: Comparison) -> list[str]:

@@ -76,8 +76,8 @@ def read_rubric(cfg: JudgeConfig) -> str | None:
     except (OSError, UnicodeDecodeError) as e:
         why = e.strerror if isinstance(e, OSError) else e
         raise PreflightError(
-            f"judge.rubric_file: cannot read {Path(cfg.rubric_file).absolute()}: {why} (paths are "
-            "relative to the folder that art is started in)"
+            f"judge.rubric_file: cannot read {cfg.rubric_file!r}: {why} (paths are relative to the "
+            f"folder that art is started in, {Path.cwd()})"
         ) from e
 
 

@@ -15,13 +15,15 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console as RichConsole
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
+
+from art_cli.printed import say, visible
+from art_cli.screen import Screen
 
 BARS = "▁▂▃▄▅▆▇█"
 SPARK_STEPS = 40
@@ -46,12 +48,12 @@ class Console:
         plain: bool | None = None,
         *,
         history: Iterable[Mapping[str, Any]] = (),
-        console: RichConsole | None = None,
+        console: Screen | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._console = console or RichConsole(highlight=False)
+        self._console = console or Screen()
         self._plain = _must_be_plain(self._console) if plain is None else plain
-        self._header = header
+        self._header = visible(header, lines=False)
         self._clock = clock
         self._progress = Progress(total_steps, clock)
         for metrics in history:
@@ -91,11 +93,9 @@ class Console:
         self._said = self._clock()
         try:
             if self._plain:
-                encoding = self._console.encoding
-                self._console.file.write(line.encode(encoding, "replace").decode(encoding) + "\n")
-                self._console.file.flush()
+                say(line, file=self._console.file)
             else:
-                self._console.print(line, markup=False, soft_wrap=True)
+                self._console.print(line, soft_wrap=True)
         except BrokenPipeError:  # `art run | head`: go on; Python's own flush at exit must not fail
             self._silent = True
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._console.file.fileno())
@@ -167,7 +167,8 @@ class Phase:
     """What is going on now. `began` is in seconds of the console's clock."""
 
     def __init__(self, text: str, done: int | None, total: int | None, began: float) -> None:
-        self.text, self.done, self.total, self.began = text, done, total, began
+        self.text = visible(text, lines=False)
+        self.done, self.total, self.began = done, total, began
 
     def is_same(self, text: str) -> bool:
         """Whether `text` is this phase, further on: it differs in digits only."""
@@ -375,7 +376,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _must_be_plain(console: RichConsole) -> bool:
+def _must_be_plain(console: Screen) -> bool:
     is_narrow = console.encoding.replace("-", "") != "utf8"  # no bars to draw with
     is_dumb = console.is_dumb_terminal or bool(os.environ.get("CI"))
     return not console.file.isatty() or is_dumb or is_narrow

@@ -30,6 +30,7 @@ from torch.distributed import DistStoreError
 from torch.distributed.rendezvous import rendezvous
 
 from art_cli.errors import EXIT_FAILED, PreflightError, UsageError
+from art_cli.printed import say
 
 JOIN_TIMEOUT = timedelta(minutes=5)  # to meet at the store
 LOOK = timedelta(seconds=60)  # how long a worker waits for a command before it looks up
@@ -215,7 +216,7 @@ class LocalCrew(Crew):
             if self._busy and not self._closing and (message := self._death()):
                 time.sleep(GRACE / 4)  # most often this process finds out by itself
                 if self._busy and not self._closing:
-                    print(f"error: {message}", file=sys.stderr, flush=True)
+                    say(f"error: {message}", file=sys.stderr)
                     time.sleep(GRACE)
                     os._exit(EXIT_FAILED)
 

@@ -8,7 +8,7 @@ import art_cli
 
 ROOT = Path(art_cli.__file__).parent
 ROWS = (
-    "errors types",
+    "printed screen errors types",
     "config.yaml config.schema config.explain config.interpolate config.rules config.targets",
     "config.load",
     "config.diff",

@@ -72,8 +72,11 @@ def test_a_file_imports_what_lies_beside_it(folder: Path) -> None:
         ("env.py:Env", "Env is not a subclass of art_cli.Env"),
         ("env.py:WORD", "WORD is not a subclass of art_cli.Env"),
         ("env.py:NoDataclass", "NoDataclass.Config must be a dataclass; put @dataclass above it"),
-        ("nv.py:Mine", "/nv.py (paths are relative to the folder that art is started in)"),
-        ("no_such.module:Mine", "there is no module 'no_such', neither installed nor under"),
+        (
+            "nv.py:Mine",
+            "no file 'nv.py' (paths are relative to the folder that art is started in",
+        ),
+        ("no_such.module:Mine", "there is no module 'no_such.module', neither installed nor under"),
         ("art_envs.chess:Mine", "there is no module 'art_envs.chess'"),
         ("needs.py:Mine", "needs.py:1: ModuleNotFoundError: No module named 'numpyy'"),
         ("needs:Mine", "needs imports 'numpyy', which is not installed"),

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from rich.console import Console as RichConsole
 
+from art_cli.screen import Screen
 from art_cli.trackers.console import Console, clock_text, sparkline
 
 STEP = {
@@ -43,7 +43,7 @@ def evaluation(number: int, reward: float) -> dict[str, Any]:
 
 def panel(feed: Callable[[Console], None], width: int = 80, **kwargs: Any) -> str:
     """The last picture of a live panel, without colors."""
-    rich = RichConsole(file=io.StringIO(), width=width, force_terminal=True, record=True)
+    rich = Screen(file=io.StringIO(), width=width, force_terminal=True, record=True)
     console = Console(100, "support/retail-7b", plain=False, console=rich, **kwargs)
     feed(console)
     rich.print(console._draw())
@@ -52,7 +52,7 @@ def panel(feed: Callable[[Console], None], width: int = 80, **kwargs: Any) -> st
 
 def plain(feed: Callable[[Console], None], total: int = 100, clock: Clock | None = None) -> str:
     file = io.StringIO()
-    rich = RichConsole(file=file, width=80)
+    rich = Screen(file=file, width=80)
     with Console(total, "support/retail-7b", console=rich, clock=clock or Clock()) as console:
         feed(console)
     return file.getvalue()
@@ -174,7 +174,7 @@ def test_a_long_phase_is_told_again_in_plain_mode() -> None:
 
 
 def test_an_error_gives_the_terminal_back() -> None:
-    rich = RichConsole(file=io.StringIO(), width=80, force_terminal=True)
+    rich = Screen(file=io.StringIO(), width=80, force_terminal=True)
     with pytest.raises(KeyError), Console(10, "x", plain=False, console=rich) as console:
         console.log(step(1))
         raise KeyError
