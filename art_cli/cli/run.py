@@ -20,7 +20,7 @@ from art_cli.errors import EXIT_INTERRUPTED, ArtError, BudgetError, Interrupted,
 if TYPE_CHECKING:
     from art_cli.cli.smoke import Smoke
     from art_cli.config.load import LoadedExperiment
-    from art_cli.config.schema import Experiment, SamplingConfig
+    from art_cli.config.schema import Experiment
     from art_cli.loop import Outcome
     from art_cli.rundir import RunDir
     from art_cli.trackers.base import Tracker
@@ -127,7 +127,7 @@ async def _run(
     history = run.read_metrics() if resume else []
     screen = RichConsole(stderr=as_json, highlight=False)  # stdout is for the JSON
     with Console(cfg.train.steps, _header(loaded), history=history, console=screen) as console:
-        for line in (*_warnings(cfg.sampling), tight, None if smoke else _nobody_judges(cfg)):
+        for line in (*_warnings(cfg), tight, None if smoke else _nobody_judges(cfg)):
             if line:
                 console.say(f"warning: {line}")
         console.phase("loading torch and transformers")
@@ -187,7 +187,8 @@ def _header(loaded: LoadedExperiment) -> str:
     return f"{cfg.project}/{cfg.name} · {cfg.env.use} · {cfg.model.base}, {what} · seed {cfg.seed}"
 
 
-def _warnings(sampling: SamplingConfig) -> Iterator[str]:
+def _warnings(cfg: Experiment) -> Iterator[str]:
+    sampling, train = cfg.sampling, cfg.train
     if sampling.top_p < 1 or sampling.top_k > 0:
         yield (
             "sampling.top_p and top_k cut the distribution that is sampled from, but the policy is "
@@ -197,6 +198,13 @@ def _warnings(sampling: SamplingConfig) -> Iterator[str]:
         yield (
             f"the policy is trained at temperature {sampling.temperature:g}; it will be at its "
             "best when it is served at that temperature too"
+        )
+    if 0 < train.steps <= train.schedule_warmup_steps:
+        share = train.steps / (train.schedule_warmup_steps + 1)
+        yield (
+            f"train.steps={train.steps} ends within train.schedule_warmup_steps="
+            f"{train.schedule_warmup_steps}: the learning rate rises to {share:.0%} of "
+            "train.learning_rate and no further, as in the first steps of a longer run"
         )
 
 

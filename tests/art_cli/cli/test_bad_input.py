@@ -282,6 +282,13 @@ def test_a_run_does_not_go_on_with_another_config(art: Command) -> None:
     assert RunDir(Path("runs/test/short")).checkpoint_steps() == [1, 2]
 
 
+def test_a_run_within_the_warm_up_of_its_schedule_is_a_trial_with_a_note(art: Command) -> None:
+    result = art("run", "config.yaml", *QUICK, "train.schedule_warmup_steps=9")
+    assert result.code == 0
+    assert "train.steps=1 ends within train.schedule_warmup_steps=9" in result.out
+    assert "rises to 10% of" in result.out
+
+
 def test_a_run_that_another_process_holds_is_left_alone(art: Command) -> None:
     run = RunDir(Path("runs/test/short"))
     RunDir.create(run.root)
