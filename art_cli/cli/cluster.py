@@ -97,8 +97,9 @@ def clusters(
 
 
 def _table(found: list[Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from art_cli.screen import Screen
 
     table = Table(box=None, pad_edge=False)
     for column in ("cluster", "state", "machines", "where", "up for", "autostop", "cost"):
@@ -108,7 +109,7 @@ def _table(found: list[Any]) -> None:
         idle = "never" if c.autostop_minutes is None else f"{c.autostop_minutes} min idle"
         cost = f"${c.usd:.2f}"
         table.add_row(c.name, c.state, c.resources, c.infra, f"{hours:.1f} h", idle, cost)
-    Console(highlight=False).print(table)
+    Screen().print(table)
 
 
 def _json(value: object) -> str:

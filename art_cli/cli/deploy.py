@@ -147,11 +147,11 @@ def deployments(
 
     Example:  art deployments
     """
-    from rich.console import Console
     from rich.table import Table
 
     from art_cli.deploy.store import Store, cost
     from art_cli.rundir import RunDir, list_runs
+    from art_cli.screen import Screen
 
     inputs.read_dotenv(Path(".env"))
     roots = [run] if run else [r.path for r in list_runs(runs_dir)]
@@ -173,7 +173,7 @@ def deployments(
         price = "-" if usd == 0 else "unknown" if usd is None else f"${usd:.2f}"
         where = f"{root.parent.name}/{root.name}"
         table.add_row(where, d.target, d.name, str(d.step), state, price, d.url or "-")
-    Console(highlight=False).print(table)
+    Screen().print(table)
     return None
 
 

@@ -34,6 +34,7 @@ Target = Annotated[
     list[str], typer.Argument(help="A run directory or a config, and key=value overrides.")
 ]
 SHOWN = 600  # characters of a message in `art judge show`
+PAGE = 120  # columns of its table in a file: columns of prose have no width of their own
 
 
 @app.command("audit")
@@ -196,10 +197,10 @@ def _audit_row(found: Rejudged, audit: Audit) -> dict[str, Any]:
 
 
 def _print_audits(results: list[tuple[Rejudged, Audit]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from art_cli.judges.audit import verdict
+    from art_cli.screen import Screen
 
     found, audits = [r for r, _ in results], [a for _, a in results]
     table = Table(title=f"{found[0].num_groups} groups", title_justify="left")
@@ -220,7 +221,7 @@ def _print_audits(results: list[tuple[Rejudged, Audit]]) -> None:
     table.add_row("groups failed", *(str(len(r.errors)) for r in found))
     table.add_row("dollars a group", *(f"{r.usd / r.num_groups:.4f}" for r in found))
     table.add_row("seconds a group", *(f"{r.seconds / r.num_groups:.2f}" for r in found))
-    console = Console(highlight=False)
+    console = Screen()
     console.print(table)
     for r, audit in results:
         console.print(f"{r.judge}: {'; '.join(verdict(audit))}", markup=False)
@@ -278,21 +279,21 @@ def _keep(run: RunDir, found: Rejudged) -> dict[str, Any]:
 
 
 def _print_group(rows: list[dict[str, Any]], step: int, group: int, num: int) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from art_cli.judges.base import Transcript
     from art_cli.judges.prompt import split_opening
+    from art_cli.screen import Screen
     from art_cli.trajectory_rows import env_reward_of
 
     opening, rests = split_opening([Transcript(messages=r["messages"]) for r in rows])
-    console = Console(highlight=False)
+    console = Screen()
     title = f"step {step}, group {group} of {num}: scenario {rows[0]['scenario_id']}"
     console.print(title, style="bold", markup=False)
     for message in opening:
         console.print(_said(message))
-    table = Table(show_lines=True)
+    table = Table(show_lines=True, width=None if console.is_terminal else PAGE)
     for name in ("reward", "env", "ruler"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("what it did", ratio=3, overflow="fold")

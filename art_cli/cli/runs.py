@@ -18,10 +18,10 @@ def runs(
 
     Example:  art runs
     """
-    from rich.console import Console
     from rich.table import Table
 
     from art_cli.rundir import list_runs
+    from art_cli.screen import Screen
 
     found = list_runs(runs_dir)
     if as_json:
@@ -38,5 +38,5 @@ def runs(
         ]
         step, when = f"{r.step}/{r.steps}", r.updated.astimezone().strftime("%m-%d %H:%M")
         table.add_row(f"{r.project}/{r.name}", r.state, step, *rewards, when)
-    Console(highlight=False).print(table)
+    Screen().print(table)
     return None

@@ -73,12 +73,12 @@ def validate(
 
 
 def _print_memory(memory: Forecast) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from art_cli.memory import GIB
+    from art_cli.screen import Screen
 
-    console = Console(highlight=False)
+    console = Screen()
     if memory.estimate is None:
         return console.print(f"memory: unknown. {memory.unknown}", markup=False)
     gpu = memory.gpu

@@ -312,7 +312,9 @@ def test_a_run_is_not_started_twice(art: Command) -> None:
     assert art("run", "config.yaml", *QUICK).code == 0
     result = art("run", "config.yaml", *QUICK)
     assert result.code == EXIT_USAGE
-    assert "already holds a run. Go on with it: --resume. Start another: name=" in result.err
+    assert "runs/test/short already holds a run (done, step 1 of 1)" in result.err
+    for remedy in ("--resume", "train.steps=2 --resume", "name=NEW_NAME", "--overwrite"):
+        assert remedy in result.err
 
 
 def test_a_run_does_not_go_on_with_another_config(art: Command) -> None:
