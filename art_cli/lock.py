@@ -40,6 +40,8 @@ def hold(file: Path, seconds: float, refusal: Callable[[], ArtError]) -> Iterato
         raise PreflightError(f"cannot open {file}: {error.strerror}.") from error
     try:
         _acquire(fd, file, seconds, refusal)
+        if not _is_there(fd, file):  # its holder has removed it: this is the lock of nothing
+            raise refusal()
         _held.add(fd)
         yield fd
     finally:
@@ -61,6 +63,13 @@ def _acquire(fd: int, file: Path, seconds: float, refusal: Callable[[], ArtError
                 f"cannot lock {file}: {error.strerror}. "
                 "Choose a runs folder on a file system that has locks."
             ) from error
+
+
+def _is_there(fd: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(file))
+    except FileNotFoundError:
+        return False
 
 
 def is_held(file: Path) -> bool:

@@ -90,11 +90,7 @@ class RunDir:
     def create(cls, root: Path) -> RunDir:
         """Make the directory of a new run. Raises UsageError where there is a run already."""
         run = cls(root)
-        if run.is_begun():
-            raise UsageError(
-                f"{root} already holds a run. Go on with it: --resume. "
-                "Start another: name=NEW_NAME."
-            )
+        run.check_new()
         for folder in (run.trajectories, run.checkpoints):
             make_folder(folder)
         return run
@@ -117,6 +113,40 @@ class RunDir:
         make_folder(root)
         atomic_write(run.smoke, "{}")
         return run
+
+    def check_new(self) -> None:
+        """Raise UsageError where there is a run already, PreflightError where it goes on."""
+        if not self.is_begun():
+            return
+        self.check_free()
+        status = self.read_status()
+        go_on = "Go on with it: --resume."
+        if status and status.state == "done":
+            more = f"train it further: train.steps={2 * max(status.step, 1)} --resume."
+            go_on = f"Show what it came to: --resume; {more}"
+        raise UsageError(
+            f"{self.root} already holds a run ({self.told()}). {go_on} "
+            "Start another: name=NEW_NAME. Begin it anew: --overwrite."
+        )
+
+    def check_free(self) -> None:
+        """Raise PreflightError where a live process holds the run."""
+        if self.is_locked():
+            raise self._in_use()
+
+    def told(self) -> str:
+        """Return in words how far the run is: `done, step 150 of 150`."""
+        status = self.read_status()
+        how_far = f", step {status.step} of {status.steps}" if status else ""
+        return f"{self.state()}{how_far}"
+
+    def remove(self) -> None:
+        """Remove the run, from one instant to the next. Raises PreflightError where it goes on."""
+        with self.lock():
+            doomed = self.root.parent / ".removed" / f"{self.root.name}-{secrets.token_hex(4)}"
+            make_folder(doomed.parent)
+            self.root.rename(doomed)  # a kill while files are removed leaves no half of a run
+        shutil.rmtree(doomed.parent, ignore_errors=True)
 
     def is_begun(self) -> bool:
         """Whether there is anything to lose: a start that failed at once leaves only a config."""

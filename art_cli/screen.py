@@ -1,7 +1,8 @@
-"""The terminal that tables and the live panel are drawn on."""
+"""The console that all tables and progress go through."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,15 +12,20 @@ from rich.text import Text
 
 from art_cli.printed import masked, visible
 
+WIDE = 10_000  # columns of a file or a pipe: nothing there has to be cut or wrapped
+
 
 class Screen(Console):
     """A console of rich that obeys nothing in the texts which it is given.
 
     Markup, emoji codes and escape sequences in them are text; its own styles and movements stay.
+    It is as wide as it takes where it is no terminal.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
+        if not self.is_terminal and "width" not in options and "COLUMNS" not in os.environ:
+            self.width = WIDE
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Make a Text of the string, in which all can be seen, before its width is measured."""

@@ -18,7 +18,7 @@ from art_cli.agents.make import make_runner
 from art_cli.agents.policy import PolicyAgents
 from art_cli.canary import Canary
 from art_cli.checkpoint import Progress, prune, read_progress, save_checkpoint, write_folder
-from art_cli.config.diff import changes_on_resume
+from art_cli.config.diff import check_same
 from art_cli.config.schema import Experiment, SamplingConfig, WarmupConfig
 from art_cli.demonstrations import load_demonstrations, texts_of
 from art_cli.engines.base import Engine
@@ -26,7 +26,7 @@ from art_cli.engines.make import check_engine, make_engine
 from art_cli.engines.places import on_one_machine
 from art_cli.engines.transformers import TransformersEngine
 from art_cli.env import Env
-from art_cli.errors import Interrupted, UsageError
+from art_cli.errors import Interrupted
 from art_cli.files import atomic_write
 from art_cli.gateway.hosted import Served
 from art_cli.gateway.server import Gateway
@@ -241,13 +241,7 @@ class LocalBackend:
             run = RunDir.create(root)
         self._open.enter_context(run.lock())
         if begun:
-            changed = changes_on_resume(run.config.read_text(), config_yaml)
-            if changed:
-                raise UsageError(
-                    f"{root} was started with another config, so it cannot go on with this one:\n"
-                    + "\n".join(f"  {line}" for line in changed)
-                    + "\nUndo the change, or start another run: name=NEW_NAME"
-                )
+            check_same(root, run.config.read_text(), config_yaml)
         atomic_write(run.config, config_yaml)
         return run
 

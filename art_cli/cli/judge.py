@@ -35,6 +35,7 @@ Target = Annotated[
     list[str], typer.Argument(help="A run directory or a config, and key=value overrides.")
 ]
 SHOWN = 600  # characters of a message in `art judge show`
+PAGE = 120  # columns of its table in a file: columns of prose have no width of their own
 
 
 @app.command("audit")
@@ -293,7 +294,7 @@ def _print_group(rows: list[dict[str, Any]], step: int, group: int, num: int) ->
     console.print(title, style="bold")
     for message in opening:
         console.print(_said(message))
-    table = Table(show_lines=True)
+    table = Table(show_lines=True, width=None if console.is_terminal else PAGE)
     for name in ("reward", "env", "ruler"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("what it did", ratio=3, overflow="fold")

@@ -4,37 +4,93 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
-from art_cli.cli import cluster, deploy, doctor, envs, eval, init, judge, run, runs, validate
 from art_cli.errors import EXIT_INTERRUPTED, ArtError, Interrupted
 from art_cli.printed import say
 
+COMMANDS = {  # name -> its file in art_cli/cli and the function or Typer there, its line in --help
+    "run": ("run:run", "Train the experiment of a config file."),
+    "eval": ("eval:evaluate_command", "Compare policies and other models on held-out scenarios."),
+    "deploy": ("deploy:deploy", "Serve a checkpoint, or write it for others to serve."),
+    "undeploy": ("deploy:undeploy", "End a deployment of a run, and what it costs."),
+    "deployments": (
+        "deploy:deployments",
+        "List what is deployed: where, in which state, its cost.",
+    ),
+    "validate": ("validate:validate", "Check a config and its env, and how much memory it takes."),
+    "doctor": ("doctor:doctor", "Say what this machine lacks to run a config."),
+    "init": ("init:init", "Make a folder with an env, a config and tests."),
+    "runs": ("runs:runs", "List the runs here: state, step, last and best reward."),
+    "launch-cluster": ("cluster:launch_cluster", "Rent the machines of a config, and install art."),
+    "clusters": ("cluster:clusters", "List the rented clusters: state, machines, cost."),
+    "cancel": ("cluster:cancel", "End a run on a cluster."),
+    "judge": ("judge:app", "Audit a judge, judge a run again, show what was said."),
+    "envs": ("envs:app", "List the registered environments, or check one."),
+    "cluster": ("cluster:app", "Stop a rented cluster, or end it."),
+}
+
+
+class Commands(TyperGroup):
+    """Commands whose files are imported when they are used, so that `art --help` needs none."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {
+            name: TyperCommand(name, help=line) for name, (_, line) in COMMANDS.items()
+        }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """Return the command that is there behind its line in --help."""
+        name, line, rest = super().resolve_command(ctx, args)
+        return name, _load(name) if name and line else None, rest
+
+
+def _load(name: str) -> Any:
+    file, _, attribute = COMMANDS[name][0].partition(":")
+    found = getattr(import_module(f"art_cli.cli.{file}"), attribute)
+    one = typer.Typer(rich_markup_mode=None)
+    if isinstance(found, typer.Typer):
+        one.add_typer(found, name=name)
+    else:
+        one.command(name)(found)
+    return get_group(one).commands[name]
+
+
 app = typer.Typer(
-    name="art",
+    cls=Commands,
     help="Train multi-turn, tool-using LLM agents with GRPO from one YAML file.\n\n"
     "Start here:  art run configs/quickstart.yaml",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,  # a third of the start-up time
     pretty_exceptions_enable=False,
 )
-app.command("run")(run.run)
-app.command("eval")(eval.evaluate_command)
-app.command("deploy")(deploy.deploy)
-app.command("undeploy")(deploy.undeploy)
-app.command("deployments")(deploy.deployments)
-app.command("validate")(validate.validate)
-app.command("doctor")(doctor.doctor)
-app.add_typer(judge.app, name="judge")
-app.add_typer(envs.app, name="envs")
-app.command("init")(init.init)
-app.command("runs")(runs.runs)
-app.command("launch-cluster")(cluster.launch_cluster)
-app.command("clusters")(cluster.clusters)
-app.add_typer(cluster.app, name="cluster")
-app.command("cancel")(cluster.cancel)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        say(f"art {version('art-cli')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """What all commands begin with."""
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from art_cli.printed import say
 if TYPE_CHECKING:
     from art_cli.cli.smoke import Smoke
     from art_cli.config.load import LoadedExperiment
-    from art_cli.config.schema import Experiment, SamplingConfig
+    from art_cli.config.schema import Experiment
     from art_cli.loop import Outcome
     from art_cli.rundir import RunDir
     from art_cli.trackers.base import Tracker
@@ -35,6 +35,10 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")
     ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Begin anew: remove the run of this name that is there."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved config and where it came from.")
     ] = False,
@@ -46,7 +50,9 @@ def run(
     attach: Annotated[
         bool, typer.Option("--attach", help="Watch the run that goes on there already.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Rent a spot machine without asking.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Rent, or remove a run, without asking.")
+    ] = False,
     runs_dir: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -59,12 +65,18 @@ def run(
     loaded = inputs.load([*config, *inputs.on_cluster(on)])
     is_elsewhere = loaded.experiment.backend.use == "skypilot" and (on is not None or not smoke)
     if not dry_run and is_elsewhere:
-        if smoke or as_json:
-            raise UsageError("--smoke and --json are of a run here; leave them out, or --on")
+        if smoke or as_json or overwrite:
+            flags = "--smoke, --json and --overwrite"
+            raise UsageError(f"{flags} are of a run here; leave them out, or --on")
         again = f"art run {shlex.join(config)}{f' --on {on}' if on else ''}"
         return run_there(loaded, again, runs_dir, resume=resume, attach=attach, yes=yes)
-    if attach or yes:
+    if attach or (yes and not overwrite):
         raise UsageError("--attach and --yes are of a run on a cluster; name it: --on NAME")
+    if overwrite and (resume or smoke):
+        other = "--resume goes on with it" if resume else "--smoke replaces its own run"
+        raise UsageError(
+            f"--overwrite removes the run that is there, {other}; leave one of them out"
+        )
     tried = _smoke(config, loaded, runs_dir, resume) if smoke else None
     if tried:
         loaded = tried.loaded
@@ -72,17 +84,22 @@ def run(
         return say(loaded.to_yaml(with_origins=True), end="")
     if "RANK" in os.environ and _serves(loaded.experiment.train.num_processes):
         return None
+    from art_cli.rundir import RunDir
+
+    cfg = loaded.experiment
+    run = RunDir(runs_dir / cfg.project / cfg.name)
+    if not smoke and _is_settled(run, loaded, resume, overwrite, yes):
+        return _report(run, loaded, as_json, None, None, f"art run {shlex.join(config)}")
     # A small model is faster with threads that sleep while they wait; set before torch starts.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     again = f"art run {shlex.join(config)} {'--smoke' if smoke else '--resume'}"
     try:
-        outcome = asyncio.run(_run(loaded, runs_dir, resume, as_json, tried))
+        outcome = asyncio.run(_run(loaded, runs_dir, resume, overwrite, as_json, tried))
     except BudgetError as e:
         others = [word for word in config if not word.startswith("judge.max_usd=")]
         more = f"art run {shlex.join(others)} judge.max_usd=MORE --resume"
         raise BudgetError(f"{e}.\nAll finished steps are saved. Go on: {more}") from None
-    cfg = loaded.experiment
-    _report(outcome, runs_dir / cfg.project / cfg.name, as_json, tried)
+    _report(run, loaded, as_json, tried, outcome)
     if not outcome.finished:
         raise Interrupted(f"stopped after step {outcome.step}; go on: {again}")
     return None
@@ -98,6 +115,21 @@ def _smoke(
     return begin(config, loaded, runs_dir)
 
 
+def _is_settled(
+    run: RunDir, loaded: LoadedExperiment, resume: bool, overwrite: bool, yes: bool
+) -> bool:
+    """Look at what is there before torch is loaded: whether it is all that was asked for."""
+    from art_cli.cli.standing import check_replaceable, is_complete
+
+    if resume:
+        return is_complete(run, loaded)
+    if overwrite:
+        check_replaceable(run, yes)
+    else:
+        run.check_new()
+    return False
+
+
 def _serves(num_processes: int) -> bool:
     from art_cli.trainers.ranks import serve_if_launched
 
@@ -105,7 +137,12 @@ def _serves(num_processes: int) -> bool:
 
 
 async def _run(
-    loaded: LoadedExperiment, runs_dir: Path, resume: bool, as_json: bool, smoke: Smoke | None
+    loaded: LoadedExperiment,
+    runs_dir: Path,
+    resume: bool,
+    overwrite: bool,
+    as_json: bool,
+    smoke: Smoke | None,
 ) -> Outcome:
     from art_cli.fit import check_fit
     from art_cli.gpus import present
@@ -124,10 +161,12 @@ async def _run(
     if smoke:
         smoke.make_model(opening)
     run = RunDir(runs_dir / cfg.project / cfg.name)
+    if overwrite and run.is_begun():  # the config and its env are right, as far as can be known
+        run.remove()
     history = run.read_metrics() if resume else []
     screen = Screen(stderr=as_json)  # stdout is for the JSON
     with Console(cfg.train.steps, _header(loaded), history=history, console=screen) as console:
-        for line in (*_warnings(cfg.sampling), tight, None if smoke else _nobody_judges(cfg)):
+        for line in (*_warnings(cfg), tight, None if smoke else _nobody_judges(cfg)):
             if line:
                 console.say(f"warning: {line}")
         console.phase("loading torch and transformers")
@@ -188,7 +227,8 @@ def _header(loaded: LoadedExperiment) -> str:
     return f"{cfg.project}/{cfg.name} · {env} · {base}, {what} · seed {cfg.seed}"
 
 
-def _warnings(sampling: SamplingConfig) -> Iterator[str]:
+def _warnings(cfg: Experiment) -> Iterator[str]:
+    sampling, train = cfg.sampling, cfg.train
     if sampling.top_p < 1 or sampling.top_k > 0:
         yield (
             "sampling.top_p and top_k cut the distribution that is sampled from, but the policy is "
@@ -198,6 +238,13 @@ def _warnings(sampling: SamplingConfig) -> Iterator[str]:
         yield (
             f"the policy is trained at temperature {sampling.temperature:g}; it will be at its "
             "best when it is served at that temperature too"
+        )
+    if 0 < train.steps <= train.schedule_warmup_steps:
+        share = train.steps / (train.schedule_warmup_steps + 1)
+        yield (
+            f"train.steps={train.steps} ends within train.schedule_warmup_steps="
+            f"{train.schedule_warmup_steps}: the learning rate rises to {share:.0%} of "
+            "train.learning_rate and no further, as in the first steps of a longer run"
         )
 
 
@@ -223,28 +270,40 @@ def _stop_on_interrupt(stop: Any, console: Console) -> None:
     signal.signal(signal.SIGTERM, on_signal)
 
 
-def _report(outcome: Outcome, root: Path, as_json: bool, smoke: Smoke | None) -> None:
-    from art_cli.cli.tables import comparison, evaluation_row
+def _report(
+    run: RunDir,
+    loaded: LoadedExperiment,
+    as_json: bool,
+    smoke: Smoke | None,
+    outcome: Outcome | None,
+    command: str = "",
+) -> None:
+    """Say what the run came to; without an `outcome` it was complete before this `command`."""
+    from art_cli.cli.standing import results
+    from art_cli.cli.tables import comparison
 
-    found = smoke.report() if smoke and outcome.finished else None
+    cfg, status = loaded.experiment, run.read_status()
+    is_finished = outcome is None or outcome.finished
+    step = outcome.step if outcome else status.step if status else cfg.train.steps
+    shown = smoke.report() if smoke and is_finished else None
+    found = results(run, cfg.eval and cfg.eval.split)
     if as_json:
-        row = {
-            "run": str(root),
-            "step": outcome.step,
-            "finished": outcome.finished,
-            "best_step": outcome.best_step,
-            "baseline": evaluation_row(outcome.baseline),
-            "final": evaluation_row(outcome.final),
-        }
-        return say(json.dumps(row | ({"smoke": found} if found else {})))
-    if found:
-        for title, lines in found.items():
+        row = {"run": str(run.root), "step": step, "finished": is_finished, **found}
+        return say(json.dumps(row | ({"smoke": shown} if shown else {})))
+    if shown:
+        for title, lines in shown.items():
             if lines:
                 say("\n  ".join([f"\n{title.replace('_', ' ')}", *lines]))
         return None
-    if outcome.final and outcome.baseline and outcome.final is not outcome.baseline:
-        comparison(("untrained", outcome.baseline), ("trained", outcome.final))
-    say(f"\nEverything is in {root}   (metrics.jsonl, trajectories/, checkpoints/)")
-    if outcome.finished:
-        say(f"Evaluate it again:  art eval {root} --checkpoint best --episodes 256")
+    if outcome is None:
+        say(f"{run.root} is finished: {run.told()}; nothing was left to do")
+    baseline, final = found["baseline"], found["final"]
+    if baseline and final["step"] > 0:
+        comparison(("untrained", baseline), ("trained", final))
+    say(f"\nEverything is in {run.root}   (metrics.jsonl, trajectories/, checkpoints/)")
+    if is_finished:
+        say(f"Evaluate it again:  art eval {run.root} --checkpoint best --episodes 256")
+    if outcome is None:
+        say(f"Train it further:   {command} train.steps={2 * max(step, 1)} --resume")
+        say(f"Begin it anew:      {command} --overwrite")
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
@@ -10,56 +10,32 @@ from art_cli.evaluation.comparison import PASS, Column, Comparison
 from art_cli.evaluation.statistics import Estimate
 from art_cli.screen import Screen
 
-if TYPE_CHECKING:  # it needs torch; a comparison does not
-    from art_cli.evaluation.progress import Evaluation
 
-
-def evaluation_row(e: Evaluation | None) -> dict[str, Any] | None:
-    """An evaluation without its trajectories."""
-    if e is None:
-        return None
-    return {
-        "split": e.split,
-        "step": e.step,
-        "episodes": e.episodes,
-        "failed": e.failed,
-        "reward": e.reward,
-        "reward_ci95": e.ci,
-        "metrics": e.metrics,
-    }
-
-
-def comparison(*columns: tuple[str, Evaluation]) -> None:
+def comparison(*columns: tuple[str, dict[str, Any]]) -> None:
     """Print evaluations side by side; the first is what the last is compared with."""
-    first, last = columns[0][1], columns[-1][1]
-    table = Table(title=f"{last.split}: {last.episodes} held-out episodes", title_justify="left")
+    rows = [row for _, row in columns]
+    first, last = rows[0], rows[-1]
+    num = "" if last["episodes"] is None else f"{last['episodes']} "
+    table = Table(title=f"{last['split']}: {num}held-out episodes", title_justify="left")
     table.add_column("")
-    for name, e in columns:
-        table.add_column(f"{name} (step {e.step})", justify="right")
-    if len(columns) > 1:
-        table.add_column("change", justify="right")
-    _row(
-        table,
-        "reward",
-        [f"{e.reward:.3f} ± {e.ci:.3f}" for _, e in columns],
-        last.reward - first.reward if len(columns) > 1 else None,
-    )
-    names = sorted({n for _, e in columns for n in e.metrics}, key=lambda n: (n != "success", n))
-    for name in names:
-        values = [e.metrics.get(name) for _, e in columns]
-        known = values[0] is not None and values[-1] is not None and len(columns) > 1
-        change = (values[-1] or 0) - (values[0] or 0) if known else None
-        _row(table, name, ["-" if v is None else f"{v:.3f}" for v in values], change)
-    if any(e.failed for _, e in columns):
-        _row(table, "failed episodes", [str(e.failed) for _, e in columns], None)
+    for name, row in columns:
+        table.add_column(f"{name} (step {row['step']})", justify="right")
+    table.add_column("change", justify="right")
+    cells = [_with_interval(row["reward"], row["reward_ci95"]) for row in rows]
+    table.add_row("reward", *cells, f"{last['reward'] - first['reward']:+.3f}")
+    names = {name for row in rows for name in row["metrics"]}
+    for name in sorted(names, key=lambda n: (n != "success", n)):
+        values = [row["metrics"].get(name) for row in rows]
+        is_known = None not in (values[0], values[-1])
+        change = f"{values[-1] - values[0]:+.3f}" if is_known else ""
+        table.add_row(_label(name), *("-" if v is None else f"{v:.3f}" for v in values), change)
+    if any(row["failed"] for row in rows):
+        table.add_row("failed episodes", *(str(row["failed"] or 0) for row in rows), "")
     Screen().print(table)
 
 
-def _row(table: Table, name: str, cells: list[str], change: float | None) -> None:
-    more = [] if len(table.columns) == len(cells) + 1 else [""]
-    if change is not None:
-        more = [f"{change:+.3f}"]
-    table.add_row(name, *cells, *more)
+def _with_interval(value: float, half_width: float | None) -> str:
+    return f"{value:.3f}" if half_width is None else f"{value:.3f} ± {half_width:.3f}"
 
 
 def print_comparison(c: Comparison) -> None:
@@ -80,7 +56,6 @@ def print_comparison(c: Comparison) -> None:
     console.print(
         f"{passing or f'passed: {c.success}; '}[ ]: 95% intervals, by scenario"
         f"{'; *: the interval excludes 0' if others else ''}.",
-        markup=False,
     )
     for column in c.columns:
         for line in column.errors[:3]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from art_cli.errors import UsageError
 
 # A longer run, another tracker, more checkpoints or more money do not change what a step computes;
 # how its gradient is split up changes the rounding alone.
@@ -24,6 +27,16 @@ MAY_CHANGE = (
     "judge.api_base",
     "judge.api_key_env",
 )
+
+
+def check_same(root: Path, before: str, after: str) -> None:
+    """Raise UsageError where a run that was started with `before` cannot go on with `after`."""
+    if changed := changes_on_resume(before, after):
+        raise UsageError(
+            f"{root} was started with another config, so it cannot go on with this one:\n"
+            + "\n".join(f"  {line}" for line in changed)
+            + "\nUndo the change, start another run: name=NEW_NAME, or begin it anew: --overwrite"
+        )
 
 
 def changes_on_resume(before: str, after: str) -> list[str]:

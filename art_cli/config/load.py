@@ -242,9 +242,12 @@ def _checked(resolved: Resolved, env_section: type | None) -> tuple[Any, Any, li
 
 
 def _located(mistake: Mistake, tree: Node) -> Problem:
-    """Point at what the user wrote, or else at the section that it belongs to."""
+    """Point at what the user wrote, an override first, or else at the section that it belongs to.
+
+    The file was right before the override; who tries `train.steps=5` must not be sent to its lines.
+    """
     path, message = mistake.path, mistake.message
-    for pointed in (path, *mistake.others):
+    for pointed in sorted((path, *mistake.others), key=lambda p: not _is_override(tree, p)):
         nodes = _nodes(tree, pointed)
         exact = nodes[-1] if len(nodes) == len(pointed) + 1 else None
         if mistake.about == "value" and exact and not exact.place:
@@ -257,6 +260,12 @@ def _located(mistake: Mistake, tree: Node) -> Problem:
             return Problem(place, path, message)
     assert tree.key_place
     return Problem(tree.key_place, path, message)
+
+
+def _is_override(tree: Node, path: KeyPath) -> bool:
+    nodes = _nodes(tree, path)
+    place = nodes[-1].place if len(nodes) == len(path) + 1 else None
+    return place is not None and place.line is None
 
 
 def _nodes(tree: Node, path: KeyPath) -> list[Node]:

@@ -131,12 +131,6 @@ RULES = (
         "has no effect with train.loss=cispo, which clips from above only; remove it",
     ),
     Rule(
-        "train.schedule_warmup_steps",
-        ("train.steps",),
-        lambda warmup, steps: 0 < steps <= warmup,
-        "must be less than train.steps ({1}), got {0}",
-    ),
-    Rule(
         "engine.max_model_len",
         ("sampling.max_tokens",),
         lambda length, turn: length <= turn,

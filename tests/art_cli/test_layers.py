@@ -48,8 +48,8 @@ ROWS = (
     "deploy.together_api deploy.catalogue deploy.upload deploy.once deploy.together",
     "deploy.card deploy.hub deploy.skyserve deploy.go_template deploy.ollama",
     "deploy.chat_server deploy.serve deploy.make deploy.deploying deploy.verify",
-    "cli.inputs cli.tables cli.smoke cli.remote cli.cluster cli.run cli.eval cli.judge",
-    "cli.validate cli.doctor cli.envs cli.init cli.runs cli.deploy",
+    "cli.inputs cli.tables cli.standing cli.smoke cli.remote cli.cluster cli.run cli.eval",
+    "cli.judge cli.validate cli.doctor cli.envs cli.init cli.runs cli.deploy",
     "cli.main __main__",
 )
 ORDER = [name for row in ROWS for name in row.split()]

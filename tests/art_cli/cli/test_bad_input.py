@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import torch
 from short_run import COLOURS, CONFIG, Art
 
-from art_cli.cli.main import main
+from art_cli.cli.main import COMMANDS, main
 from art_cli.errors import EXIT_FAILED, EXIT_PREFLIGHT, EXIT_USAGE
 from art_cli.policy import Policy
 from art_cli.rundir import RunDir
@@ -130,6 +131,49 @@ def test_mistakes_in_the_file_have_a_place_and_come_all_at_once(art: Command) ->
 def test_a_missing_config_is_named(art: Command) -> None:
     result = art("run", "conifg.yaml")
     assert result.code == EXIT_USAGE and "conifg.yaml" in result.err
+
+
+def test_a_wrong_command_is_answered_with_those_that_are_like_it(art: Command) -> None:
+    result = art("vaildate", "config.yaml")
+    assert result.code == EXIT_USAGE and "Did you mean 'validate'?" in result.err
+
+
+def test_the_version_is_that_of_the_package(art: Command) -> None:
+    assert art("--version").out == f"art {version('art-cli')}\n"
+
+
+def test_every_command_has_help_under_both_names_and_a_whole_line_in_the_list(
+    art: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = art("-h").out
+    assert listed == art("--help").out
+    for name, (_, line) in COMMANDS.items():
+        assert f"{name:<14}  {line}\n" in listed
+        said = art(name, "-h")
+        assert said.code == 0 and f" {name} " in said.out and "-h, --help" in said.out
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("art dep", {"deploy", "deployments"}),
+        ("art run --re", {"--resume"}),
+        ("art judge ", {"audit", "rescore", "show"}),
+    ],
+)
+def test_the_shell_completes_commands_and_options(typed: str, completed: set[str]) -> None:
+    asked = {"_ART_COMPLETE": "complete_bash", "COMP_WORDS": typed}
+    asked["COMP_CWORD"] = str(typed.count(" "))
+    code = "import sys; sys.argv = ['art']; from art_cli.cli.main import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | asked,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(result.stdout.split()) == completed
 
 
 @pytest.mark.parametrize(
@@ -268,7 +312,9 @@ def test_a_run_is_not_started_twice(art: Command) -> None:
     assert art("run", "config.yaml", *QUICK).code == 0
     result = art("run", "config.yaml", *QUICK)
     assert result.code == EXIT_USAGE
-    assert "already holds a run. Go on with it: --resume. Start another: name=" in result.err
+    assert "runs/test/short already holds a run (done, step 1 of 1)" in result.err
+    for remedy in ("--resume", "train.steps=2 --resume", "name=NEW_NAME", "--overwrite"):
+        assert remedy in result.err
 
 
 def test_a_run_does_not_go_on_with_another_config(art: Command) -> None:
@@ -280,6 +326,13 @@ def test_a_run_does_not_go_on_with_another_config(art: Command) -> None:
     allowed = ("train.steps=2", "checkpoint.keep=7", "track.wandb.mode=disabled")
     assert art("run", "config.yaml", *QUICK, *allowed, "--resume").code == 0
     assert RunDir(Path("runs/test/short")).checkpoint_steps() == [1, 2]
+
+
+def test_a_run_within_the_warm_up_of_its_schedule_is_a_trial_with_a_note(art: Command) -> None:
+    result = art("run", "config.yaml", *QUICK, "train.schedule_warmup_steps=9")
+    assert result.code == 0
+    assert "train.steps=1 ends within train.schedule_warmup_steps=9" in result.out
+    assert "rises to 10% of" in result.out
 
 
 def test_a_run_that_another_process_holds_is_left_alone(art: Command) -> None:
@@ -359,7 +412,8 @@ def test_validate_gives_all_mistakes_as_json(art: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "absent"),
     [
-        (["--help"], {"torch", "transformers", "omegaconf", "wandb", "rich", "pydantic"}),
+        (["--help"], {"torch", "omegaconf", "rich", "pydantic", "asyncio", "art_cli.cli.run"}),
+        (["--version"], {"torch", "omegaconf", "rich", "asyncio", "art_cli.cli.run"}),
         (["run", "--help"], {"torch", "transformers", "omegaconf", "wandb"}),
         (["validate", "config.yaml"], {"torch", "transformers", "wandb"}),
         (["envs"], {"torch", "transformers", "wandb"}),

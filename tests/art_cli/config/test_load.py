@@ -376,7 +376,6 @@ def test_a_malformed_override_is_a_problem(problems, override):
     [
         (["model.tiny.num_layers=3"], "model.tiny.num_layers: has no effect with model.base=some/"),
         (["train.loss=cispo", "train.clip_low=.2"], "train.clip_low: has no effect with train.los"),
-        (["train.schedule_warmup_steps=3"], "train.schedule_warmup_steps: must be less than train"),
         (["engine.max_model_len=512"], "engine.max_model_len: must be more than sampling.max_toke"),
         (["sampling.max_tokens=9999"], "engine.max_model_len: must be more than sampling.max_toke"),
         (["warmup.weights=adapter", "model.adapter=null"], "warmup.weights: is adapter, but model"),
@@ -409,7 +408,7 @@ def test_settings_that_do_not_go_together_are_refused(problems, overrides, messa
         ["model.base=tiny", "model.tiny.num_layers=3"],
         ["model.base=tiny", "warmup.weights=all"],
         ["model.base=tiny", "model.adapter=null", "warmup={}"],
-        ["train.steps=0", "train.schedule_warmup_steps=3"],
+        ["train.schedule_warmup_steps=3"],
         ["train.loss=cispo", "train.clip_low=null", "train.clip_high=5"],
         ["warmup.num_demonstrations=5"],
         ["model.quantize=4bit", "train.optimizer=adamw_8bit"],
@@ -420,8 +419,25 @@ def test_settings_that_go_together_are_accepted(load, overrides):
     assert load(MINIMAL, *overrides).experiment
 
 
+def test_an_override_is_blamed_before_the_lines_that_were_right_without_it(problems):
+    text = MINIMAL + "engine: {max_model_len: 2048}\nsampling: {max_tokens: 512}\n"
+    (found,) = problems(text, "sampling.max_tokens=4096")
+    start = "override 'sampling.max_tokens=4096': engine.max_model_len: must be more than"
+    assert found == f"{start} sampling.max_tokens (4096), got 2048"
+    (found,) = problems(text.replace("512", "4096"))
+    assert found.startswith("config.yaml:4:10: engine.max_model_len: must be more than")
+
+
+CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_shipped_config_can_be_tried_for_a_step(path):
+    assert load_experiment([path], ["train.steps=1"]).experiment.train.steps == 1
+
+
 def test_a_rule_is_silent_about_values_that_are_wrong_already(problems):
-    (found,) = problems(MINIMAL, "train.steps=x", "train.schedule_warmup_steps=3")
+    (found,) = problems(MINIMAL, "sampling.max_tokens=x", "engine.max_model_len=512")
     assert "expected an integer" in found
 
 

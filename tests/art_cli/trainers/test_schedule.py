@@ -29,6 +29,12 @@ def test_cosine_is_half_way_down_in_the_middle() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_a_run_within_the_warm_up_takes_the_first_steps_of_a_longer_one(schedule: str) -> None:
+    trial = [factor(schedule, step, 5, 10) for step in range(5)]
+    assert trial == [factor(schedule, step, 150, 10) for step in range(5)]
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
 def test_no_step_trains_with_zero_or_backwards(schedule: str) -> None:
     for total, warmup in [(1, 0), (3, 2), (50, 10)]:
         assert all(0 < factor(schedule, s, total, warmup) <= 1 for s in range(total))

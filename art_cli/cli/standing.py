@@ -1,0 +1,80 @@
+"""A run that is there when `art run` is called: shown, gone on with, replaced, or left alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from art_cli.checkpoint import best_checkpoint
+from art_cli.cli.inputs import confirm
+from art_cli.config.diff import check_same
+from art_cli.deploy.store import Store
+from art_cli.errors import Interrupted, UsageError
+from art_cli.rundir import RunDir
+
+if TYPE_CHECKING:
+    from art_cli.config.load import LoadedExperiment
+
+
+def is_complete(run: RunDir, loaded: LoadedExperiment) -> bool:
+    """Return whether a resumed run has no step left and nothing to send; needs no torch to say.
+
+    Raises UsageError where it cannot go on with this config, PreflightError where it goes on.
+    """
+    if not run.is_begun():
+        return False
+    run.check_free()
+    check_same(run.root, run.config.read_text(), loaded.to_yaml())
+    status, cfg = run.read_status(), loaded.experiment
+    is_done = status is not None and status.state == "done" and status.step >= cfg.train.steps
+    return is_done and cfg.track.wandb is None  # which may lack what a dead network kept from it
+
+
+def check_replaceable(run: RunDir, yes: bool) -> None:
+    """Ask whether the run may be removed. Nothing is removed here: its successor may be refused.
+
+    Raises UsageError where something of it still costs money or nobody can be asked, PreflightError
+    where it goes on, Interrupted where the user says no.
+    """
+    if not run.is_begun():
+        return
+    run.check_free()
+    if billed := [f"{d.target}/{d.name}" for d in Store(run).all() if d.billed_since]:
+        raise UsageError(
+            f"{run.root} has deployments that cost money ({', '.join(billed)}), and nobody would "
+            f"know of them without it. End them first: art undeploy {run.root}"
+        )
+    if not yes and not confirm(f"Remove {run.root} ({run.told()}) and begin anew?"):
+        raise Interrupted("nothing was done")
+
+
+def results(run: RunDir, split: str | None) -> dict[str, Any]:
+    """Return what a run came to, by its own files: of this process and of those before it.
+
+    `baseline` is the evaluation of the untrained policy, `final` the last one.
+    """
+    rows = [row for row in run.read_metrics() if row.get("val/reward") is not None]
+    found = [_evaluation(run, row, split or "val") for row in (*rows[:1], *rows[-1:])]
+    baseline = next((e for e in found if e["step"] == 0), None)
+    final = found[-1] if found else None
+    return {"best_step": best_checkpoint(run), "baseline": baseline, "final": final}
+
+
+def _evaluation(run: RunDir, row: dict[str, Any], split: str) -> dict[str, Any]:
+    step = row["training_step"]
+    metrics = {k.removeprefix("val/"): v for k, v in row.items() if k.startswith("val/")}
+    return {
+        "split": split,
+        "step": step,
+        **_counts(run, step, split),
+        "reward": metrics.pop("reward"),
+        "reward_ci95": metrics.pop("reward_ci", None),
+        "metrics": metrics,
+    }
+
+
+def _counts(run: RunDir, step: int, split: Any) -> dict[str, int | None]:
+    """How many episodes were played; None where someone has removed them, for they take space."""
+    if not run.trajectory_file(step, split).exists():
+        return {"episodes": None, "failed": None}
+    played = run.read_trajectories(step, split)
+    return {"episodes": len(played), "failed": sum(t["reward"] is None for t in played)}
