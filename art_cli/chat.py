@@ -11,6 +11,7 @@ import json
 import secrets
 from typing import Any
 
+from art_cli.outside import check_text, read_json
 from art_cli.render import TOOL_CALL, parse_tool_call, spoken
 from art_cli.types import Message
 
@@ -94,11 +95,13 @@ def _calls_as_text(calls: Any) -> str:
         try:
             function = call.get("function", call)
             arguments = function.get("arguments", {})
-            arguments = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
-            text = json.dumps({"name": function["name"], "arguments": arguments})
-        except (ValueError, KeyError, AttributeError):
+            arguments = read_json(arguments or "{}") if isinstance(arguments, str) else arguments
+            name = check_text(function["name"])
+            text = json.dumps({"name": name, "arguments": arguments})
+        except (ValueError, KeyError, AttributeError, TypeError) as e:
             raise ChatFormatError(
-                f"expected a tool call with a name and JSON arguments, got {call!r:.200}"
+                f"expected a tool call with a name and JSON arguments, got {call!r:.200} "
+                f"({type(e).__name__}: {e})"
             ) from None
         out.append(f"<tool_call>{text}</tool_call>")
     return "\n".join(out)

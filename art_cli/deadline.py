@@ -18,6 +18,9 @@ from art_cli.printed import say
 
 T = TypeVar("T")
 
+LONG = 2**15  # characters: a few milliseconds of work
+LONG_TIMEOUT = 600.0  # seconds
+
 
 def is_debugged() -> bool:
     """Whether a debugger is attached: who looks at a breakpoint is not late."""
@@ -47,6 +50,17 @@ async def call(function: Callable[..., Any], *args: Any, seconds: float, what: s
     if waiting.cancelled():
         raise RuntimeError(f"{what} was cancelled from within")
     return waiting.result()
+
+
+async def beside(size: int, function: Callable[..., T], *args: Any) -> T:
+    """The result of a plain function over `size` characters that somebody sent.
+
+    What is short is done at once. What is long would hold up every other episode, and so it is done
+    in a thread. Raises DeadlineError, or whatever the function raises.
+    """
+    if size < LONG:
+        return function(*args)
+    return await call(function, *args, seconds=LONG_TIMEOUT, what=f"reading {size} characters")
 
 
 def within(

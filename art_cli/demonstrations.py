@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from art_cli.chat import ChatFormatError, read_messages
 from art_cli.env import Env
 from art_cli.errors import UsageError, blame
+from art_cli.outside import read_json
 from art_cli.tools import tools_of
 from art_cli.types import Message
 
@@ -60,7 +60,7 @@ def texts_of(demonstrations: list[list[Message]], env_class: type[Env]) -> list[
 
 def _conversation(line: str, place: str) -> list[Message]:
     try:
-        value = json.loads(line)
+        value = read_json(line)
     except ValueError as e:
         raise UsageError(f"{place}: not valid JSON ({e})") from None
     messages = value.get("messages") if isinstance(value, dict) else value

@@ -10,9 +10,11 @@ from typing import Any
 
 from art_cli.deadline import call
 from art_cli.env import Done, Env
+from art_cli.outside import MAX_TEXT, OutsideError, check_json, check_text
 from art_cli.tools import ToolError, schemas_of, tools_of
 from art_cli.types import Message, Trajectory
 
+ROLES = ("system", "user", "assistant", "tool")
 SHORTEST_WAIT = 0.1  # seconds that a call gets at the very end of its episode's time
 
 
@@ -43,32 +45,35 @@ class Episode:
         """What comes back to a turn that called no tool."""
         answer = await self._timed(self.env.reply, text, what="reply()")
         if not isinstance(answer, str | Done):
-            raise TypeError(f"reply() returned {answer!r}; expected text or Done()")
-        return answer
+            raise TypeError(f"reply() returned {answer!r:.200}; expected text or Done()")
+        return answer if isinstance(answer, Done) else said_by("reply()", answer)
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str | Done:
         """What a tool gives; a refusal or bad arguments are a text that begins with `error: `."""
         try:
             result = await self._run_tool(name, arguments)
         except ToolError as e:
-            return f"error: {e}"
-        return result if isinstance(result, Done) else str(result)
+            result = f"error: {e}"
+        return result if isinstance(result, Done) else said_by(f"tool {name}()", str(result))
 
     async def finish(self) -> None:
         """Score the trajectory, which holds all that was said by now."""
         env, trajectory = self.env, self.trajectory
         context = await self._timed(env.judge_context, what="judge_context()")
-        trajectory.judge_context = str(context)
+        trajectory.judge_context = said_by("judge_context()", str(context))
         reward = await self._timed(env.score, trajectory, what="score()")
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"score() returned {reward}; a reward must be a finite number")
-        trajectory.metrics |= {name: float(value) for name, value in env.metrics.items()}
+        trajectory.metrics |= {
+            said_by("the name of a metric", name): float(value)
+            for name, value in env.metrics.items()
+        }
         trajectory.reward = None if reward is None else float(reward)
 
     async def _run_tool(self, name: str, arguments: dict[str, Any]) -> Any:
         spec = self._tools.get(name)
         if spec is None:
-            raise ToolError(f"there is no tool {name!r}; there are {', '.join(self._tools)}")
+            raise ToolError(f"there is no tool {name!r:.200}; there are {', '.join(self._tools)}")
         parsed, method = spec.parse(arguments), getattr(self.env, name)
         limit = max(min(self.env.tool_timeout, self._left), SHORTEST_WAIT)
 
@@ -99,12 +104,32 @@ class Episode:
 
 
 def opening(env: Env, started: str | list[Message]) -> list[Message]:
-    """The messages that an episode begins with. Raises TypeError where `start` gave none."""
-    if isinstance(started, list) and started and all("role" in m for m in started):
-        return started
-    if not isinstance(started, str):
-        raise TypeError(f"start() returned {started!r}; expected text or a list of messages")
-    messages: list[Message] = [{"role": "user", "content": started}]
-    if env.system:
-        messages.insert(0, {"role": "system", "content": env.system})
-    return messages
+    """The messages that an episode begins with. Raises TypeError, ValueError where it gave none."""
+    if isinstance(started, str):
+        started = [{"role": "user", "content": started}]
+        if env.system:
+            started.insert(0, {"role": "system", "content": env.system})
+    if not isinstance(started, list) or not started or not all(map(_is_message, started)):
+        raise TypeError(f"start() returned {started!r:.200}; expected text or a list of messages")
+    for message in started:
+        said_by("start()", message["content"])
+        check_json(message)
+    return started
+
+
+def said_by(what: str, text: str) -> str:
+    """The text that a part of the env gave. Raises ValueError where it cannot be kept."""
+    if isinstance(text, str) and len(text) > MAX_TEXT:
+        raise ValueError(f"{what} gave {len(text)} characters; at most {MAX_TEXT} can be read")
+    try:
+        return check_text(text)
+    except OutsideError as e:
+        raise ValueError(f"{what} gave no readable text: {e}") from None
+
+
+def _is_message(message: Any) -> bool:
+    return (
+        isinstance(message, dict)
+        and message.get("role") in ROLES
+        and isinstance(message.get("content"), str)
+    )

@@ -90,4 +90,8 @@ def blame(error: BaseException, owner: Path | type) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if Path(f.filename).absolute() == owner.absolute()]
     place = "".join(f"{f.filename}:{f.lineno}: " for f in (own or frames)[-1:])
-    return f"{place}{type(error).__name__}: {error}"
+    try:
+        said = str(error)
+    except Exception as e:  # it is the user's class
+        said = f"(its text could not be had: {type(e).__name__})"
+    return f"{place}{type(error).__name__}: {said}"

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
+import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
 from art_cli.errors import UsageError
+from art_cli.outside import read_json
+from art_cli.recent import Recent
 from art_cli.types import Completion, Message, Sequence, ToolCall
 
 if TYPE_CHECKING:
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
 
 TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
 TOOL_CALL_FORMAT = '<tool_call>{"name": <name>, "arguments": <object>}</tool_call>'
-CACHED = 1024  # renderings: siblings begin alike
+CACHED = 2**22  # bytes of renderings, and as many of their ids: siblings begin alike
+ID = 40  # bytes of one in a tuple
+LONG = 2**15  # characters; a longer text is measured before it is tokenized
 HERMES_TOOLS = """
 
 You may call these tools:
@@ -33,6 +38,17 @@ You may call these tools:
 To call one, answer with <tool_call>{{"name": <name>, "arguments": <object>}}</tool_call>"""
 
 RESULT = "<tool_response>\n{content}\n</tool_response>"  # where a template has no role for it
+
+
+_one_at_a_time = threading.Lock()  # long texts: each takes hundreds of bytes a character
+
+
+class TooLongError(Exception):
+    """A text is longer than the model can read; `num_tokens` of it were counted."""
+
+    def __init__(self, num_tokens: int) -> None:
+        super().__init__(f"more than {num_tokens} tokens")
+        self.num_tokens = num_tokens
 
 
 def spoken(text: str) -> str:
@@ -50,10 +66,8 @@ def parse_tool_calls(text: str) -> list[ToolCall | str]:
 def parse_tool_call(body: str) -> ToolCall | str:
     """What stands between the tags; a string says what is wrong with it."""
     try:
-        call = json.loads(body)
-        if "\\u" in body:  # may spell half a surrogate pair, which is no text for anyone
-            call = json.loads(json.dumps(call, ensure_ascii=False).encode(errors="replace"))
-    except (ValueError, RecursionError) as e:
+        call = read_json(body)
+    except ValueError as e:
         return f"error: the tool call is not valid JSON ({e}); expected {TOOL_CALL_FORMAT}"
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return f"error: the tool call has no name; expected {TOOL_CALL_FORMAT}"
@@ -90,8 +104,12 @@ class Renderer:
         added = tokenizer.added_tokens_decoder.values()
         special = (str(t) for t in added if t.special)
         self._specials = sorted({*tokenizer.all_special_tokens, *special})
-        self._render_cached = lru_cache(maxsize=CACHED)(self._render)
-        self.encode = lru_cache(maxsize=CACHED)(self._encode)
+        self._render_cached = Recent(
+            self._render, lambda key, text: sys.getsizeof(key[0]) + sys.getsizeof(text), CACHED
+        )
+        self.encode = Recent(
+            self._encode, lambda text, ids: sys.getsizeof(text) + ID * len(ids), CACHED
+        )
         self.has_tool_role = "tool" in template  # else it is a word like any other to it
         self.has_tool_role = self.has_tool_role and self._shows_tool_results()
         self.end_of_turn = self._find_end_of_turn()
@@ -104,16 +122,32 @@ class Renderer:
 
     def text(self, messages: list[Message], *, generate: bool = True) -> str:
         """The rendered conversation, ending where the assistant is to begin if `generate`."""
-        return self._render_cached(json.dumps(messages), generate)
+        return self._render_cached((json.dumps(messages), generate))
 
     def decode(self, ids: list[int]) -> str:
         """Text of sampled ids, without special tokens."""
         return self._tokenizer.decode(ids, skip_special_tokens=True)  # type: ignore[return-value]
 
+    def check_length(self, text: str, room: int) -> None:
+        """Raise TooLongError where a text is far more than `room` tokens, before it costs much.
+
+        A tokenizer takes seconds and hundreds of bytes for each megabyte and character. Cut into
+        slices a text has at most a few tokens more than as a whole, nowhere near twice as many.
+        """
+        num = 0
+        for begin in range(0, len(text) if len(text) > LONG else 0, LONG):
+            num += len(self._encode(text[begin : begin + LONG]))
+            if num > 2 * room:
+                raise TooLongError(num)
+
     def _encode(self, text: str) -> tuple[int, ...]:
+        if len(text) > LONG:
+            with _one_at_a_time:
+                return tuple(self._tokenizer.encode(text, add_special_tokens=False))
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def _render(self, messages_json: str, generate: bool) -> str:
+    def _render(self, key: tuple[str, bool]) -> str:
+        messages_json, generate = key
         plain = [self._plain(m) for m in json.loads(messages_json)]
         tools = self._tools
         if tools and self.tools_by_hand:
@@ -128,9 +162,13 @@ class Renderer:
             return self._tokenizer.apply_chat_template(
                 plain, tools=tools, tokenize=False, add_generation_prompt=generate
             )  # type: ignore[return-value]
-        except TemplateError as e:
+        except Exception as e:  # a template is a program, and the messages and tools are anyone's
+            why = str(e) if isinstance(e, TemplateError) else f"{type(e).__name__}: {e}"
             roles = ", ".join(m["role"] for m in plain)
-            raise UsageError(f"the chat template refuses the messages ({roles}): {e}") from None
+            raise UsageError(
+                f"the chat template of {self._tokenizer.name_or_path!r} refuses the messages "
+                f"({roles:.200}): {why:.500}"
+            ) from None
 
     def _plain(self, message: dict[str, Any]) -> dict[str, str]:
         """Only role and content: a call is in the text, and a template would write it again.
@@ -195,15 +233,20 @@ class Conversation:
         """The tokens of the current sequence."""
         return self.sequences[-1].ids
 
-    def add_messages(self, messages: list[Message], opening: str = "") -> None:
+    def add_messages(
+        self, messages: list[Message], opening: str = "", room: int | None = None
+    ) -> None:
         """What the model reads next: a suffix where the template allows it, else a fork.
 
-        `opening` is how the turn begins that it is to go on with.
+        `opening` is how the turn begins that it is to go on with. Raises TooLongError where what is
+        new is by far more than `room` tokens.
         """
         before = list(self._messages)
         self._messages += messages
         text = self._renderer.text(self._messages)
         glue = self._glue(before, text) if self.sequences else None
+        if room is not None:
+            self._renderer.check_length(text if glue is None else glue, room)
         if glue is None:
             self.sequences.append(Sequence())
             ids = self._renderer.encode(text)

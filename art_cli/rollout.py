@@ -12,7 +12,8 @@ from art_cli.agents.base import Agent, TurnAgent
 from art_cli.deadline import DeadlineError, call
 from art_cli.env import Env, NoServices, Services
 from art_cli.episode import Episode
-from art_cli.errors import AgentError, ArtError, LLMError, blame
+from art_cli.errors import AgentError, ArtError, LLMError, UsageError, blame
+from art_cli.outside import printable
 from art_cli.types import Message, Scenario, Trajectory
 
 
@@ -38,7 +39,7 @@ async def rollout(
         await _play(Episode(env, trajectory), agent)
     except DeadlineError as e:
         trajectory.stop_reason, trajectory.reward, trajectory.error = "timeout", None, str(e)
-    except (LLMError, AgentError) as e:
+    except (LLMError, AgentError, UsageError) as e:  # of these, the chat template's refusal
         trajectory.stop_reason, trajectory.reward, trajectory.error = "error", None, str(e)
     except ArtError:  # the engine, not this episode
         raise
@@ -49,6 +50,8 @@ async def rollout(
         if env is not None:
             await _close(env, trajectory)
     agent.record(trajectory)  # score() saw it too, unless it was never reached
+    trajectory.error = trajectory.error and printable(trajectory.error)
+    trajectory.logs = [printable(text) for text in trajectory.logs]
     trajectory.duration = time.monotonic() - began
     return trajectory
 

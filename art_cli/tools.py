@@ -12,6 +12,8 @@ from typing import Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+SHOWN = 4000  # characters of what is wrong with a call's arguments
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -54,10 +56,11 @@ class ToolSpec:
         try:
             parsed = self.arguments.model_validate(arguments)
         except ValidationError as e:
-            mistakes = [
+            mistakes = "; ".join(
                 f"{'.'.join(map(str, m['loc'])) or 'arguments'}: {m['msg']}" for m in e.errors()
-            ]
-            raise ToolError(f"invalid arguments for {self.name}: {'; '.join(mistakes)}") from None
+            )
+            mistakes = mistakes if len(mistakes) <= SHOWN else f"{mistakes[:SHOWN]}..."
+            raise ToolError(f"invalid arguments for {self.name}: {mistakes}") from None
         return {name: getattr(parsed, name) for name in type(parsed).model_fields}
 
 

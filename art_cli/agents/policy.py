@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from art_cli.agents.base import ContextFull, TurnAgent
+from art_cli.deadline import beside
 from art_cli.engines.base import Engine, Session
-from art_cli.render import Conversation, Renderer
+from art_cli.render import Conversation, Renderer, TooLongError
 from art_cli.types import Completion, Message, Sequence, Trajectory
 
 
@@ -21,7 +22,11 @@ class PolicyAgent(TurnAgent):
 
     async def act(self, messages: list[Message]) -> str:
         """Sample a turn. Raises ContextFull where there is no room for one token."""
-        self.conversation.add_messages(messages)
+        size = sum(len(m["content"]) for m in messages)
+        try:
+            await beside(size, self.conversation.add_messages, messages, "", self._max_model_len)
+        except TooLongError:
+            raise ContextFull from None
         ids = self.conversation.ids
         if len(ids) >= self._max_model_len:
             raise ContextFull

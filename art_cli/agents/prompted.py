@@ -15,6 +15,7 @@ from typing import Any
 
 from art_cli.agents.base import ContextFull, TurnAgent
 from art_cli.llms.base import LLM, ChatMessage, NativeCall, Reply, estimate_tokens
+from art_cli.outside import read_json
 from art_cli.render import TOOL_CALL, parse_tool_calls, spoken
 from art_cli.types import Message, Trajectory
 
@@ -111,19 +112,22 @@ class PromptedAgents:
 
 
 def turn_text(reply: Reply) -> str:
-    """A reply in the text form. What its words say of the form's markers is not the form."""
-    if not reply.calls:
-        return reply.text
+    """A reply in the text form. What its words say of the form's markers is not the form.
+
+    Half a surrogate pair, which the JSON of an answer can spell, becomes a question mark.
+    """
     words = reply.text
-    for marker in MARKERS[:2]:
-        words = words.replace(marker, f"< {marker[1:]}")
-    return words + "".join(_call_text(call) for call in reply.calls)
+    if reply.calls:
+        for marker in MARKERS[:2]:
+            words = words.replace(marker, f"< {marker[1:]}")
+        words += "".join(_call_text(call) for call in reply.calls)
+    return words.encode(errors="replace").decode()
 
 
 def _call_text(call: NativeCall) -> str:
     """Broken JSON stays as it is: the turn loop says what is wrong with it."""
     try:
-        arguments = json.dumps(json.loads(call.arguments), ensure_ascii=False)
+        arguments = json.dumps(read_json(call.arguments), ensure_ascii=False)
     except ValueError:
         arguments = call.arguments
     body = f'{{"name": {json.dumps(call.name)}, "arguments": {arguments}}}'

@@ -45,6 +45,7 @@ class Occupant:
     logprobs: list[float] = field(default_factory=list)
     room: int = 0  # tokens that the turn may have
     stop: tuple[str, ...] = ()
+    longest_stop: int = 0  # bytes of the longest of them
 
     def prepare(self, ids: list[int], room: int, stop: tuple[str, ...]) -> None:
         """For a turn behind these ids. What is cached of them is not read again."""
@@ -55,6 +56,7 @@ class Occupant:
         same = min(same, len(ids) - 1)
         self.cached, self.pending = ids[:same], ids[same:]
         self.room, self.stop = room, stop
+        self.longest_stop = max((len(s.encode()) for s in stop), default=0)
 
     def end_turn(self) -> tuple[list[int], list[float]]:
         """-> what was sampled, and its log-probabilities"""
@@ -312,8 +314,8 @@ class Rows:
                 self._finished(occupant, "length")
 
     def _has_stop_text(self, occupant: Occupant) -> bool:
-        longest = max(len(s.encode()) for s in occupant.stop)  # a token is at least a byte
-        text = str(self._policy.tokenizer.decode(occupant.sampled[-longest:]))
+        last = occupant.sampled[-occupant.longest_stop :]  # a token is at least a byte
+        text = str(self._policy.tokenizer.decode(last))
         return any(s in text for s in occupant.stop)
 
 

@@ -13,22 +13,25 @@ import json
 import secrets
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from art_cli.agents.policy import record_sampled
 from art_cli.chat import read_message, write_turn
+from art_cli.deadline import beside
 from art_cli.engines.base import Engine, Session
 from art_cli.env import Done, Env, seed_of
 from art_cli.episode import Episode
 from art_cli.errors import EngineError, UsageError
 from art_cli.gateway.answer import Answer
-from art_cli.gateway.request import ChatRequest, RequestError
+from art_cli.gateway.request import CONTEXT, ChatRequest, RequestError, read_in
+from art_cli.outside import OutsideError, check_json
+from art_cli.recent import Recent
 from art_cli.render import Conversation, Renderer, parse_tool_calls, spoken
 from art_cli.types import Completion, Message, StopReason, Trajectory
 
 OVER = "The episode is over."
 RENDERERS = 32  # a program has a few sets of tools
+RENDERER = 2**18  # bytes of tools that count as one of them
 
 
 class Served:
@@ -40,11 +43,24 @@ class Served:
         """`make_renderer` binds the chat template to a set of tools."""
         self.engine = engine
         self.max_model_len = max_model_len
-        self._cached = lru_cache(RENDERERS)(lambda tools: make_renderer(json.loads(tools)))
 
-    def renderer(self, tools: list[dict[str, Any]]) -> Renderer:
-        """The chat template with these tools."""
-        return self._cached(json.dumps(tools))
+        def make(tools: str) -> Renderer:
+            return make_renderer(json.loads(tools))
+
+        def size(tools: str, _: Renderer) -> int:
+            return max(len(tools), RENDERER)
+
+        self._cached = Recent(make, size, RENDERER * RENDERERS)
+
+    async def renderer(self, tools: list[dict[str, Any]], size: int) -> Renderer:
+        """The chat template with these tools, of a request of so many bytes.
+
+        Raises RequestError where it cannot be used with them.
+        """
+        try:
+            return await beside(size, self._cached, json.dumps(tools))
+        except UsageError as e:
+            raise RequestError(400, str(e)) from None
 
 
 @dataclass(slots=True)
@@ -106,30 +122,27 @@ class Hosted:
 
     def is_secret(self, secret: str) -> bool:
         """Whether the caller may know of this episode."""
-        return hmac.compare_digest(secret.encode(), self._secret.encode())
+        return hmac.compare_digest(secret.encode(errors="replace"), self._secret.encode())
 
     async def complete(self, request: ChatRequest) -> Answer:
         """Answer a call with the policy. Raises RequestError."""
-        messages, tools = request.conversation(), request.offered_tools()
+        messages = await beside(request.size, request.conversation)
+        tools = request.offered_tools()
         self._check_open()
         self.num_calls += 1
+        renderer = await self._served.renderer(tools, request.size)
+        thread = self._thread(messages, renderer)
+        thread.busy = True  # and stays so where this fails: nothing can go on behind it
+        talk = thread.conversation
         try:
-            renderer = self._served.renderer(tools)
-            thread = self._thread(messages, renderer)
-            thread.busy = True  # and stays so where this fails: nothing can go on behind it
-            talk = thread.conversation
-            talk.add_messages(messages[len(thread.said) :], request.opening())
-        except UsageError as e:  # the template, which other models' users do not know of
-            raise RequestError(400, str(e)) from None
-        num_prompt = len(talk.ids)
-        if num_prompt >= self._served.max_model_len:
-            self._end("context")
-            raise RequestError(
-                400,
-                f"the messages are {num_prompt} tokens, and there is room for "
-                f"{self._served.max_model_len}",
-                "context_length_exceeded",
+            num_prompt = await read_in(
+                talk, messages[len(thread.said) :], request, self._served.max_model_len
             )
+        except RequestError as e:
+            if e.code == CONTEXT:
+                self._end("context")
+            raise
+        self._check_goes_on()
         stop = tuple(request.stop or ())
         try:
             completion = await thread.session.generate(
@@ -156,11 +169,16 @@ class Hosted:
         )
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
-        """What one of `tools` gives. Raises RequestError where the episode is over or broken."""
+        """What one of `tools` gives.
+
+        Raises RequestError where the episode is over or broken, or the arguments are not JSON.
+        """
+        _check_sent([name, arguments])
         return await self._ask_env(self._episode.call_tool(name, arguments))
 
     async def reply(self, text: str) -> str:
         """What the env answers to words. Raises RequestError as `call_tool` does."""
+        _check_sent(text)
         self._replied = True
         return await self._ask_env(self._episode.reply(text))
 
@@ -219,6 +237,9 @@ class Hosted:
     def _check_open(self) -> None:
         if self.num_calls >= self._episode.env.max_turns and not self.ended.done():
             self._end("max_turns")
+        self._check_goes_on()
+
+    def _check_goes_on(self) -> None:
         if self.ended.done() or self.failure.done():
             why = self.ended.result() if self.ended.done() else "error"
             raise RequestError(400, f"{OVER} ({why})", "episode_over")
@@ -232,6 +253,13 @@ class Hosted:
         thread = _Thread(renderer, Conversation(renderer), session)
         self._threads.append(thread)
         return thread
+
+
+def _check_sent(value: Any) -> None:
+    try:
+        check_json(value)
+    except OutsideError as e:
+        raise RequestError(400, f"the arguments cannot be used: {e}") from None
 
 
 def _same(a: Message, b: Message) -> bool:

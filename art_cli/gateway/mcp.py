@@ -7,11 +7,12 @@ JSON-RPC message, and the response its answer.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from art_cli.deadline import beside
 from art_cli.gateway.hosted import Hosted
 from art_cli.gateway.request import RequestError
+from art_cli.outside import read_json
 
 REPLY = {
     "name": "reply",
@@ -35,9 +36,9 @@ class _RpcError(Exception):
 async def answer(episode: Hosted, body: bytes) -> dict[str, Any] | None:
     """The answer to one JSON-RPC message; None to one that wants none."""
     try:
-        message = json.loads(body)
-    except (ValueError, RecursionError) as e:
-        return _failure(None, PARSE_ERROR, f"the body is not JSON: {e}")
+        message = await beside(len(body), read_json, body)
+    except ValueError as e:
+        return _failure(None, PARSE_ERROR, f"the body is not JSON that can be used: {e}")
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return _failure(None, INVALID_REQUEST, "expected one JSON-RPC 2.0 message")
     if "id" not in message or "method" not in message:  # a notification, or an answer to nothing
@@ -67,7 +68,7 @@ async def _call(episode: Hosted, method: Any, params: dict[str, Any]) -> dict[st
         return {"tools": [*tools, REPLY] if episode.has_reply else tools}
     if method == "tools/call":
         return await _call_tool(episode, params)
-    raise _RpcError(NO_METHOD, f"there is no method {method!r}")
+    raise _RpcError(NO_METHOD, f"there is no method {method!r:.200}")
 
 
 async def _call_tool(episode: Hosted, params: dict[str, Any]) -> dict[str, Any]:

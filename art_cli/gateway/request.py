@@ -5,12 +5,28 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+)
 
 from art_cli.chat import ChatFormatError, read_messages
+from art_cli.deadline import beside
+from art_cli.errors import UsageError
+from art_cli.outside import read_json
+from art_cli.render import Conversation, TooLongError
 from art_cli.types import Message
 
+CONTEXT = "context_length_exceeded"  # OpenAI's word
 MAX_STOPS = 4  # as at OpenAI
+MAX_MESSAGES = 2**14
+MAX_TOOLS = 2**10
+MAX_MISTAKES = 20  # that one answer names
+MAX_STOP = 256  # characters: each token is searched for them
 
 
 class RequestError(Exception):
@@ -58,20 +74,24 @@ class ChatRequest(BaseModel):
     """
 
     model: str = "policy"
-    messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
-    tools: list[_Tool] | None = None
+    messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
+    tools: Annotated[list[_Tool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["auto", "none", "required"] | _Choice | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     n: Annotated[int, Field(ge=1, le=1)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    stop: Annotated[list[str], Field(max_length=MAX_STOPS)] | None = None
+    stop: (
+        Annotated[list[Annotated[str, Field(max_length=MAX_STOP)]], Field(max_length=MAX_STOPS)]
+        | None
+    ) = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = None
     response_format: _Format | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     seed: int | None = None
+    _size: int = PrivateAttr(0)
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -80,14 +100,24 @@ class ChatRequest(BaseModel):
 
     @classmethod
     def read(cls, body: bytes) -> Self:
-        """Raises RequestError, with every mistake."""
+        """Raises RequestError, with the mistakes."""
         try:
-            return cls.model_validate(json.loads(body))
+            asked = cls.model_validate(read_json(body))
+            asked._size = len(body)
+            return asked
         except ValidationError as e:
-            mistakes = [f"{'.'.join(map(str, m['loc'])) or 'body'}: {m['msg']}" for m in e.errors()]
+            mistakes = [
+                f"{'.'.join(map(str, m['loc'])) or 'body'}: {m['msg']}"
+                for m in e.errors()[:MAX_MISTAKES]
+            ]
             raise RequestError(400, "; ".join(mistakes)) from None
-        except (ValueError, RecursionError) as e:
-            raise RequestError(400, f"the body is not JSON: {e}") from None
+        except ValueError as e:
+            raise RequestError(400, f"the body is not JSON that can be used: {e}") from None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body that it was read from."""
+        return self._size
 
     def conversation(self) -> list[Message]:
         """The messages as ours. Raises RequestError."""
@@ -123,3 +153,26 @@ class ChatRequest(BaseModel):
     def limit(self) -> int | None:
         """Tokens of the turn."""
         return self.max_completion_tokens or self.max_tokens
+
+
+async def read_in(
+    talk: Conversation, messages: list[Message], asked: ChatRequest, room: int
+) -> int:
+    """Render and tokenize what a request says beyond a conversation -> tokens of all of it.
+
+    Raises RequestError where the template refuses it, or there is no room to answer.
+    """
+    try:
+        await beside(asked.size, talk.add_messages, messages, asked.opening(), room)
+    except UsageError as e:  # the template, which other models' users do not know of
+        raise RequestError(400, str(e)) from None
+    except TooLongError as e:
+        raise _too_long(str(e), room) from None
+    if len(talk.ids) >= room:
+        raise _too_long(f"{len(talk.ids)} tokens", room)
+    return len(talk.ids)
+
+
+def _too_long(length: str, room: int) -> RequestError:
+    text = f"the messages are {length}, and there is room for {room}"
+    return RequestError(400, text, CONTEXT)

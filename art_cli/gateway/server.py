@@ -16,14 +16,15 @@ from typing import Any
 
 from aiohttp import web
 
+from art_cli.deadline import beside
 from art_cli.episode import Episode
 from art_cli.gateway import mcp
 from art_cli.gateway.answer import completion, stream
+from art_cli.gateway.body import MAX_BODY, read_body
 from art_cli.gateway.hosted import Hosted, Served
 from art_cli.gateway.request import ChatRequest, RequestError
 from art_cli.types import Message
 
-MAX_BODY = 32 * 2**20  # bytes
 BODY_TIMEOUT = 30.0  # seconds until a body must be there
 HEAD_TIMEOUT = 30.0  # and the head of a request, or the next one on a connection
 BACKLOG = 1024  # connections that wait to be accepted
@@ -58,6 +59,7 @@ class Gateway:
             access_log=None,
             logger=quiet,
             keepalive_timeout=HEAD_TIMEOUT,
+            auto_decompress=False,  # read_body() does, up to a limit
             lingering_time=1.0,  # for the rest of a body that nobody wants any more
             handler_cancellation=True,  # who hangs up wants no answer
             shutdown_timeout=1.0,
@@ -102,19 +104,18 @@ class Gateway:
         async def handle(request: web.Request) -> web.StreamResponse:
             self._heard.add(request.protocol)
             hosted = self._episodes.get(request.match_info["episode"])
+            if hosted is None or not hosted.is_secret(request.match_info["secret"]):
+                # One answer to both: who guesses does not learn which episodes there are.
+                error = RequestError(404, "there is no such episode", "not_found")
+                return web.json_response(error.body(), status=404)
             try:
-                if hosted is None:
-                    raise RequestError(404, "there is no such episode", "not_found")
-                if not hosted.is_secret(request.match_info["secret"]):
-                    raise RequestError(401, "the secret is wrong", "unauthorized")
                 return await reply(hosted, request)
             except RequestError as e:
                 return web.json_response(e.body(), status=e.status)
             except ConnectionError:  # who hangs up is not told
                 raise
             except Exception as e:  # ours: it is not the agent that failed
-                if hosted:
-                    hosted.fail(e)
+                hosted.fail(e)
                 error = RequestError(500, f"the gateway failed: {e!r}", "gateway")
                 return web.json_response(error.body(), status=500)
 
@@ -122,7 +123,8 @@ class Gateway:
 
 
 async def _chat(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-    asked = ChatRequest.read(await _body(request))
+    body = await _body(request)
+    asked = await beside(len(body), ChatRequest.read, body)
     head = {"id": f"chatcmpl-{hosted.id}-{hosted.num_calls}", "created": int(time.time())}
     head["model"] = asked.model
     if not asked.stream:
@@ -146,11 +148,9 @@ async def _mcp(hosted: Hosted, request: web.Request) -> web.StreamResponse:
 
 async def _body(request: web.Request) -> bytes:
     try:
-        return await asyncio.wait_for(request.read(), BODY_TIMEOUT)
+        return await asyncio.wait_for(read_body(request), BODY_TIMEOUT)
     except TimeoutError:
         raise RequestError(408, f"the body was not there within {BODY_TIMEOUT:g} s") from None
-    except web.HTTPRequestEntityTooLarge:
-        raise RequestError(413, f"the body is larger than {MAX_BODY} bytes") from None
 
 
 def _described(model: str) -> dict[str, Any]:

@@ -10,11 +10,12 @@ import time
 from typing import Any
 
 from art_cli.chat import read_messages, write_turn
+from art_cli.deadline import beside
 from art_cli.engines.base import Engine
 from art_cli.env import seed_of
 from art_cli.errors import EngineError, LLMError
 from art_cli.llms.base import ChatMessage, Reply, Usage, calls_of
-from art_cli.render import Conversation, Renderer
+from art_cli.render import Conversation, Renderer, TooLongError
 
 
 class ReferenceLLM:
@@ -50,13 +51,13 @@ class ReferenceLLM:
         session, began = self._engine.open(seed), time.monotonic()
         conversation = Conversation(self._renderer.offering(tools) if tools else self._renderer)
         try:
-            conversation.add_messages(said)
-            if len(conversation.ids) > self.max_input_tokens:
-                raise LLMError(
-                    f"reference: the prompt is {len(conversation.ids)} tokens, and there is room "
-                    f"for {self.max_input_tokens}; raise engine.max_model_len"
-                )
+            room = self.max_input_tokens
+            await beside(len(text), conversation.add_messages, said, "", room)
+            if len(conversation.ids) > room:
+                raise self._too_long(f"{len(conversation.ids)} tokens")
             completion = await session.generate(conversation.ids)
+        except TooLongError as e:
+            raise self._too_long(str(e)) from None
         except EngineError as e:
             raise LLMError(f"reference: {e}") from e
         finally:
@@ -71,6 +72,12 @@ class ReferenceLLM:
             message=message,
             num_read=len(conversation.ids) - len(completion.token_ids),
             num_written=len(completion.token_ids),
+        )
+
+    def _too_long(self, length: str) -> LLMError:
+        return LLMError(
+            f"reference: the prompt is {length}, and there is room for {self.max_input_tokens}; "
+            "raise engine.max_model_len"
         )
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ import art_cli
 
 ROOT = Path(art_cli.__file__).parent
 ROWS = (
-    "printed screen errors types",
+    "printed screen errors types outside recent",
     "config.yaml config.schema config.explain config.interpolate config.rules config.targets",
     "config.load",
     "config.diff",
@@ -25,7 +25,7 @@ ROWS = (
     "trackers.courier trackers.samples trackers.wandb_files trackers.wandb_server trackers.weave",
     "trackers.wandb",
     "episode agents.base agents.policy",
-    "gateway.request gateway.answer gateway.hosted gateway.mcp gateway.server",
+    "gateway.request gateway.body gateway.answer gateway.hosted gateway.mcp gateway.server",
     "agents.hosted agents.program agents.function agents.make agents.prompted",
     "rollout rollouts",
     "advantage logprobs loss metrics pack score ruler evaluation.statistics",

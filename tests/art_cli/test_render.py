@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from art_cli.errors import UsageError
-from art_cli.render import Conversation, Renderer, parse_tool_calls, spoken
+from art_cli.render import CACHED, Conversation, Renderer, TooLongError, parse_tool_calls, spoken
 from art_cli.types import Completion, Message
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -364,14 +364,58 @@ def test_an_end_of_turn_that_the_tokenizer_only_lists_among_its_added_tokens() -
     }
 
 
-def test_a_lone_surrogate_in_a_message_is_not_the_end_of_the_episode() -> None:
-    """JSON of a tool call can spell one, and an env that echoes the argument sends it back."""
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (r'{"x": "\ud800"}', "half a surrogate pair"),
+        ('{"x": NaN}', "nan is no number in JSON"),
+        ('{"x": 1e999}', "inf is no number in JSON"),
+        (f'{{"x": {"9" * 401}}}', "an integer has more than 400 digits"),
+        (f'{{"x": {"9" * 5000}}}', "an integer has more than 400 digits"),
+        ('{"x": 1, "x": 2}', "the key 'x' stands there twice"),
+        ('{"x": ' + "[" * 500 + "]" * 500 + "}", "nested more than 64 deep"),
+        ('{"x": ' + "[" * 5000 + "]" * 5000 + "}", "nested more than 64 deep"),
+    ],
+)
+def test_a_call_that_no_file_could_hold_is_told_what_is_wrong(arguments: str, why: str) -> None:
+    (call,) = parse_tool_calls(f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>')
+    assert isinstance(call, str) and call.startswith("error: the tool call is not valid JSON")
+    assert why in call and len(call) < 300
+
+
+def test_a_text_far_too_long_is_found_so_before_all_of_it_is_tokenized() -> None:
+    tokenizer = tokenizer_of("qwen3")
+    tokenized: list[int] = []
+    whole = tokenizer.encode
+
+    def counted(text: str, **more: Any) -> Any:
+        tokenized.append(len(text))
+        return whole(text, **more)
+
+    tokenizer.encode = counted  # type: ignore[method-assign]
+    conversation = Conversation(Renderer(tokenizer))
+    tokenized.clear()
+    with pytest.raises(TooLongError, match="more than"):
+        conversation.add_messages([user("the weather " * 10**5)], room=4096)
+    assert sum(tokenized) < 100_000
+
+
+def test_a_long_text_that_fits_is_tokenized_as_ever() -> None:
+    tokenizer = tokenizer_of("qwen3")
+    long = [user("the weather " * 10**4)]
+    conversation = Conversation(Renderer(tokenizer))
+    conversation.add_messages(long, room=10**6)
+    text = Renderer(tokenizer).text(long)
+    assert len(text) > 2**15
+    assert conversation.ids == tokenizer.encode(text, add_special_tokens=False)
+
+
+def test_what_is_kept_of_renderings_is_bounded_in_bytes() -> None:
     renderer = Renderer(tokenizer_of("qwen3"))
-    (call,) = parse_tool_calls(r'<tool_call>{"name": "f", "arguments": {"x": "\ud800"}}')
-    assert not isinstance(call, str)
-    conversation = Conversation(renderer)
-    conversation.add_messages([user(f"no such order: {call['arguments']['x']}")])
-    assert "no such order: " in renderer.decode(conversation.ids)
+    for n in range(40):
+        renderer.encode(renderer.text([user(f"{n}" * 40_000)]))
+    assert 0 < renderer.encode.num_bytes <= CACHED
+    assert 0 < renderer._render_cached.num_bytes <= CACHED
 
 
 def test_stop_ids_are_the_templates_the_tokenizers_and_the_models() -> None:

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -15,11 +16,14 @@ from hosted import Cut
 from art_cli.agents.policy import PolicyAgent
 from art_cli.env import Done, Env, ToolError, tool
 from art_cli.errors import EngineError
+from art_cli.evaluation.attempts import Attempt, AttemptStore
+from art_cli.outside import MAX_TEXT
 from art_cli.policy import Policy
 from art_cli.render import Renderer
 from art_cli.rollout import play, rollout
 from art_cli.tools import tools_of
-from art_cli.types import Completion, Message, Scenario, Trajectory
+from art_cli.trajectory_rows import read_rows, write_rows
+from art_cli.types import Completion, Message, Scenario, Trajectory, TrajectoryGroup
 
 SCENARIO = Scenario(id="train-0", split="train", seed=7)
 
@@ -129,6 +133,33 @@ def call(name: str, **arguments: Any) -> str:
 
 def results(trajectory: Trajectory) -> list[str]:
     return [m["content"] for m in trajectory.messages if m["role"] == "tool"]
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        return {}["key"]
+
+
+def raise_(what: Any) -> str:
+    raise RuntimeError(what)
+
+
+def deep_opening() -> list[Any]:
+    arguments: Any = {}
+    for _ in range(500):
+        arguments = {"a": arguments}
+    return [
+        {"role": "assistant", "content": "x", "tool_calls": [{"name": "a", "arguments": arguments}]}
+    ]
+
+
+def written(t: Trajectory, folder: Path) -> list[dict[str, Any]]:
+    """What a trajectory file and an evaluation's keep of it."""
+    write_rows(folder / "rows.gz", 0, "train", [TrajectoryGroup([t])])
+    store = AttemptStore(folder / "attempts.jsonl")
+    store.add(Attempt.of(t, 0), {})
+    assert len(store.read()) == 1
+    return read_rows(folder / "rows.gz")
 
 
 def subclass(**methods: Any) -> type[Desk]:
@@ -273,15 +304,115 @@ def test_a_tool_can_end_the_episode(run: Play) -> None:
         ({"score": lambda self, t: "good"}, "TypeError"),
         ({"score": lambda self, t: self.metrics.update(x="y")}, "could not convert string"),
         ({"__init__": lambda self, *a: None}, "AttributeError"),
+        ({"start": lambda self: "\ud800"}, "start() gave no readable text: it holds half a"),
+        ({"start": lambda self: [{"role": "user"}]}, "expected text or a list of messages"),
+        ({"start": lambda self: [{"role": "user", "content": 7}]}, "expected text or a list"),
+        ({"start": lambda self: [{"role": "bot", "content": "a"}]}, "expected text or a list"),
+        ({"start": lambda self: deep_opening()}, "it is nested more than 64 deep"),
+        ({"start": lambda self: "x" * (MAX_TEXT + 1)}, f"at most {MAX_TEXT} can be read"),
+        ({"reply": lambda self, text: "a\udfff"}, "reply() gave no readable text"),
+        ({"reply": lambda self, text: "x" * (MAX_TEXT + 1)}, f"at most {MAX_TEXT} can be read"),
+        ({"reply": lambda self, text: 10**5000}, "Exceeds the limit"),
+        ({"judge_context": lambda self: "\ud800"}, "judge_context() gave no readable text"),
+        ({"score": lambda self, t: self.metrics.update({"\ud800": 1})}, "the name of a metric"),
+        ({"score": lambda self, t: self.metrics.update({7: 1})}, "expected text, got int"),
+        ({"score": lambda self, t: 10**5000}, "OverflowError"),
+        ({"reply": lambda self, text: raise_("\ud800" * 30_000)}, "RuntimeError: \\ud800"),
+        ({"reply": lambda self, text: raise_(Unprintable())}, "its text could not be had"),
     ],
 )
 def test_a_bug_of_the_env_is_a_failure_with_its_line(
-    run: Play, methods: dict[str, Any], error: str
+    run: Play, methods: dict[str, Any], error: str, tmp_path: Path
 ) -> None:
     t = run(subclass(**methods), "bye")
     assert (t.reward, t.stop_reason) == (None, "error")
     assert t.error and error in t.error.partition("\n")[0]
-    assert t.error.startswith(__file__) or "rollout.py" in t.error
+    assert t.error.startswith(__file__) or "rollout.py" in t.error or "episode.py" in t.error
+    [row] = written(t, tmp_path)
+    json.dumps(row, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("text", ["a\ud800", "x" * (MAX_TEXT + 1)])
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_tool_that_gives_no_readable_text_is_a_failure(
+    run: Play, text: str, refuses: bool
+) -> None:
+    @tool()
+    def odd(self: Desk) -> str:
+        """Say it."""
+        if refuses:
+            raise ToolError(text)
+        return text
+
+    t = run(subclass(odd=odd), call("odd"), "bye")
+    assert (t.reward, t.stop_reason) == (None, "error")
+    assert t.error and "ValueError: tool odd() gave" in t.error.partition("\n")[0]
+
+
+@pytest.mark.parametrize("depth", [60, 64, 100, 500, 960])
+def test_arguments_however_deep_end_no_run(run: Play, depth: int, tmp_path: Path) -> None:
+    @tool()
+    def keep(self: Desk, value: Any) -> str:
+        """Keep it."""
+        return "kept"
+
+    deep = f'{{"name": "keep", "arguments": {{"value": {"[" * depth}{"]" * depth}}}}}'
+    t = run(subclass(keep=keep), f"<tool_call>{deep}</tool_call>", "bye")
+    assert t.reward == 0.5
+    assert ("kept" if depth < 64 else "error: ") in results(t)[0]
+    assert len(written(t, tmp_path)) == 1
+
+
+def test_many_wrong_arguments_are_told_in_short(run: Play) -> None:
+    t = run(Desk, call("size", **{f"x{n}": n for n in range(10_000)}), "bye")
+    assert len(results(t)[0]) < 5000 and t.reward == 0.5
+
+
+def test_a_template_that_refuses_what_was_said_fails_that_episode(make_policy: Any) -> None:
+    """Two calls in one turn give two results in a row, which some templates do not take."""
+    policy = make_policy()
+    policy.tokenizer.name_or_path = "alternating/model"
+    policy.tokenizer.chat_template = (
+        "{% for m in messages %}{% if loop.index0 and m.role == messages[loop.index0 - 1].role %}"
+        "{{ raise_exception('roles must alternate') }}{% endif %}{% endfor %}"
+        + policy.tokenizer.chat_template
+    )
+    renderer = Renderer(policy.tokenizer, [t.schema() for t in tools_of(Desk).values()])
+    said = Script(renderer, [call("size", of="small") * 2, "bye"])
+    t = asyncio.run(rollout(Desk, None, SCENARIO, PolicyAgent(renderer, said, 4096)))
+    assert (t.reward, t.stop_reason) == (None, "error")
+    assert t.error and "'alternating/model' refuses the messages" in t.error
+    assert "roles must alternate" in t.error
+
+
+def test_a_huge_text_of_the_env_fills_the_context(run: Play) -> None:
+    async def reply(self: Desk, text: str) -> str:
+        return "the value " * 300_000
+
+    t = run(subclass(reply=reply), "hi", "never asked")
+    assert (t.stop_reason, t.num_turns, t.reward, t.truncated) == ("context", 1, 0.5, True)
+
+
+def test_a_long_text_is_read_beside_the_other_episodes(make_policy: Any) -> None:
+    """While one is read, the event loop goes on: it releases what the reading waits for."""
+    renderer = Renderer(make_policy().tokenizer)
+    going_on, encode = threading.Event(), renderer._tokenizer.encode
+
+    def held(text: str, **more: Any) -> Any:
+        assert len(text) < 2**15 or going_on.wait(30), "the event loop stood still"
+        return encode(text, **more)
+
+    renderer._tokenizer.encode = held  # type: ignore[method-assign]
+    long = subclass(start=lambda self: "the value " * 5000)
+
+    async def both() -> list[Trajectory]:
+        agents = [PolicyAgent(renderer, Script(renderer, ["bye"]), 10**6) for _ in range(2)]
+        first = asyncio.ensure_future(rollout(long, None, SCENARIO, agents[0]))
+        second = await rollout(Desk, None, SCENARIO, agents[1])
+        going_on.set()
+        return [await first, second]
+
+    assert [t.reward for t in asyncio.run(both())] == [0.5, 0.5]
 
 
 def test_a_tool_that_raises_is_a_failure_with_the_users_line(run: Play) -> None:

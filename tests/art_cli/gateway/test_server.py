@@ -1,22 +1,30 @@
 """What the gateway does with those who ask wrongly, hang, leave, or have no business there."""
 
 import asyncio
+import gzip
 import json
 import socket
+import zlib
+from functools import partial
 from typing import Any
 
 import httpx
 import openai
 import pytest
-from hosted import Shop, host, script
+from fuzz import nested
+from hosted import ROOM, Shop, host, script
 
 import art_cli.gateway.server as server
 from art_cli.agents.function import Task
 from art_cli.errors import EngineError
 from art_cli.gateway import answer
+from art_cli.gateway.body import MAX_BODY
+from art_cli.gateway.hosted import RENDERER, RENDERERS, Served
+from art_cli.render import Renderer
 from art_cli.types import Trajectory
 
-BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+USER = {"role": "user", "content": "hi"}
+BODY = {"model": "m", "messages": [USER]}
 
 
 @pytest.fixture
@@ -36,23 +44,39 @@ def play(make_policy: Any) -> Any:
     return play
 
 
+def tool_of(description: Any) -> dict[str, Any]:
+    function = {"name": "f", "description": description, "parameters": {}}
+    return {"type": "function", "function": function}
+
+
+def called(arguments: str) -> dict[str, Any]:
+    function = {"name": "f", "arguments": arguments}
+    return {"role": "assistant", "tool_calls": [{"id": "1", "function": function}]}
+
+
 def changed(url: str, *, episode: str = "", secret: str = "") -> str:
     parts = url.split("/")
     parts[4], parts[5] = episode or parts[4], secret or parts[5]
     return "/".join(parts)
 
 
-def test_a_wrong_secret_and_an_unknown_episode_see_nothing(play: Any) -> None:
+def test_a_wrong_secret_and_an_unknown_episode_get_the_same_answer(play: Any) -> None:
     async def agent(http: Any, url: str, task: Task) -> None:
-        for wrong, status in (
-            (changed(url, secret="guess"), 401),
-            (changed(url, episode="0000"), 404),
-            (url.partition("/e/")[0] + "/v1", 404),
+        seen = set()
+        for wrong in (
+            changed(url, secret="guess"),
+            changed(url, secret="%ED%A0%80%FF"),
+            changed(url, episode="0000"),
         ):
             for path in ("chat/completions", "../mcp"):
                 answer = await http.post(f"{wrong}/{path}", json=BODY)
-                assert answer.status_code == status and "mug" not in answer.text
-            assert (await http.get(f"{wrong}/models")).status_code == status
+                seen.add((answer.status_code, answer.text))
+            answer = await http.get(f"{wrong}/models")
+            seen.add((answer.status_code, answer.text))
+        [(status, text)] = seen
+        assert status == 404 and json.loads(text)["error"]["message"] == "there is no such episode"
+        nowhere = await http.post(url.partition("/e/")[0] + "/v1/chat/completions", json=BODY)
+        assert nowhere.status_code == 404
         assert (await http.post(f"{url}/chat/completions", json=BODY)).status_code == 200
 
     assert len(play(agent, "a").policy_versions) == 1
@@ -88,6 +112,23 @@ def test_after_its_end_an_episode_is_unknown(play: Any, make_policy: Any) -> Non
         (json.dumps(BODY | {"response_format": {"type": "json_object"}}).encode(), "response_form"),
         (json.dumps(BODY | {"stop": ["a"] * 5}).encode(), "stop"),
         (json.dumps(BODY | {"max_tokens": 0}).encode(), "max_tokens"),
+        (json.dumps(BODY | {"stop": "\ud800"}).encode(), "half a surrogate pair"),
+        (json.dumps(BODY | {"stop": "x" * 1000}).encode(), "at most 256 characters"),
+        (json.dumps({"messages": [USER | {"content": "a\udfff"}]}).encode(), "half a surrogate"),
+        (json.dumps(BODY | {"tools": [tool_of("\ud800")]}).encode(), "half a surrogate pair"),
+        (json.dumps(BODY | {"tools": [tool_of(nested(700))]}).encode(), "more than 64 deep"),
+        (json.dumps(BODY | {"seed": 10**4000}).encode(), "more than 400 digits"),
+        (b'{"seed": %s}' % (b"9" * 5000), "more than 400 digits"),
+        (json.dumps(BODY | {"temperature": float("nan")}).encode(), "nan is no number"),
+        (b'{"messages": [], "messages": []}', "the key 'messages' stands there twice"),
+        (
+            json.dumps({"messages": [called(f'{{"a": {"[" * 700}{"]" * 700}}}')]}).encode(),
+            "64 deep",
+        ),
+        (json.dumps({"messages": [called('{"a": 1, "a": 2}')]}).encode(), "'a' stands there twice"),
+        (json.dumps({"messages": [called(r'{"a": "\ud800"}')]}).encode(), "half a surrogate pair"),
+        (json.dumps({"messages": [7] * 10**5}).encode(), "messages: List should have at most"),
+        (b'{"messages": [%s0]}' % (b"0," * 2**20), "more than 1048576 values"),
     ],
 )
 def test_a_bad_body_gets_400_in_openais_form(play: Any, body: bytes, said: str) -> None:
@@ -101,7 +142,7 @@ def test_a_bad_body_gets_400_in_openais_form(play: Any, body: bytes, said: str) 
 
 
 def test_a_body_that_is_too_large_gets_413(play: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(server, "MAX_BODY", 1000)
+    monkeypatch.setattr(server, "MAX_BODY", 1000)  # of aiohttp's own check
 
     async def agent(http: Any, url: str, task: Task) -> None:
         answer = await http.post(f"{url}/chat/completions", content=b"x" * 5000)
@@ -109,6 +150,51 @@ def test_a_body_that_is_too_large_gets_413(play: Any, monkeypatch: Any) -> None:
         assert (await http.post(f"{url}/chat/completions", json=BODY)).status_code == 200
 
     assert play(agent, "a").metrics.get("crashed") is None
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_a_compressed_body_is_unpacked_up_to_a_limit(play: Any, coding: str) -> None:
+    pack = gzip.compress if coding == "gzip" else zlib.compress
+    bomb = pack(json.dumps(BODY | {"x": "0" * MAX_BODY}).encode())
+    assert len(bomb) < MAX_BODY / 100
+
+    async def agent(http: Any, url: str, task: Task) -> None:
+        async def status(body: bytes, coding: str = coding) -> int:
+            headers = {"Content-Encoding": coding}
+            url_of = f"{url}/chat/completions"
+            return (await http.post(url_of, content=body, headers=headers)).status_code
+
+        good = pack(json.dumps(BODY).encode())
+        assert await status(good) == 200
+        assert await status(bomb) == 413
+        assert await status(good[:-4]) == 400
+        assert await status(b"none of it") == 400
+        assert await status(good, "br") == 415
+
+    assert play(agent, "a").metrics.get("crashed") is None
+
+
+@pytest.mark.parametrize("num", [2**15, 2**23])
+def test_a_message_far_too_long_is_refused_as_one_that_is_a_little(play: Any, num: int) -> None:
+    async def agent(http: Any, url: str, task: Task) -> None:
+        body = {"messages": [{"role": "user", "content": "a b " * (num // 4)}]}
+        answer = await http.post(f"{url}/chat/completions", json=body)
+        error = answer.json()["error"]
+        assert answer.status_code == 400 and error["code"] == "context_length_exceeded"
+        assert error["message"].endswith(f"and there is room for {ROOM}")
+
+    assert play(agent).stop_reason == "context"
+
+
+def test_the_renderers_of_many_sets_of_tools_are_bounded_in_bytes(make_policy: Any) -> None:
+    served = Served(script(make_policy()), partial(Renderer, make_policy().tokenizer), ROOM)
+
+    async def ask() -> None:
+        for n in range(50):
+            await served.renderer([tool_of("x" * 2**19 + str(n))], 2**19)
+
+    asyncio.run(ask())
+    assert 0 < served._cached.num_bytes <= RENDERER * RENDERERS
 
 
 @pytest.mark.parametrize(

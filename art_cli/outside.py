@@ -1,0 +1,105 @@
+"""What comes from outside (a client, a model, an env) is checked here before it is used.
+
+What has passed can be written to any file: it is valid Unicode, strict JSON, and not so deep that
+Python cannot walk it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+MAX_DEPTH = 64  # lists and objects inside of each other
+MAX_DIGITS = 400  # of an integer: beyond 4300 Python itself refuses to print one
+MAX_VALUES = 2**20  # in one JSON text: each takes up to a hundred bytes once it is read
+MAX_TEXT = 2**22  # characters of what an env says at once
+SHOWN = 10_000  # characters of an error that are kept
+
+
+class OutsideError(ValueError):
+    """Something that cannot be used or written; says what is wrong with it."""
+
+
+def read_json(source: str | bytes) -> Any:
+    """Return the value of a JSON text. Raise OutsideError, or ValueError with the place of a typo.
+
+    Python's own reader takes NaN, the last of two equal keys and half a surrogate pair.
+    """
+    try:
+        text = source if isinstance(source, str) else source.decode("utf-8-sig")
+        if sum(map(text.count, ",[{")) > MAX_VALUES:
+            raise OutsideError(f"it has more than {MAX_VALUES} values")
+        value = json.loads(text, object_pairs_hook=_unique, parse_int=_integer)
+    except UnicodeDecodeError as e:
+        raise OutsideError(f"it is not UTF-8 at byte {e.start}") from None
+    except RecursionError:
+        raise OutsideError(f"it is nested more than {MAX_DEPTH} deep") from None
+    check_json(value)
+    return value
+
+
+def check_json(value: Any) -> None:
+    """Raise OutsideError unless `value` is what `read_json` may return."""
+    level = [value]
+    for depth in range(MAX_DEPTH + 1):
+        inner: list[Any] = []
+        for each in level:
+            if depth == MAX_DEPTH and isinstance(each, dict | list | tuple):
+                raise OutsideError(f"it is nested more than {MAX_DEPTH} deep")
+            if isinstance(each, dict):
+                if not all(isinstance(key, str) for key in each):
+                    raise OutsideError("a key of an object is not text")
+                inner += each.keys()
+                inner += each.values()
+            elif isinstance(each, list | tuple):
+                inner += each
+            else:
+                _check_scalar(each)
+        level = inner
+
+
+def check_text(text: Any) -> str:
+    """Return the text. Raise OutsideError where it is none, or no file could hold it."""
+    if not isinstance(text, str):
+        raise OutsideError(f"expected text, got {type(text).__name__}")
+    try:
+        if not text.isascii():
+            text.encode()
+    except UnicodeEncodeError as e:
+        half = ord(text[e.start])
+        raise OutsideError(f"it holds half a surrogate pair, \\u{half:04x}") from None
+    return text
+
+
+def printable(text: str) -> str:
+    """Return the text as any file takes it, cut short where it is very long."""
+    if len(text) > SHOWN:
+        text = f"{text[: SHOWN // 2]}\n... ({len(text)} characters) ...\n{text[-SHOWN // 2 :]}"
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _check_scalar(value: Any) -> None:
+    if isinstance(value, str):
+        check_text(value)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise OutsideError(f"{value} is no number in JSON")
+    elif isinstance(value, int) and value.bit_length() > 10 * MAX_DIGITS // 3:
+        raise OutsideError(f"an integer has more than {MAX_DIGITS} digits")
+    elif value is not None and not isinstance(value, int | float):
+        raise OutsideError(f"{type(value).__name__} is not a type of JSON")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise OutsideError(f"an integer has more than {MAX_DIGITS} digits")
+    return int(digits)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise OutsideError(f"the key {twice!r:.200} stands there twice")
+    return found
