@@ -34,6 +34,10 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")
     ] = False,
+    from_step: Annotated[
+        int | None,
+        typer.Option(min=0, help="With --resume: go back to the checkpoint of this step."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved config and where it came from.")
     ] = False,
@@ -55,11 +59,15 @@ def run(
 
     Example:  art run configs/quickstart.yaml train.steps=50 --resume
     """
+    if from_step is not None and not resume:
+        raise UsageError("--from-step goes on with a run that exists; add --resume")
     loaded = inputs.load([*config, *inputs.on_cluster(on)])
     is_elsewhere = loaded.experiment.backend.use == "skypilot" and (on is not None or not smoke)
     if not dry_run and is_elsewhere:
         if smoke or as_json:
             raise UsageError("--smoke and --json are of a run here; leave them out, or --on")
+        if from_step is not None:
+            raise UsageError("--from-step is of a run here; leave it out, or --on")
         again = f"art run {shlex.join(config)}{f' --on {on}' if on else ''}"
         return run_there(loaded, again, runs_dir, resume=resume, attach=attach, yes=yes)
     if attach or yes:
@@ -75,7 +83,7 @@ def run(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     again = f"art run {shlex.join(config)} {'--smoke' if smoke else '--resume'}"
     try:
-        outcome = asyncio.run(_run(loaded, runs_dir, resume, as_json, tried))
+        outcome = asyncio.run(_run(loaded, runs_dir, resume, from_step, as_json, tried))
     except BudgetError as e:
         others = [word for word in config if not word.startswith("judge.max_usd=")]
         more = f"art run {shlex.join(others)} judge.max_usd=MORE --resume"
@@ -104,7 +112,12 @@ def _serves(num_processes: int) -> bool:
 
 
 async def _run(
-    loaded: LoadedExperiment, runs_dir: Path, resume: bool, as_json: bool, smoke: Smoke | None
+    loaded: LoadedExperiment,
+    runs_dir: Path,
+    resume: bool,
+    from_step: int | None,
+    as_json: bool,
+    smoke: Smoke | None,
 ) -> Outcome:
     from rich.console import Console as RichConsole
 
@@ -125,6 +138,8 @@ async def _run(
         smoke.make_model(opening)
     run = RunDir(runs_dir / cfg.project / cfg.name)
     history = run.read_metrics() if resume else []
+    if from_step is not None:  # what came after it is done again
+        history = [row for row in history if row["training_step"] <= from_step]
     screen = RichConsole(stderr=as_json, highlight=False)  # stdout is for the JSON
     with Console(cfg.train.steps, _header(loaded), history=history, console=screen) as console:
         for line in (*_warnings(cfg.sampling), tight, None if smoke else _nobody_judges(cfg)):
@@ -132,12 +147,16 @@ async def _run(
                 console.say(f"warning: {line}")
         console.phase("loading torch and transformers")
         await asyncio.sleep(0)
-        outcome = await _train(loaded, runs_dir, resume, console)
+        outcome = await _train(loaded, runs_dir, resume, from_step, console)
     return outcome
 
 
 async def _train(
-    loaded: LoadedExperiment, runs_dir: Path, resume: bool, console: Console
+    loaded: LoadedExperiment,
+    runs_dir: Path,
+    resume: bool,
+    from_step: int | None,
+    console: Console,
 ) -> Outcome:
     from art_cli.backends.local import LocalBackend
     from art_cli.loop import run_loop
@@ -150,7 +169,12 @@ async def _train(
     cfg = loaded.experiment
     model = TrainableModel.of(cfg, loaded.env_settings, loaded.to_yaml())
     backend = LocalBackend(
-        runs_dir, resume=resume, report=console.phase, say=console.say, stop=stop
+        runs_dir,
+        resume=resume,
+        from_step=from_step,
+        report=console.phase,
+        say=console.say,
+        stop=stop,
     )
     async with backend:
         await model.register(backend)

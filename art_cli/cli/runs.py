@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +25,8 @@ def runs(
     from art_cli.rundir import list_runs
 
     found = list_runs(runs_dir)
+    for line in (line for r in found for line in r.damaged):
+        print(f"warning: {line}", file=sys.stderr)
     if as_json:
         return print(json.dumps([asdict(r) for r in found], default=str))
     if not found:
