@@ -1,4 +1,4 @@
-"""Checkpoints: a folder that appears by one atomic rename, or not at all."""
+"""Checkpoints: a folder that appears by one atomic rename, or not at all, with checksums in it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
-from art_cli.errors import TrainerError, UsageError
+from art_cli.checksums import SUMS, damage, write_sums
+from art_cli.errors import CheckpointError, TrainerError, UsageError
 from art_cli.rundir import RunDir
 
 if TYPE_CHECKING:  # both need torch; to find a checkpoint does not
     from art_cli.policy import Policy
     from art_cli.trainers.base import Trainer
+
+
+MAKE_AGAIN = "Remove the folder: `art run` with --resume makes it again, the same"
+TO_TRAIN_ON = ("optimizer.pt", "progress.json")  # of no use to who only loads the weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +53,12 @@ def save_checkpoint(
 
 
 def read_progress(folder: Path) -> Progress:
-    """What `save_checkpoint` noted."""
+    """Return what `save_checkpoint` noted. Raise CheckpointError where the file is damaged."""
+    if wrong := damage(folder, lambda name: name == "progress.json"):
+        raise CheckpointError(
+            f"{folder} is damaged: {wrong}. Put the file back, or move the folder out of "
+            f"{folder.parent}"
+        )
     return Progress(**json.loads((folder / "progress.json").read_text()))
 
 
@@ -61,7 +71,42 @@ def best_checkpoint(run: RunDir) -> int | None:
 
 def weight_files(folder: Path) -> list[Path]:
     """What of a checkpoint others load: weights, their config, tokenizer; not how to train on."""
-    return sorted(p for p in folder.iterdir() if p.name not in ("optimizer.pt", "progress.json"))
+    return sorted(p for p in folder.iterdir() if p.name not in (*TO_TRAIN_ON, SUMS))
+
+
+def check_weights(folder: Path, remedy: str) -> None:
+    """Raise CheckpointError, which ends with `remedy`, where the weights are damaged."""
+    if wrong := damage(folder, lambda name: name not in TO_TRAIN_ON):
+        raise CheckpointError(f"{folder} is damaged: {wrong}. {remedy}")
+
+
+def resume_step(run: RunDir, from_step: int | None) -> int:
+    """Return the step to go on after: `from_step`, or that of the newest checkpoint, or 0.
+
+    Raise UsageError where that step has no checkpoint, and CheckpointError, which names the newest
+    whole one before it, where its checkpoint is damaged.
+    """
+    steps = [0, *(s for s in run.checkpoint_steps() if s > 0)]
+    step = steps[-1] if from_step is None else from_step
+    if step not in steps:
+        there = ", ".join(map(str, steps))
+        raise UsageError(f"--from-step {step}: {run.root} can go on after one of: {there}")
+    if step and (wrong := damage(run.checkpoint(step))):
+        whole = (s for s in reversed(steps) if 0 < s < step and not damage(run.checkpoint(s)))
+        good = next(whole, 0)
+        where = f"checkpoint {good}, which is whole" if good else "step 0, where the run began"
+        raise CheckpointError(
+            f"{run.checkpoint(step)} is damaged: {wrong}. Go on from {where}: "
+            f"--resume --from-step {good}. What came after it is then removed and done again"
+        )
+    return step
+
+
+def forget_after(run: RunDir, step: int) -> None:
+    """Remove the checkpoints after `step`, the newest first: a kill must not leave a gap."""
+    for later in reversed(run.checkpoint_steps()):
+        if later > step:
+            _remove(run.checkpoint(later))
 
 
 def find_checkpoint(run: RunDir, which: str) -> int:
@@ -100,7 +145,8 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
     try:
         with _beside(target) as folder:
             write(folder)
-            for path in folder.iterdir():
+            write_sums(folder)
+            for path in folder.rglob("*"):
                 _sync(path)
             _sync(folder)
             if target.exists():

@@ -53,6 +53,10 @@ class EngineError(ArtError):
     """The engine cannot generate: it died, or it does not hold the policy that it should."""
 
 
+class CheckpointError(ArtError):
+    """What is in the files of a checkpoint is not what was written into them."""
+
+
 class TrainerError(ArtError):
     """The update cannot go on: numbers are not finite, or a checkpoint could not be written."""
 

@@ -2,13 +2,58 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
 from art_cli.errors import ArtError, PreflightError
+
+LARGEST = 16 << 20  # characters of a text that a person wrote
+
+
+def read_text(path: Path, largest: int | None = LARGEST) -> str:
+    """Return the text of a file that a user names, without the mark that Windows begins it with.
+
+    Raise OSError, also for a pipe or a device, which may never end, and for what is too large to be
+    meant; UnicodeDecodeError.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+    with open(path, encoding="utf-8-sig") as file:
+        text = file.read() if largest is None else file.read(largest + 1)
+    if largest is not None and len(text) > largest:
+        raise OSError(errno.EFBIG, f"it is longer than {largest >> 20} MiB", str(path))
+    return text
+
+
+def read_lines(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the objects in a file of JSON lines, and which lines are damaged: `file:line: why`.
+
+    A file that is not there has no lines. A kill may tear the last line: that is no damage.
+    """
+    rows: list[dict[str, Any]] = []
+    damaged: list[str] = []
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return [], []
+    except OSError as error:
+        return [], [f"{path}: cannot be read: {error.strerror}"]
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line) if line.strip() else None
+        except (ValueError, RecursionError):
+            row = line
+        if isinstance(row, dict):
+            rows.append(row)
+        elif row is not None and number < len(lines):
+            damaged.append(f"{path}:{number}: damaged, and left out")
+    return rows, damaged
 
 
 def atomic_write(path: Path, content: bytes | str) -> None:

@@ -16,7 +16,7 @@ import yaml
 
 from art_cli.agents.base import Agents
 from art_cli.canary import Canary
-from art_cli.checkpoint import Progress, read_progress, save_checkpoint
+from art_cli.checkpoint import Progress, check_weights, read_progress, save_checkpoint
 from art_cli.config.schema import (
     AdapterConfig,
     EngineConfig,
@@ -164,9 +164,10 @@ class TrainableModel:
         await self._sync()
 
     async def go_to(self, step: int) -> None:
-        """Take the weights of a checkpoint."""
+        """Take the weights of a checkpoint. Raise CheckpointError where it is damaged."""
         parts = self.parts
         folder = parts.run.checkpoint(step)
+        check_weights(folder, "Take another checkpoint: --checkpoint STEP")
         parts.policy.load(folder)
         parts.progress = read_progress(folder)
         await self._sync()

@@ -23,10 +23,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from art_cli.errors import PreflightError, UsageError
-from art_cli.files import atomic_write, json_line, make_folder
+from art_cli.files import atomic_write, json_line, make_folder, read_lines
 from art_cli.lock import hold, is_held
 from art_cli.trajectory_rows import read_rows, write_rows
 from art_cli.types import Split, TrajectoryGroup
@@ -63,6 +63,7 @@ class RunSummary:
     val_reward: float | None  # the last one
     best_val_reward: float | None
     updated: datetime
+    damaged: list[str]  # what could not be read, with its place
 
 
 class RunDir:
@@ -238,11 +239,13 @@ class RunDir:
         atomic_write(self.status, json_line(asdict(status)))
 
     def read_status(self) -> Status | None:
-        """What the run last said of itself; None before it said anything."""
+        """What the run last said of itself; None before it said anything that can be read."""
         try:
-            return Status(**json.loads(self.status.read_text()))
-        except (FileNotFoundError, ValueError, TypeError):  # the two: written by a later version
+            status = Status(**json.loads(self.status.read_bytes()))
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
+        is_good = isinstance(status.step, int) and isinstance(status.steps, int)
+        return status if is_good and status.state in get_args(WrittenState) else None
 
     def state(self) -> State:
         """The state of the run; `killed` where it says `running` but no process holds it."""
@@ -264,8 +267,8 @@ class RunDir:
     def read_exit(self) -> int | None:
         """The exit code of a run on a cluster; None where it has not ended, or nobody knows."""
         try:
-            return int(json.loads(self.exit.read_text())["code"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return int(json.loads(self.exit.read_bytes())["code"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     # -- trajectories ----------------------------------------------------------------------
@@ -287,23 +290,23 @@ class RunDir:
 
     def trajectory_steps(self, split: Split) -> list[int]:
         """The steps that have trajectories, ascending."""
-        return sorted(_step_of(p) for p in self.trajectories.glob(f"{split}-*.jsonl.gz"))
+        found = (_step_of(p, split) for p in self.trajectories.glob(f"{split}-*.jsonl.gz"))
+        return sorted(step for step in found if step is not None)
 
     # -- metrics ---------------------------------------------------------------------------
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All complete lines of metrics.jsonl; a torn one (killed, full disk) is left out."""
-        try:
-            raw = self.metrics.read_bytes()
-        except FileNotFoundError:
-            return []
-        rows: list[dict[str, Any]] = []
-        for line in raw.split(b"\n"):
-            with suppress(ValueError):
-                row = json.loads(line)
-                if isinstance(row, dict):
-                    rows.append(row)
-        return rows
+        """All lines of metrics.jsonl that can be read; `damaged` names the others."""
+        rows, _ = read_lines(self.metrics)
+        return [row for row in rows if isinstance(row.get("training_step", 0), int)]
+
+    def damaged(self) -> list[str]:
+        """What of the files that grow by lines, and of status.json, cannot be read, and where."""
+        files = (self.metrics, self.costs, self.llm_costs)
+        found = [line for file in files for line in read_lines(file)[1]]
+        if self.status.exists() and self.read_status() is None:
+            found.append(f"{self.status}: damaged, and left out")
+        return found
 
     def truncate_metrics(self, step: int) -> None:
         """Forget all that came after `step`, so that a resumed run says everything once.
@@ -314,7 +317,7 @@ class RunDir:
             kept = [row for row in self.read_metrics() if row.get("training_step", 0) <= step]
             atomic_write(self.metrics, "".join(map(json_line, kept)))
         for path in self.trajectories.glob("*.jsonl.gz"):
-            if _step_of(path) > step:
+            if (found := _step_of(path)) is not None and found > step:
                 path.unlink()
         for folder in (self.root, self.trajectories):
             for path in folder.glob(".*.tmp"):
@@ -323,8 +326,7 @@ class RunDir:
     def summary(self) -> RunSummary:
         """How far the run is and how good, from status.json and metrics.jsonl."""
         status, rows = self.read_status(), self.read_metrics()
-        vals = [row["val/reward"] for row in rows if row.get("val/reward") is not None]
-        trains = [row["train/reward"] for row in rows if row.get("train/reward") is not None]
+        vals, trains = _numbers(rows, "val/reward"), _numbers(rows, "train/reward")
         files = [p for p in (self.metrics, self.status, self.config) if p.exists()]
         updated = max((p.stat().st_mtime for p in files), default=0.0)
         return RunSummary(
@@ -338,6 +340,7 @@ class RunDir:
             val_reward=vals[-1] if vals else None,
             best_val_reward=max(vals, default=None),
             updated=datetime.fromtimestamp(updated, UTC),
+            damaged=self.damaged(),
         )
 
 
@@ -347,8 +350,14 @@ def list_runs(root: Path) -> list[RunSummary]:
     return sorted((RunDir(p).summary() for p in found), key=lambda run: run.updated, reverse=True)
 
 
-def _step_of(path: Path) -> int:
-    return int(path.name.removesuffix(".jsonl.gz").rpartition("-")[2])
+def _step_of(path: Path, split: str = r"\w+") -> int | None:
+    """Return None for a file that no run has written: a copy of someone's."""
+    found = re.fullmatch(rf"{split}-(\d+)\.jsonl\.gz", path.name)
+    return int(found[1]) if found else None
+
+
+def _numbers(rows: list[dict[str, Any]], name: str) -> list[float]:
+    return [row[name] for row in rows if isinstance(row.get(name), int | float)]
 
 
 def _now() -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
+from art_cli.errors import ArtError
 from art_cli.files import atomic_write, json_line
 from art_cli.printed import masked
 from art_cli.types import Split, Trajectory, TrajectoryGroup
@@ -26,9 +28,16 @@ def write_rows(path: Path, step: int, split: Split, groups: list[TrajectoryGroup
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """What `write_rows` wrote."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+    """Return what `write_rows` wrote. Raise ArtError, with file:line, where it is damaged."""
+    rows: list[dict[str, Any]] = []
+    try:
+        with gzip.open(path) as lines:
+            for line in lines:
+                rows.append(json.loads(line))
+    except (OSError, EOFError, ValueError, zlib.error, RecursionError) as e:
+        place = f"{path}:{len(rows) + 1}"
+        raise ArtError(f"{place} is damaged ({e}); the lines before it are good") from None
+    return rows
 
 
 def grouped(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

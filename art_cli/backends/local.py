@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,18 @@ from art_cli.agents.hosted import HostedAgents, Runner
 from art_cli.agents.make import make_runner
 from art_cli.agents.policy import PolicyAgents
 from art_cli.canary import Canary
-from art_cli.checkpoint import Progress, prune, read_progress, save_checkpoint, write_folder
+from art_cli.checkpoint import (
+    MAKE_AGAIN,
+    Progress,
+    check_weights,
+    forget_after,
+    prune,
+    read_progress,
+    resume_step,
+    save_checkpoint,
+    write_folder,
+)
+from art_cli.checksums import SUMS
 from art_cli.config.diff import check_same
 from art_cli.config.schema import Experiment, SamplingConfig, WarmupConfig
 from art_cli.demonstrations import load_demonstrations, texts_of
@@ -49,6 +61,7 @@ from art_cli.trainers.make import make_trainer, prepare_training
 from art_cli.trainers.sft import fine_tune
 from art_cli.types import Message
 
+WARM_REMEDY = f"If you changed it on purpose, remove its {SUMS}: it is then no checkpoint any more"
 REFERENCE_TEMPERATURE = 0.3  # a judge should say the same twice
 SMALL = 10_000_000  # parameters; below, a second thread costs more than it brings
 
@@ -61,18 +74,21 @@ class LocalBackend:
         root: Path | str = "runs",
         *,
         resume: bool = False,
+        from_step: int | None = None,
         report: Report = silent,
         say: Callable[[str], None] = silent,
         stop: Stop | None = None,
         services: RunServices | None = None,
     ) -> None:
-        """With `resume`, a run that exists goes on from its newest checkpoint.
+        """With `resume`, a run that exists goes on from its newest checkpoint, or that of
+        `from_step`: what came after it is then removed and done again.
 
         `report` is told what goes on; `say`, what the user should know later too.
         `services` are someone else's, who closes them; without, a model's are opened with it.
         """
         self._root = Path(root)
         self._resume = resume
+        self._from_step = from_step
         self._report = report
         self._say = say
         self._stop = stop or Stop()
@@ -94,18 +110,21 @@ class LocalBackend:
         """Make everything that the model needs to run.
 
         Raises UsageError (the run exists, the config has changed, the model cannot be used),
-        PreflightError (another process holds the run, no such device).
+        PreflightError (another process holds the run, no such device), CheckpointError.
         """
         self._crew = prepare_training(model.experiment)
         run = self._claim(model.experiment, model.config_yaml)
+        step = resume_step(run, self._from_step)
+        for line in run.damaged():
+            self._say(f"warning: {line}")
         judge = await self._judge(model, run)
         parts = await self._parts(model, run, trains=True)
         if cfg := model.experiment.judge:
             judge = judge or await self.reference_judge(model, parts)
             parts.scorer = Scorer(judge, model.experiment.reward, cfg.on_failure)
-        steps = [s for s in run.checkpoint_steps() if s > 0]
-        if steps:
-            folder = run.checkpoint(steps[-1])
+        forget_after(run, step)
+        if step:
+            folder = run.checkpoint(step)
             parts.policy.load(folder)
             parts.trainer.load(folder / "optimizer.pt")
             parts.progress = read_progress(folder)
@@ -113,7 +132,7 @@ class LocalBackend:
                 parts.trainer.budget.tokens = min(fitting, parts.trainer.budget.tokens)
             self._report(f"resuming after step {parts.progress.step}")
             prune(run, model.experiment.checkpoint.keep)  # a kill may have come before it
-        run.truncate_metrics(parts.progress.step if steps else -1)
+        run.truncate_metrics(step or -1)
         return parts
 
     async def _judge(self, model: TrainableModel, run: RunDir) -> Ruler | None:
@@ -241,7 +260,7 @@ class LocalBackend:
             run = RunDir.create(root)
         self._open.enter_context(run.lock())
         if begun:
-            check_same(root, run.config.read_text(), config_yaml)
+            check_same(root, run.config, config_yaml)
         atomic_write(run.config, config_yaml)
         return run
 
@@ -275,6 +294,10 @@ class _Preparation:
             "loading the model" if made or cfg.model.base != "tiny" else "making the model"
         )
         model_cfg = replace(cfg.model, base=str(run.base)) if made else cfg.model
+        if made:
+            check_weights(run.base, MAKE_AGAIN)
+        elif os.path.exists(os.path.join(cfg.model.base, SUMS)):  # another run's checkpoint
+            check_weights(Path(cfg.model.base), WARM_REMEDY)
         demonstrations: list[list[Message]] = []
         if not made and (warmup or cfg.model.base == "tiny"):
             demonstrations = await self._demonstrations()
@@ -321,6 +344,7 @@ class _Preparation:
     ) -> None:
         first = self._run.checkpoint(0)
         if first.exists():
+            check_weights(first, MAKE_AGAIN)
             return policy.load(first)
         self._warm_up(policy, renderer, demonstrations or await self._demonstrations(), warmup)
         save_checkpoint(self._run, policy, None, Progress())

@@ -102,6 +102,8 @@ def evaluate_command(
         trials=trials,
         fresh=fresh,
     )
+    for line in (line for r in session.records for line in r.store.damaged):
+        say(f"warning: {line}", file=sys.stderr)
     _play(session, loaded, run, compared_with, max_usd)
     comparison = session.result(compared_with, threshold)
     rows = json_line(comparison.rows())

@@ -39,6 +39,10 @@ def run(
         bool,
         typer.Option("--overwrite", help="Begin anew: remove the run of this name that is there."),
     ] = False,
+    from_step: Annotated[
+        int | None,
+        typer.Option(min=0, help="With --resume: go back to the checkpoint of this step."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved config and where it came from.")
     ] = False,
@@ -62,11 +66,13 @@ def run(
 
     Example:  art run configs/quickstart.yaml train.steps=50 --resume
     """
+    if from_step is not None and not resume:
+        raise UsageError("--from-step goes on with a run that exists; add --resume")
     loaded = inputs.load([*config, *inputs.on_cluster(on)])
     is_elsewhere = loaded.experiment.backend.use == "skypilot" and (on is not None or not smoke)
     if not dry_run and is_elsewhere:
-        if smoke or as_json or overwrite:
-            flags = "--smoke, --json and --overwrite"
+        if smoke or as_json or overwrite or from_step is not None:
+            flags = "--smoke, --json, --overwrite and --from-step"
             raise UsageError(f"{flags} are of a run here; leave them out, or --on")
         again = f"art run {shlex.join(config)}{f' --on {on}' if on else ''}"
         return run_there(loaded, again, runs_dir, resume=resume, attach=attach, yes=yes)
@@ -88,13 +94,14 @@ def run(
 
     cfg = loaded.experiment
     run = RunDir(runs_dir / cfg.project / cfg.name)
-    if not smoke and _is_settled(run, loaded, resume, overwrite, yes):
+    settled = from_step is None and not smoke and _is_settled(run, loaded, resume, overwrite, yes)
+    if settled:
         return _report(run, loaded, as_json, None, None, f"art run {shlex.join(config)}")
     # A small model is faster with threads that sleep while they wait; set before torch starts.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     again = f"art run {shlex.join(config)} {'--smoke' if smoke else '--resume'}"
     try:
-        outcome = asyncio.run(_run(loaded, runs_dir, resume, overwrite, as_json, tried))
+        outcome = asyncio.run(_run(loaded, runs_dir, resume, from_step, overwrite, as_json, tried))
     except BudgetError as e:
         others = [word for word in config if not word.startswith("judge.max_usd=")]
         more = f"art run {shlex.join(others)} judge.max_usd=MORE --resume"
@@ -140,6 +147,7 @@ async def _run(
     loaded: LoadedExperiment,
     runs_dir: Path,
     resume: bool,
+    from_step: int | None,
     overwrite: bool,
     as_json: bool,
     smoke: Smoke | None,
@@ -164,6 +172,8 @@ async def _run(
     if overwrite and run.is_begun():  # the config and its env are right, as far as can be known
         run.remove()
     history = run.read_metrics() if resume else []
+    if from_step is not None:  # what came after it is done again
+        history = [row for row in history if row["training_step"] <= from_step]
     screen = Screen(stderr=as_json)  # stdout is for the JSON
     with Console(cfg.train.steps, _header(loaded), history=history, console=screen) as console:
         for line in (*_warnings(cfg), tight, None if smoke else _nobody_judges(cfg)):
@@ -171,12 +181,16 @@ async def _run(
                 console.say(f"warning: {line}")
         console.phase("loading torch and transformers")
         await asyncio.sleep(0)
-        outcome = await _train(loaded, runs_dir, resume, console)
+        outcome = await _train(loaded, runs_dir, resume, from_step, console)
     return outcome
 
 
 async def _train(
-    loaded: LoadedExperiment, runs_dir: Path, resume: bool, console: Console
+    loaded: LoadedExperiment,
+    runs_dir: Path,
+    resume: bool,
+    from_step: int | None,
+    console: Console,
 ) -> Outcome:
     from art_cli.backends.local import LocalBackend
     from art_cli.loop import run_loop
@@ -189,7 +203,12 @@ async def _train(
     cfg = loaded.experiment
     model = TrainableModel.of(cfg, loaded.env_settings, loaded.to_yaml())
     backend = LocalBackend(
-        runs_dir, resume=resume, report=console.phase, say=console.say, stop=stop
+        runs_dir,
+        resume=resume,
+        from_step=from_step,
+        report=console.phase,
+        say=console.say,
+        stop=stop,
     )
     async with backend:
         await model.register(backend)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,8 @@ def runs(
     from art_cli.screen import Screen
 
     found = list_runs(runs_dir)
+    for line in (line for r in found for line in r.damaged):
+        say(f"warning: {line}", file=sys.stderr)
     if as_json:
         return say(json.dumps([asdict(r) for r in found], default=str))
     if not found:

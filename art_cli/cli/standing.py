@@ -23,7 +23,7 @@ def is_complete(run: RunDir, loaded: LoadedExperiment) -> bool:
     if not run.is_begun():
         return False
     run.check_free()
-    check_same(run.root, run.config.read_text(), loaded.to_yaml())
+    check_same(run.root, run.config, loaded.to_yaml())
     status, cfg = run.read_status(), loaded.experiment
     is_done = status is not None and status.state == "done" and status.step >= cfg.train.steps
     return is_done and cfg.track.wandb is None  # which may lack what a dead network kept from it

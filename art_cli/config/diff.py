@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from art_cli.errors import UsageError
+from art_cli.config.yaml import read_file
+from art_cli.errors import ConfigError, UsageError
 
 # A longer run, another tracker, more checkpoints or more money do not change what a step computes;
 # how its gradient is split up changes the rounding alone.
@@ -29,9 +30,15 @@ MAY_CHANGE = (
 )
 
 
-def check_same(root: Path, before: str, after: str) -> None:
-    """Raise UsageError where a run that was started with `before` cannot go on with `after`."""
-    if changed := changes_on_resume(before, after):
+def check_same(root: Path, config: Path, after: str) -> None:
+    """Raise UsageError where a run that was started with a `config` cannot go on with `after`.
+
+    Raise ConfigError where the file is damaged.
+    """
+    _, problems = read_file(config)
+    if problems:
+        raise ConfigError([f"{p}; what the run was started with is lost" for p in problems])
+    if changed := changes_on_resume(config.read_text(encoding="utf-8"), after):
         raise UsageError(
             f"{root} was started with another config, so it cannot go on with this one:\n"
             + "\n".join(f"  {line}" for line in changed)

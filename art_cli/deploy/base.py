@@ -7,11 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from safetensors import SafetensorError, safe_open
-
-from art_cli.checkpoint import find_checkpoint, read_progress
+from art_cli.checkpoint import MAKE_AGAIN, check_weights, find_checkpoint, read_progress
 from art_cli.config.schema import Experiment
-from art_cli.errors import UsageError
 from art_cli.report import Report
 from art_cli.rundir import RunDir
 
@@ -30,10 +27,13 @@ class Source:
 
     @classmethod
     def open(cls, run: RunDir, experiment: Experiment, which: str) -> Source:
-        """`which` is best, last or a step. Raises UsageError where it is not there, or whole."""
+        """`which` is best, last or a step. Raise UsageError where it is not there, and
+        CheckpointError where it or the base that the run made is damaged."""
         step = find_checkpoint(run, which)
         folder = run.checkpoint(step)
-        _check_whole(folder)
+        check_weights(folder, "Deploy another checkpoint: --checkpoint STEP")
+        if run.base.exists():
+            check_weights(run.base, MAKE_AGAIN)
         return cls(
             run=run,
             experiment=experiment,
@@ -136,20 +136,3 @@ class Target(Protocol):
         -> what is left, for the user's eyes. Raises ArtError.
         """
         ...
-
-
-def _check_whole(folder: Path) -> None:
-    weights = sorted(folder.glob("*.safetensors"))
-    problem = "" if weights else "it has no *.safetensors"
-    for path in weights:
-        try:
-            with safe_open(path, "numpy") as file:
-                file.keys()
-        except (SafetensorError, OSError) as e:
-            problem = f"{path.name}: {e}"
-    if (folder / ADAPTER_FILES[1]).exists() and not (folder / ADAPTER_FILES[0]).exists():
-        problem = f"{ADAPTER_FILES[0]} is missing"
-    if problem:
-        raise UsageError(
-            f"{folder} is not complete ({problem}); deploy another: --checkpoint last, or a step"
-        )

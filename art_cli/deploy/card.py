@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from art_cli.deploy.base import Source
+from art_cli.errors import ArtError
 from art_cli.trackers.console import sparkline
 from art_cli.types import Split
 
@@ -88,10 +89,13 @@ def _evaluation(source: Source) -> Iterator[str]:
         if not path.exists():
             continue
         yield f"## Evaluation ({split})\n\n| | mean reward | 95% | episodes |\n|---|---:|---:|---:|"
-        for name, row in json.loads(path.read_text()).items():
-            reward = row["metrics"].get("reward") or {}
-            mean, low, high = (_number(reward.get(key)) for key in ("value", "low", "high"))
-            yield f"| {name} | {mean} | {low} to {high} | {row['episodes']} |"
+        try:
+            for name, row in json.loads(path.read_bytes()).items():
+                reward = row["metrics"].get("reward") or {}
+                mean, low, high = (_number(reward.get(key)) for key in ("value", "low", "high"))
+                yield f"| {name} | {mean} | {low} to {high} | {row['episodes']} |"
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+            raise ArtError(f"{path} is damaged ({e}); remove it, or evaluate again") from None
         yield ""
         return
 

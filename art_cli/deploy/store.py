@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 
 from art_cli.deploy.base import Deployment
-from art_cli.errors import UsageError
+from art_cli.errors import ArtError, UsageError
 from art_cli.files import atomic_write, json_line, make_folder
 from art_cli.lock import hold
 from art_cli.rundir import RunDir
@@ -27,12 +28,12 @@ class Store:
     def all(self) -> list[Deployment]:
         """Those of this run, stopped ones too, by name."""
         files = [folder / RECORD for folder in self._run.deployments()]
-        return [Deployment(**json.loads(path.read_text())) for path in files if path.exists()]
+        return [_read(path) for path in files if path.exists()]
 
     def find(self, target: str, name: str) -> Deployment | None:
         """The one of this name there, if there ever was one."""
         path = self._run.deployment(target, name) / RECORD
-        return Deployment(**json.loads(path.read_text())) if path.exists() else None
+        return _read(path) if path.exists() else None
 
     def keep(self, deployment: Deployment) -> None:
         """Write it, whole or not at all."""
@@ -51,6 +52,16 @@ class Store:
         busy = f"another process is at {name} on {target}; wait for it"
         with hold(folder / "lock", 0.0, lambda: UsageError(busy)):
             yield
+
+
+def _read(path: Path) -> Deployment:
+    try:
+        return Deployment(**json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError, RecursionError) as e:
+        raise ArtError(
+            f"{path} is damaged ({e}). What was made there may go on and cost money: end it with "
+            "the service itself, then remove this file"
+        ) from None
 
 
 def begin_billing(deployment: Deployment, usd_per_hour: float | None) -> None:

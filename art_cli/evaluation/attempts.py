@@ -14,13 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.errors import ArtError
-from art_cli.files import json_line
+from art_cli.files import json_line, read_lines
 from art_cli.printed import masked
 from art_cli.types import Message, Scenario, Trajectory
 
 TAGS = ("level", "kind")  # of scenario.data, by which results are broken down
 LONGEST_TAG = 40  # characters
 FORGET = {"forget": True}
+FIELDS: dict[Any, tuple[str, ...]] = {  # of an attempt, by what they must be
+    str: ("scenario", "digest", "stop_reason", "judge_context"),
+    int: ("trial", "num_turns", "num_tokens", "num_tool_results", "num_tool_errors", "truncated"),
+    int | float: ("usd", "seconds"),
+    int | float | None: ("reward",),
+    str | None: ("error",),
+    dict: ("tags", "metrics"),
+    list: ("messages",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,27 +99,38 @@ def _tags(scenario: Scenario) -> dict[str, str]:
     }
 
 
+def _wrong(row: dict[str, Any]) -> str | None:
+    """Return the field that cannot be computed with: a bit of it may have flipped."""
+    for types, names in FIELDS.items():
+        for name in names:
+            if not isinstance(row[name], types):
+                return name
+    return None if all(isinstance(v, int | float) for v in row["metrics"].values()) else "metrics"
+
+
 class AttemptStore:
     """The finished attempts of one candidate, on disk."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._torn = False
+        self.damaged: list[str] = []  # lines that `read` could not read, with their places
 
     def read(self) -> dict[tuple[str, int], Attempt]:
         """All that were finished, by place."""
         names = {f.name for f in fields(Attempt)}
         found: dict[tuple[str, int], Attempt] = {}
-        raw = self._file.read_bytes() if self._file.exists() else b""
+        raw = self._file.read_bytes() if self._file.is_file() else b""
         self._torn = bool(raw) and not raw.endswith(b"\n")
-        for line in raw.splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
+        rows, self.damaged = read_lines(self._file)
+        for row in rows:
             if row == FORGET:
                 found.clear()
-            elif isinstance(row, dict) and row.keys() == names:
+            elif row.keys() == names:
+                if wrong := _wrong(row):
+                    what = f"an episode whose {wrong} is damaged, and left out"
+                    self.damaged.append(f"{self._file}: {what}")
+                    continue
                 attempt = Attempt(**row)
                 found[attempt.place] = attempt
         return found

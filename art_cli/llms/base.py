@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from art_cli.errors import BudgetError
-from art_cli.files import json_line
+from art_cli.errors import ArtError, BudgetError
+from art_cli.files import json_line, read_lines
 
 ChatMessage = dict[str, Any]  # as OpenAI's protocol has it
 
@@ -120,12 +120,11 @@ class Budget:
         self._reserved = 0.0
         self._dearest = 0.0
         self.spent = 0.0
-        known = file.read_text() if file and file.exists() else ""
-        self._torn = bool(known) and not known.endswith("\n")  # by a kill
-        for line in known.splitlines():
-            try:
-                usd = float(json.loads(line)["usd"])
-            except (ValueError, KeyError, TypeError):
+        known = file.read_bytes() if file and file.is_file() else b""
+        self._torn = bool(known) and not known.endswith(b"\n")  # by a kill
+        for row in read_lines(file)[0] if file else ():
+            usd = row.get("usd")
+            if not isinstance(usd, int | float) or not 0 <= usd < math.inf:
                 continue
             self.spent += usd
             self._dearest = max(self._dearest, usd)
@@ -157,9 +156,12 @@ class Budget:
         self.spent += usd
         self._dearest = max(self._dearest, usd)
         if self._file and usd:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._file, "a", encoding="utf-8") as file:
-                file.write("\n" * self._torn + json_line({"model": model, "usd": usd}))
-                self._torn = False
-                file.flush()
-                os.fsync(file.fileno())
+            try:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                with open(self._file, "a", encoding="utf-8") as file:
+                    file.write("\n" * self._torn + json_line({"model": model, "usd": usd}))
+                    self._torn = False
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as e:  # who cannot note what is spent must not spend more
+                raise ArtError(f"cannot write {self._file}: {e.strerror}") from e

@@ -8,13 +8,13 @@ import art_cli
 
 ROOT = Path(art_cli.__file__).parent
 ROWS = (
-    "printed screen errors types outside recent",
+    "printed screen errors types files outside recent",
     "config.yaml config.schema config.explain config.interpolate config.rules config.targets",
     "config.load",
     "config.diff",
     "memory memory_advice shape gpus",
     "tools env",
-    "files lock trajectory_rows registry rundir report checkpoint",
+    "lock checksums trajectory_rows registry rundir report checkpoint",
     "guard server attention flex decoder tiny deadline render chat policy",
     "engines.base engines.kv_cache engines.sampler engines.rows engines.transformers",
     "engines.sync_choice engines.vllm_worker",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from art_cli.errors import PreflightError, UsageError
+from art_cli.errors import ArtError, PreflightError, UsageError
 from art_cli.files import atomic_write
 from art_cli.rundir import RunDir, list_runs
 from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
@@ -198,6 +198,61 @@ def test_resuming_forgets_what_came_after_the_step(run: RunDir) -> None:
     assert run.metrics.read_text() == "".join(line + "\n" for line in lines[:3])
     assert run.trajectory_steps("train") == [1, 2]
     assert len(list(run.trajectories.iterdir())) == 2
+
+
+def test_damaged_files_of_a_run_are_named_and_all_else_is_shown(run: RunDir) -> None:
+    run.write_status("done", 2, 2)
+    good = [b'{"training_step": 1, "train/reward": 0.5}', b'{"training_step": 2}']
+    bad = [b'{"training_step": 1, "tr', b"\xff\xfe\x00", b"[" * 100_000]
+    run.metrics.write_bytes(b"\n".join([good[0], *bad, good[1], b""]))
+    run.costs.write_text('{"usd": 1}\n{"usd": \n{"usd": 1}\n')
+    run.llm_costs.mkdir()
+    [found] = list_runs(run.root.parent.parent)
+    assert (found.state, found.step, found.train_reward) == ("done", 2, 0.5)
+    assert found.damaged == [
+        *(f"{run.metrics}:{n}: damaged, and left out" for n in (2, 3, 4)),
+        f"{run.costs}:2: damaged, and left out",
+        f"{run.llm_costs}: cannot be read: Is a directory",
+    ]
+
+
+@pytest.mark.parametrize(
+    "status",
+    ["{", "[]", '{"state": 7}', '"\\ud800"', "[" * 100_000, "\x00", None],
+)
+def test_a_damaged_status_is_named_and_the_run_is_listed(run: RunDir, status: str | None) -> None:
+    run.metrics.write_text('{"training_step": 3, "val/reward": "high"}\n')
+    if status is None:
+        run.status.mkdir()
+    else:
+        run.status.write_text(status)
+    [found] = list_runs(run.root.parent.parent)
+    assert (found.state, found.step, found.val_reward) == ("new", 3, None)
+    assert found.damaged == [f"{run.status}: damaged, and left out"]
+
+
+def test_a_number_that_is_no_number_in_a_status_is_no_status(run: RunDir) -> None:
+    run.write_status("running", 1, 2)
+    run.status.write_text(run.status.read_text().replace('"step": 1', '"step": "1"'))
+    assert run.read_status() is None and run.summary().step == 0
+
+
+def test_damaged_trajectories_are_told_with_their_line(run: RunDir) -> None:
+    path = run.write_trajectories(2, "val", [group()])
+    whole = path.read_bytes()
+    spoilt = (whole[: len(whole) // 2], b"not gzip", gzip.compress(b'{"a": 1}\n\xff\n'))
+    for content, line in zip(spoilt, (1, 1, 2), strict=True):
+        path.write_bytes(content)
+        with pytest.raises(ArtError, match=rf"val-000002.jsonl.gz:{line} is damaged"):
+            run.read_trajectories(2, "val")
+
+
+def test_a_file_that_no_run_has_written_is_left_where_it_is(run: RunDir) -> None:
+    copy = run.trajectories / "train-000002 (copy).jsonl.gz"
+    copy.touch()
+    assert run.trajectory_steps("train") == []
+    run.truncate_metrics(-1)
+    assert copy.exists()
 
 
 def test_runs_are_listed_newest_first_with_their_rewards(run: RunDir) -> None:

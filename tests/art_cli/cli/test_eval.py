@@ -134,6 +134,28 @@ def test_a_torn_last_line_is_played_again(folder: Path) -> None:
         assert sum(player.played.values()) == NUM + 1
 
 
+def test_damaged_episodes_are_named_and_played_again_and_no_other(folder: Path) -> None:
+    player = Player()
+    with LoopbackJudge(then=player) as server:
+        evaluated(*model(server))
+        [file] = (folder / "runs/test/quiz/evaluations/attempts").iterdir()
+        lines = file.read_bytes().splitlines()
+        lines[2] = b"\xff\x00" + lines[2]
+        lines[3] = lines[3][:-9]
+        lines[4] = b"[1, 2]"
+        lines[5] = lines[5].replace(b'"usd": 0.0', b'"usd": "0"')
+        file.write_bytes(b"\n".join(lines) + b"\n")
+        result = CliRunner().invoke(app, ["eval", "quiz.yaml", *model(server), "--json"])
+    again = json.loads(result.stdout)["openai/player"]
+    assert result.exit_code == 0 and again["episodes"] == NUM
+    assert sum(player.played.values()) == NUM + 4
+    for place in (
+        *(f"{file.name}:{n}: damaged" for n in (3, 4, 5)),
+        ".jsonl: an episode whose usd",
+    ):
+        assert place in result.stderr
+
+
 def test_a_killed_evaluation_goes_on_where_it_was(folder: Path) -> None:
     player, killed = Player(), threading.Event()
 

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from art_cli.cli.main import app
 from art_cli.deploy.store import Store
-from art_cli.errors import EXIT_PREFLIGHT, EXIT_USAGE
+from art_cli.errors import EXIT_FAILED, EXIT_PREFLIGHT, EXIT_USAGE
 from art_cli.rundir import RunDir
 
 LAST = ["--checkpoint", "last"]
@@ -62,9 +62,9 @@ def test_an_incomplete_checkpoint_is_refused(art: Any, run: RunDir) -> None:
     file = run.checkpoint(2) / "adapter_model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
     result = art("deploy", "--to", "merged", *LAST)
-    assert code(result) == EXIT_USAGE and "is not complete" in str(result.exception)
+    assert code(result) == EXIT_FAILED and f"{file.name} is not what" in str(result.exception)
     file.unlink()
-    assert "it has no *.safetensors" in str(art("deploy", "--to", "merged", *LAST).exception)
+    assert f"{file.name} is missing" in str(art("deploy", "--to", "merged", *LAST).exception)
 
 
 def test_what_is_asked_wrongly_is_told(art: Any, run: RunDir) -> None:

@@ -17,6 +17,7 @@ import torch
 from together_server import BASE, LoopbackTogether, part_name
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from art_cli.checkpoint import weight_files
 from art_cli.deploy import upload
 from art_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED
 from art_cli.rundir import RunDir
@@ -57,7 +58,7 @@ def sent(service: LoopbackTogether) -> Counter[str]:
 
 def in_parts(folder: Path) -> set[str]:
     """Of what is uploaded, by the names of its files."""
-    files = [f for f in folder.iterdir() if f.name not in ("optimizer.pt", "progress.json")]
+    files = weight_files(folder)
     return {f"{f.name}/{n + 1}" for f in files for n in range(-(-f.stat().st_size // PART))}
 
 

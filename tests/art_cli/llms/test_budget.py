@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from art_cli.errors import EXIT_BUDGET, BudgetError
+from art_cli.errors import EXIT_BUDGET, ArtError, BudgetError
 from art_cli.llms.base import Budget, Usage
 
 
@@ -78,3 +78,20 @@ def test_usage_is_taken_once() -> None:
     usage.calls += 1
     assert (taken.calls, taken.seconds) == (3, 1.5)
     assert (usage.take().calls, usage.take().calls) == (1, 0)
+
+
+def test_damaged_lines_cost_nothing_and_do_not_hide_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "costs.jsonl"
+    pay(Budget(None, file), 0.25)
+    bad = [b"\xff\xfe", b'{"usd": ', b'{"usd": NaN}', b'{"usd": "1"}', b'{"usd": -9}', b"[]"]
+    file.write_bytes(b"\n".join([*bad, file.read_bytes(), b'{"usd": 0.5']))
+    budget = Budget(1.0, file)
+    assert budget.spent == 0.25
+    pay(budget, 0.5)
+    assert Budget(1.0, file).spent == 0.75
+
+
+def test_what_cannot_be_noted_is_told(tmp_path: Path) -> None:
+    (tmp_path / "costs.jsonl").mkdir()
+    with pytest.raises(ArtError, match=r"cannot write .*costs.jsonl: Is a directory"):
+        pay(Budget(None, tmp_path / "costs.jsonl"), 0.25)

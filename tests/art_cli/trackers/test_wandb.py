@@ -16,6 +16,7 @@ import pytest
 from loopback_wandb import LoopbackWandb
 from wandb_file import read_wandb
 
+from art_cli.checksums import write_sums
 from art_cli.config.schema import (
     AdapterConfig,
     EnvConfig,
@@ -232,6 +233,7 @@ def with_checkpoints(folder: Path, val_rewards: dict[int, float | None]) -> RunD
         run.checkpoint(step).mkdir()
         progress = json.dumps({"step": step, "val_reward": reward})
         (run.checkpoint(step) / "progress.json").write_text(progress)
+        write_sums(run.checkpoint(step))
     return run
 
 

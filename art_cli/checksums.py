@@ -1,0 +1,55 @@
+"""The checksums of a folder's files, in a file beside them that `sha256sum -c` reads too."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+SUMS = "checksums.sha256"
+LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+
+
+def write_sums(folder: Path) -> None:
+    """Write the checksum of each file in a folder. Raise OSError."""
+    lines = [f"{_sum(folder / name)}  {name}\n" for name in _names(folder)]
+    (folder / SUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def damage(folder: Path, concerns: Callable[[str], bool] = lambda _: True) -> str | None:
+    """Return what is wrong with the files that `concerns` names; None: they are as written."""
+    try:
+        known = dict(_read(folder / SUMS))
+        names = {name for name in {*_names(folder), *known} if concerns(name)}
+        for name in sorted(names):
+            if not (folder / name).is_file():
+                return f"{name} is missing"
+            if name not in known:
+                return f"{name} has no line in {SUMS}, so it was not saved with the others"
+            if _sum(folder / name) != known[name]:
+                return f"{name} is not what was saved (its SHA-256 is not that in {SUMS})"
+    except FileNotFoundError:
+        return f"it has no {SUMS}"
+    except (OSError, ValueError) as e:
+        return str(e)
+    return None
+
+
+def _read(file: Path) -> Iterator[tuple[str, str]]:
+    for n, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        found = LINE.fullmatch(line)
+        if found is None:
+            raise ValueError(f"{file.name}:{n} is no checksum")
+        yield found[2], found[1]
+
+
+def _names(folder: Path) -> list[str]:
+    """All files, by their path in the folder. Hidden ones are the operating system's."""
+    found = (p.relative_to(folder) for p in sorted(folder.rglob("*")) if p.is_file())
+    return [p.as_posix() for p in found if p.name != SUMS and not p.name.startswith(".")]
+
+
+def _sum(file: Path) -> str:
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
