@@ -2,7 +2,9 @@
 
 W&B's own defaults block for 100 s on a dead network and for longer at the end of a run, so every
 call here has a deadline (the wandb-core process is killed when one expires) and the fallback is an
-offline run that `wandb sync` uploads later: nothing that was logged is lost.
+offline run that `wandb sync` uploads later: nothing that was logged is lost. A thread of its own
+imports and starts wandb, which a busy machine or a network disk makes slow: after a moment the run
+goes on without it, and what it logs meanwhile is kept for W&B.
 
 Each session of a run brings W&B up to the whole of it: what W&B lacks of metrics.jsonl and
 trajectories/ is logged first. So it does not matter what a kill took from wandb's own files, or
@@ -14,19 +16,21 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from art_cli.checkpoint import best_checkpoint, read_progress, weight_files
+from art_cli.checkpoint import read_progress, weight_files
 from art_cli.config.schema import Experiment
 from art_cli.deadline import DeadlineError, within
 from art_cli.rundir import RunDir
 from art_cli.trackers.courier import Courier
 from art_cli.trackers.samples import COLUMNS, held_out, siblings
 from art_cli.trackers.wandb_files import (
+    checkpoints_to_upload,
     keep_file,
     last_uploaded,
     note_step,
@@ -39,10 +43,12 @@ from art_cli.types import Split
 
 T = TypeVar("T")
 
-ONLINE_INIT_SECONDS = 8.0
-OFFLINE_INIT_SECONDS = 5.0
-MEDIA_SECONDS = 3.0  # for a table or an artifact to be taken: wandb asks the server something
-FINISH_SECONDS = 6.0
+PATIENCE_SECONDS = 5.0  # of the run, for the start
+IMPORT_SECONDS = 120.0
+ONLINE_INIT_SECONDS = 15.0
+OFFLINE_INIT_SECONDS = 30.0
+MEDIA_SECONDS = 8.0  # for a table or an artifact to be taken: wandb asks the server something
+FINISH_SECONDS = 12.0
 SLACK_SECONDS = 2.0  # wandb's own deadline should expire before ours
 UPLOAD_SECONDS = 900  # of weights
 TRACES_SECONDS = 5.0  # from the begin of the end, for traces that are on their way
@@ -54,8 +60,9 @@ TABLE_EVERY = 10  # steps, of the table of training; each is a file to upload
 class WandbTracker:
     """One W&B run. After the constructor no method raises, and none but `finish` waits.
 
-    `config` is what W&B shows as the run's config: it must hold no resolved secrets. Raises
-    PreflightError for mode `online` without a key.
+    The constructor gives the start a moment, then goes on without it. `config` is what W&B shows
+    as the run's config: it must hold no resolved secrets. Raises PreflightError for mode `online`
+    without a key.
     """
 
     def __init__(
@@ -77,23 +84,28 @@ class WandbTracker:
         self._begin = 0  # W&B has the steps before this one
         self._last = -1  # the last step that was logged
         self._traces: WeaveTraces | None = None
+        self._mode, reason = choose_mode(self._cfg)
         # wandb asks its server before it takes a table: the run does not wait for that.
         self._courier = Courier("art-wandb")
-        self._mode, reason = choose_mode(self._cfg)
-        if self._mode == "online":
-            reason = self._start_online()
-        if self._mode == "offline":
-            self._start_offline(reason)
+        self._started = threading.Event()
+        self._courier.hand(self._import)
+        self._courier.hand(lambda: self._start(reason))
+        for row in run.read_metrics():  # W&B takes of them what it lacks
+            self.log(row)
+        if not self._started.wait(PATIENCE_SECONDS):
+            say("W&B is slow to start. The run goes on; its metrics are sent once W&B is there.")
 
     def log(self, metrics: dict[str, float]) -> None:
         """Have the metrics handed to wandb-core, with the trajectories that go with them."""
-        if self._run is not None:
-            self._courier.hand(lambda: self._mirror(metrics))
+        self._courier.hand(lambda: self._mirror(metrics))
         if self._traces:
             self._traces.wake()
 
     def finish(self, state: str) -> None:
         """Upload the checkpoints and wait for what is under way, but not for a dead server."""
+        if not self._started.is_set():
+            self._say("W&B is still starting: waiting for it.")
+            self._started.wait()  # each part of the start has a deadline
         began = time.monotonic()
         if self._traces:
             self._traces.wake()
@@ -121,7 +133,27 @@ class WandbTracker:
         if self._mode == "offline":
             self._say(f"W&B: this run was logged offline. Upload it: {sync_line(self._session)}")
 
-    # -- the start -------------------------------------------------------------------------
+    # -- the start, in the courier's thread ------------------------------------------------
+
+    def _import(self) -> None:
+        """The run goes on without W&B where wandb cannot be imported."""
+        try:
+            if self._mode != "disabled":
+                within(IMPORT_SECONDS, _import_wandb)
+        except Exception as error:
+            self._mode = "disabled"
+            why = f"`import wandb` fails: {_short(error)}"
+            self._say(f"W&B is switched off, {why}. metrics.jsonl has everything.")
+
+    def _start(self, reason: str) -> None:
+        """Start in the mode that was chosen, for `reason`, or else offline."""
+        try:
+            if self._mode == "online":
+                reason = self._start_online()
+            if self._mode == "offline":
+                self._start_offline(reason)
+        finally:
+            self._started.set()
 
     def _start_online(self) -> str:
         """Try to go online; after a failure the mode is offline and the reason is returned."""
@@ -155,15 +187,11 @@ class WandbTracker:
             self._say("Weave: no traces, since W&B is offline; an online --resume sends them")
 
     def _catch_up(self, begin: int) -> None:
-        """W&B has all steps before `begin`; hand over what there is of the others."""
+        """W&B has all steps before `begin`, and is handed all of the others."""
         self._begin = begin
         replace_waiting(self._session)  # all that is in those is logged again
-        for row in self._run_dir.read_metrics():
-            self.log(row)
 
     def _init(self, mode: Mode) -> Any:
-        # wandb's reports about itself block the exit for 20 s on a dead network; read at import
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
         wanted = {
@@ -285,15 +313,10 @@ class WandbTracker:
         self._say(f"W&B is switched off, {what}: {_short(error)}. metrics.jsonl has everything.")
 
 
-def checkpoints_to_upload(experiment: Experiment, run: RunDir) -> dict[int, list[str]]:
-    """Steps, and what they are called besides: the best, then the last; often they are one."""
-    cfg, is_adapter = experiment.track.wandb, experiment.model.adapter is not None
-    steps = [step for step in run.checkpoint_steps() if step > 0]
-    if not (steps and cfg and (cfg.upload == "on" or (cfg.upload == "auto" and is_adapter))):
-        return {}
-    best = best_checkpoint(run)
-    named = {best: ["best"]} if best else {}
-    return named | {steps[-1]: [*named.get(steps[-1], []), "last"]}
+def _import_wandb() -> None:
+    # wandb's reports about itself block the exit for 20 s on a dead network; read at import
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    import wandb  # noqa: F401
 
 
 def _finish(run: Any, exit_code: int) -> None:

@@ -1,4 +1,4 @@
-"""What wandb leaves in a run directory: wandb/, with a folder for each session of the run."""
+"""What wandb takes of a run directory, and leaves there: wandb/, with a folder for each session."""
 
 from __future__ import annotations
 
@@ -7,7 +7,22 @@ import shlex
 import shutil
 from pathlib import Path
 
+from art_cli.checkpoint import best_checkpoint
+from art_cli.config.schema import Experiment
+from art_cli.rundir import RunDir
+
 NOTE = "mirrored-to.txt"  # in such a folder: the last step that is in it
+
+
+def checkpoints_to_upload(experiment: Experiment, run: RunDir) -> dict[int, list[str]]:
+    """Steps, and what they are called besides: the best, then the last; often they are one."""
+    cfg, is_adapter = experiment.track.wandb, experiment.model.adapter is not None
+    steps = [step for step in run.checkpoint_steps() if step > 0]
+    if not (steps and cfg and (cfg.upload == "on" or (cfg.upload == "auto" and is_adapter))):
+        return {}
+    best = best_checkpoint(run)
+    named = {best: ["best"]} if best else {}
+    return named | {steps[-1]: [*named.get(steps[-1], []), "last"]}
 
 
 def sync_line(session: Path) -> str:

@@ -16,7 +16,7 @@ from art_cli.errors import PreflightError
 
 Mode = Literal["online", "offline", "disabled"]
 
-PROBE_SECONDS = 2.0
+PROBE_SECONDS = 5.0
 DEFAULT_URL = "https://api.wandb.ai"
 
 

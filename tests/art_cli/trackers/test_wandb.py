@@ -28,12 +28,13 @@ from art_cli.config.schema import (
 )
 from art_cli.errors import PreflightError
 from art_cli.rundir import RunDir
-from art_cli.trackers.wandb import checkpoints_to_upload
+from art_cli.trackers.wandb_files import checkpoints_to_upload
 from art_cli.trackers.wandb_server import choose_mode
 
 RUN = """
-import os, sys
+import json, os, sys, time
 from pathlib import Path
+import art_cli.trackers.wandb as tracker_file
 from art_cli.config.schema import (
     EnvConfig, Experiment, ModelConfig, TrackConfig, TrainConfig, WandbConfig)
 from art_cli.rundir import RunDir
@@ -43,33 +44,49 @@ run = RunDir(Path(sys.argv[2]))
 experiment = Experiment(
     project="p", name="n", env=EnvConfig(use="e"), model=ModelConfig(base="tiny"),
     train=TrainConfig(steps=2), track=TrackConfig(wandb=WandbConfig(mode=sys.argv[1], entity="us")))
+vars(tracker_file).update(json.loads(os.environ["DEADLINES"]))
+hold = Path("hold")
+class Slow:  # wandb is half imported as long as there is a file `hold`
+    def find_spec(self, name, path=None, target=None):
+        while name == "wandb.sdk" and hold.exists():
+            time.sleep(0.01)
+sys.meta_path.insert(0, Slow())
 tracker = WandbTracker(experiment, run, {"seed": 3}, lambda line: print(line, flush=True))
 if os.environ.get("KILL_CORE"):
-    import time, wandb
-    wandb.sdk.wandb_setup.singleton()._connection._proc._process.kill()
+    import wandb
+    core = wandb.sdk.wandb_setup.singleton()._connection._proc._process
+    core.kill()
+    core.wait()
     time.sleep(0.3)
 for step in range(2):
     tracker.log({"training_step": step, "train/reward": step / 2})
+if hold.exists():
+    print("all is logged", flush=True)
+    if hold.read_text() == "until all is logged":
+        hold.unlink()
 tracker.finish("done")
 """
 FAKE_KEY = "0" * 40
 
 
-def run(mode: str, folder: Path, **env: str) -> tuple[str, float]:
-    """Output (stdout and stderr) and seconds, exit included, of a short tracked run."""
+def run(mode: str, folder: Path, deadlines: dict[str, float] | None = None, **env: str) -> str:
+    """Output (stdout and stderr) of a short tracked run, which ends without an error.
+
+    It has patience, so that its lines always come in the same order.
+    """
     clean = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")}
-    clean |= {"HOME": str(folder), "NETRC": str(folder / "netrc")} | env
-    began = time.monotonic()
+    clean |= {"HOME": str(folder), "NETRC": str(folder / "netrc")}
+    clean |= {"DEADLINES": json.dumps({"PATIENCE_SECONDS": 600} | (deadlines or {}))} | env
     result = subprocess.run(
         [sys.executable, "-c", RUN, mode, str(folder)],
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=600,
         env=clean,
         cwd=folder,
     )
-    return result.stdout + result.stderr, time.monotonic() - began
+    return result.stdout + result.stderr
 
 
 class Fails(BaseHTTPRequestHandler):
@@ -111,7 +128,7 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 
 def test_offline_everything_logged_is_on_disk_with_its_step_metric(tmp_path: Path) -> None:
-    output, _ = run("offline", tmp_path)
+    output = run("offline", tmp_path)
     (path,) = tmp_path.glob("wandb/offline-run-*-id1/run-id1.wandb")
     found = read_wandb(path)
     assert found.rows == [{"training_step": i, "train/reward": i / 2} for i in (0, 1)]
@@ -120,11 +137,10 @@ def test_offline_everything_logged_is_on_disk_with_its_step_metric(tmp_path: Pat
     assert "mode is offline" in first and last.endswith(f"wandb sync wandb/{path.parent.name}")
 
 
-def test_a_dead_network_means_offline_within_seconds(tmp_path: Path) -> None:
+def test_a_dead_network_means_offline(tmp_path: Path) -> None:
     url = "http://127.0.0.1:9"
-    output, seconds = run("online", tmp_path, WANDB_BASE_URL=url, WANDB_API_KEY=FAKE_KEY)
+    output = run("online", tmp_path, WANDB_BASE_URL=url, WANDB_API_KEY=FAKE_KEY)
     assert f"offline ({url} does not answer). Upload later: wandb sync wandb/offline-run" in output
-    assert seconds < 10
     assert len(output.splitlines()) == 2
 
 
@@ -133,24 +149,25 @@ def test_a_server_that_does_not_take_the_run_neither_hangs_nor_kills(
     handler: type[BaseHTTPRequestHandler], tmp_path: Path
 ) -> None:
     with served(handler) as url:
-        output, seconds = run("auto", tmp_path, WANDB_BASE_URL=url, WANDB_API_KEY=FAKE_KEY)
+        short = {"ONLINE_INIT_SECONDS": 2.0}
+        output = run("auto", tmp_path, short, WANDB_BASE_URL=url, WANDB_API_KEY=FAKE_KEY)
     assert f"offline ({url} does not take the run: " in output
-    assert seconds < 15 and rows_offline(tmp_path) == 2
+    assert rows_offline(tmp_path) == 2
 
 
-def test_a_server_that_is_silent_means_offline_within_seconds(tmp_path: Path) -> None:
+def test_a_server_that_is_silent_means_offline(tmp_path: Path) -> None:
     with LoopbackWandb() as server:
         server.die()
-        output, seconds = run("auto", tmp_path, WANDB_BASE_URL=server.url, WANDB_API_KEY=FAKE_KEY)
+        output = run("auto", tmp_path, WANDB_BASE_URL=server.url, WANDB_API_KEY=FAKE_KEY)
     assert f"offline ({server.url} does not answer)" in output
-    assert seconds < 15 and rows_offline(tmp_path) == 2
+    assert rows_offline(tmp_path) == 2
 
 
-def test_a_wrong_key_means_offline_within_seconds(tmp_path: Path) -> None:
+def test_a_wrong_key_means_offline(tmp_path: Path) -> None:
     with LoopbackWandb() as server:
-        output, seconds = run("online", tmp_path, WANDB_BASE_URL=server.url, WANDB_API_KEY=FAKE_KEY)
+        output = run("online", tmp_path, WANDB_BASE_URL=server.url, WANDB_API_KEY=FAKE_KEY)
     assert "offline (" in output and "does not take the run: " in output
-    assert seconds < 15 and rows_offline(tmp_path) == 2 and server.runs == {}
+    assert rows_offline(tmp_path) == 2 and server.runs == {}
 
 
 def rows_offline(folder: Path) -> int:
@@ -160,13 +177,45 @@ def rows_offline(folder: Path) -> int:
 
 
 def test_wandb_core_dying_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
-    output, seconds = run("offline", tmp_path, KILL_CORE="1")
+    output = run("offline", tmp_path, KILL_CORE="1")
     assert "W&B is switched off, it failed at training step 0" in output
-    assert len(output.splitlines()) == 2 and seconds < 10
+    assert len(output.splitlines()) == 2
+
+
+def test_a_slow_import_does_not_hold_up_the_run_and_wandb_gets_all_of_it(tmp_path: Path) -> None:
+    (tmp_path / "hold").write_text("until all is logged")
+    output = run("offline", tmp_path, {"PATIENCE_SECONDS": 0.1})
+    slow, logged, *rest = output.splitlines()
+    assert "W&B is slow to start. The run goes on" in slow and logged == "all is logged"
+    assert any("track.wandb.mode is offline" in line for line in rest)
+    assert rest[-1].startswith("W&B: this run was logged offline. Upload it: wandb sync")
+    assert rows_offline(tmp_path) == 2
+
+
+def test_an_import_that_never_ends_leaves_the_run_without_wandb(tmp_path: Path) -> None:
+    (tmp_path / "hold").write_text("for ever")
+    output = run("offline", tmp_path, {"IMPORT_SECONDS": 0.5})
+    assert output == (
+        "W&B is switched off, `import wandb` fails: no answer after 0.5 s. "
+        "metrics.jsonl has everything.\nall is logged\n"
+    )
+
+
+@pytest.mark.parametrize("line", ["raise OSError('broken')", "raise SystemExit('broken')"])
+@pytest.mark.parametrize("mode", ["offline", "online"])
+def test_an_import_that_fails_leaves_the_run_without_wandb(
+    mode: str, line: str, tmp_path: Path
+) -> None:
+    (tmp_path / "wandb.py").write_text(line)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    with served(Fails) as url:
+        env = {"PYTHONPATH": path, "WANDB_BASE_URL": url, "WANDB_API_KEY": FAKE_KEY}
+        (said,) = run(mode, tmp_path, {}, **env).splitlines()
+    assert said.startswith("W&B is switched off, `import wandb` fails: ") and "broken" in said
 
 
 def test_disabled_does_not_even_import_wandb(tmp_path: Path) -> None:
-    output, _ = run("auto", tmp_path, WANDB_MODE="disabled")
+    output = run("auto", tmp_path, WANDB_MODE="disabled")
     assert output == "" and not (tmp_path / "wandb").exists()
 
 
