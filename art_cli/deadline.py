@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
+import functools
 import inspect
 import os
 import queue
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from art_cli.errors import EnvError
 from art_cli.printed import say
 
 T = TypeVar("T")
+MAX_STUCK = 256  # threads that were left behind in calls, all at the same time
 
 LONG = 2**15  # characters: a few milliseconds of work
 LONG_TIMEOUT = 600.0  # seconds
@@ -32,20 +36,22 @@ class DeadlineError(Exception):
 
 
 async def call(function: Callable[..., Any], *args: Any, seconds: float, what: str) -> Any:
-    """The result of a plain or async function.
+    """Return the result of a plain or async function.
 
     A plain function runs in a thread. What misses its deadline is abandoned: an async function is
     cancelled but not waited for, a thread is left behind (it is a daemon and cannot hold up exit).
 
-    Raises DeadlineError, or whatever the function raises.
+    Raises DeadlineError, EnvError where too many threads are left behind, or whatever the function
+    raises.
     """
     if inspect.iscoroutinefunction(function):
         waiting: asyncio.Future[Any] = asyncio.ensure_future(_survive(function, *args))
     else:
-        waiting = _threads.submit(lambda: function(*args))
+        waiting = _threads.submit(lambda: function(*args), f"{what}{_place(function)}")
     done, _ = await asyncio.wait({waiting}, timeout=None if is_debugged() else seconds)
     if not done:
         waiting.cancel()
+        _threads.check()
         raise DeadlineError(f"{what} did not return within {seconds:.3g} s")
     if waiting.cancelled():
         raise RuntimeError(f"{what} was cancelled from within")
@@ -103,6 +109,14 @@ async def _survive(function: Callable[..., Any], *args: Any) -> Any:
         raise RuntimeError(f"raised {error!r}") from error
 
 
+def _place(function: Callable[..., Any]) -> str:
+    """Return ` (file:line)` of where the function is defined, if it is written in Python."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+
+
 class _DaemonThreads:
     """A thread pool whose stuck threads cost nothing but themselves.
 
@@ -110,22 +124,36 @@ class _DaemonThreads:
     """
 
     def __init__(self) -> None:
+        self._called: dict[asyncio.Future[Any], str] = {}  # what goes on, and what it is
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any], Any]] = (
             queue.SimpleQueue()
         )
         self._idle = 0
         self._lock = threading.Lock()
 
-    def submit(self, job: Callable[[], Any]) -> asyncio.Future[Any]:
+    def submit(self, job: Callable[[], Any], what: str) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         with self._lock:
+            self._called[future] = what
             if self._idle:
                 self._idle -= 1
             else:
                 threading.Thread(target=self._work, name="art-env", daemon=True).start()
         self._jobs.put((job, future, loop))
         return future
+
+    def check(self) -> None:
+        """Raise EnvError where too many calls go on that nobody waits for any more."""
+        with self._lock:
+            stuck = Counter(what for future, what in self._called.items() if future.cancelled())
+        if stuck.total() > MAX_STUCK:
+            [(worst, times)] = stuck.most_common(1)
+            raise EnvError(
+                f"{stuck.total()} calls of the env missed their deadline and still have not come "
+                f"back; each holds a thread. {times} of them are {worst}. Give whatever it waits "
+                "for a timeout of its own, or make it an `async def`, which can be cancelled."
+            )
 
     def _work(self) -> None:
         while True:
@@ -138,6 +166,7 @@ class _DaemonThreads:
                     error = RuntimeError(f"raised {error!r}")
                 outcome = (future.set_exception, error)
             with self._lock:
+                del self._called[future]
                 self._idle += 1
             with contextlib.suppress(RuntimeError):  # the loop closed: nobody waits any more
                 loop.call_soon_threadsafe(_settle, future, *outcome)

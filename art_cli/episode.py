@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from art_cli.deadline import call
@@ -76,13 +77,8 @@ class Episode:
             raise ToolError(f"there is no tool {name!r:.200}; there are {', '.join(self._tools)}")
         parsed, method = spec.parse(arguments), getattr(self.env, name)
         limit = max(min(self.env.tool_timeout, self._left), SHORTEST_WAIT)
-
-        async def run_async() -> Any:
-            return await method(**parsed)
-
-        function = run_async if spec.is_async else lambda: method(**parsed)
         with self._clock():
-            return await call(function, seconds=limit, what=f"tool {name}()")
+            return await call(partial(method, **parsed), seconds=limit, what=f"tool {name}()")
 
     async def _timed(self, method: Callable[..., Any], *args: Any, what: str) -> Any:
         with self._clock():

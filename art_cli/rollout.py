@@ -12,7 +12,7 @@ from art_cli.agents.base import Agent, TurnAgent
 from art_cli.deadline import DeadlineError, call
 from art_cli.env import Env, NoServices, Services
 from art_cli.episode import Episode
-from art_cli.errors import AgentError, ArtError, LLMError, UsageError, blame
+from art_cli.errors import AgentError, ArtError, EnvError, LLMError, UsageError, blame
 from art_cli.outside import printable
 from art_cli.types import Message, Scenario, Trajectory
 
@@ -28,7 +28,7 @@ async def rollout(
 
     A failure of the env (an exception, a missed deadline, a model behind it that does not answer)
     gives reward None and says why in `error`; bad play never raises. Raises EngineError where the
-    engine fails, BudgetError.
+    engine fails, EnvError where calls of the env hang again and again, BudgetError.
     """
     trajectory = Trajectory(scenario=scenario)
     began = time.monotonic()
@@ -86,5 +86,7 @@ async def _play(episode: Episode, agent: Agent) -> None:
 async def _close(env: Env, trajectory: Trajectory) -> None:
     try:
         await call(env.close, seconds=env.tool_timeout, what="close()")
+    except EnvError:
+        raise
     except Exception as e:  # the reward stands; the trajectory says what went wrong
         trajectory.error = trajectory.error or f"close() failed: {e!r}"

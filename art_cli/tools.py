@@ -28,7 +28,6 @@ class ToolSpec:
     name: str
     description: str
     writes: bool  # changes state: a judge and a user's policy care
-    is_async: bool
     arguments: type[BaseModel]
 
     def schema(self) -> dict[str, Any]:
@@ -115,7 +114,6 @@ def _spec(name: str, method: Callable[..., Any]) -> ToolSpec:
         name=name,
         description=description,
         writes=bool(method._art_tool),  # type: ignore[attr-defined]
-        is_async=inspect.iscoroutinefunction(method),
         arguments=model,
     )
 

@@ -5,11 +5,19 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hosted import SCENARIO, Shop
 
+from art_cli import deadline
+from art_cli.agents.base import TurnAgent
 from art_cli.deadline import DeadlineError, call, watchdog, within
+from art_cli.env import tool
+from art_cli.errors import EnvError
+from art_cli.rollout import rollout
+from art_cli.types import Message, Trajectory
 
 STUCK = """
 import asyncio, threading, time
@@ -148,3 +156,75 @@ def test_a_call_may_be_given_more_time() -> None:
     with pytest.raises(DeadlineError):
         within(0.05, lambda: time.sleep(5), more=grants.__next__)
     assert next(grants, None) is None
+
+
+class Asker(TurnAgent):
+    """An agent that calls the tool `wait` in each turn."""
+
+    async def act(self, messages: list[Message]) -> str:
+        return '<tool_call>{"name": "wait", "arguments": {}}</tool_call>'
+
+    def record(self, trajectory: Trajectory) -> None: ...
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What lets all stuck calls of a test come back; few of them may be stuck."""
+    monkeypatch.setattr(deadline, "MAX_STUCK", 3)
+    event = threading.Event()
+    yield event
+    event.set()
+    until(lambda: not deadline._threads._called)
+
+
+def until(is_so: Any) -> None:
+    limit = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def test_tools_that_hang_again_and_again_end_the_run_with_their_name_and_line(release: Any) -> None:
+    class Slow(Shop):
+        tool_timeout = 0.1
+
+        @tool()
+        def wait(self) -> str:
+            """Wait."""
+            release.wait()
+            return "late"
+
+    async def play() -> list[str | None]:
+        return [(await rollout(Slow, None, SCENARIO, Asker())).error for _ in range(3)]
+
+    assert asyncio.run(play()) == ["tool wait() did not return within 0.1 s"] * 3
+    with pytest.raises(EnvError) as raised:
+        asyncio.run(play())
+    line = Slow.wait.__code__.co_firstlineno
+    assert f"4 of them are tool wait() ({__file__}:{line}). Give" in str(raised.value)
+    assert str(raised.value).startswith("4 calls of the env missed their deadline and still have")
+
+
+def test_a_close_that_hangs_again_and_again_ends_the_run_too(release: Any) -> None:
+    class Clinging(Shop):
+        tool_timeout = 0.1
+
+        def close(self) -> None:  # type: ignore[override]
+            release.wait()
+
+    async def play() -> None:
+        for _ in range(4):
+            await rollout(Clinging, None, SCENARIO, Asker())
+
+    with pytest.raises(EnvError, match=rf"close\(\) \({Path(__file__)}:\d+\)"):
+        asyncio.run(play())
+
+
+def test_calls_that_come_back_late_are_not_counted(release: Any) -> None:
+    for _ in range(4):
+        for _ in range(3):
+            with pytest.raises(DeadlineError):
+                run(release.wait, seconds=0.05)
+        release.set()
+        until(lambda: not deadline._threads._called)
+        release.clear()

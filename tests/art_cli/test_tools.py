@@ -65,7 +65,6 @@ def refusal(name: str, **arguments: Any) -> str:
 def test_marked_methods_are_tools_in_the_order_of_definition() -> None:
     assert list(tools_of(Shop)) == ["find", "buy", "untyped"]
     assert [t.writes for t in tools_of(Shop).values()] == [False, True, False]
-    assert [t.is_async for t in tools_of(Shop).values()] == [False, True, False]
 
 
 def test_a_subclass_inherits_and_overrides() -> None:
