@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -30,6 +30,7 @@ from art_cli.config.schema import AdapterConfig, ModelConfig
 from art_cli.decoder import decode, fits, hidden_states
 from art_cli.errors import PreflightError, UsageError
 from art_cli.memory import RECOMPUTE_FROM
+from art_cli.merge import write_merged
 from art_cli.tiny import make as make_tiny
 
 FINGERPRINT_SIZE = 4096  # weights
@@ -89,10 +90,6 @@ class Policy:
         assert isinstance(self.model, PeftModel)
         config: Any = self.model.peft_config["default"]
         return config.r
-
-    @property
-    def _is_tied(self) -> bool:
-        return self.head is self.base.get_input_embeddings().weight
 
     @property
     def has_reference(self) -> bool:
@@ -155,25 +152,12 @@ class Policy:
             else:
                 self.model.save_pretrained(str(folder))
 
-    @torch.no_grad()
     def save_merged(self, folder: Path) -> None:
-        """Write all weights, the adapter's product added, as if there were no adapter.
-
-        The policy's own weights stay as they are: to merge and unmerge in place would round them.
-        """
-        if not self.has_adapter:
-            return self.save_weights(folder)
-        merged: dict[str, Tensor] = {}
-        for name, tensor in self.base.state_dict().items():
-            if ".lora_" in name or (name == "lm_head.weight" and self._is_tied):
-                continue
-            if ".base_layer." in name:
-                layer: Any = self.base.get_submodule(name.partition(".base_layer.")[0])
-                delta = layer.get_delta_weight(layer.active_adapters[0])
-                tensor = (tensor.float() + delta.float()).to(tensor.dtype)
-            merged[name.replace(".base_layer.", ".")] = tensor.contiguous()
-        save_file(merged, folder / "model.safetensors", metadata={"format": "pt"})
-        return None
+        """Write all weights as if there were no adapter. Raises OSError, TrainerError."""
+        if isinstance(self.model, PeftModel):
+            write_merged(self.model, folder)
+        else:
+            self.save_weights(folder)
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:

@@ -117,11 +117,14 @@ def _merge(source: Source, to: Path) -> None:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
+    from art_cli import merge
+
     logging.disable_progress_bar()
     try:
         base = AutoModelForCausalLM.from_pretrained(source.base, dtype="auto")
     except (OSError, ValueError) as e:
         first = str(e).strip().splitlines()[0]
         raise UsageError(f"cannot load the base {source.base!r} to merge into: {first}") from e
-    model = PeftModel.from_pretrained(base, str(source.folder))
-    model.merge_and_unload(safe_merge=True).save_pretrained(str(to))  # type: ignore[operator]
+    base.config.save_pretrained(to)
+    base.generation_config.save_pretrained(to)
+    merge.write_merged(PeftModel.from_pretrained(base, str(source.folder)), to)

@@ -15,7 +15,7 @@ ROWS = (
     "memory memory_advice shape gpus",
     "tools env",
     "lock checksums trajectory_rows registry rundir report checkpoint",
-    "guard server attention flex decoder tiny deadline render chat policy",
+    "guard server attention flex decoder tiny deadline render chat merge policy",
     "engines.base engines.kv_cache engines.sampler engines.rows engines.transformers",
     "engines.sync_choice engines.vllm_worker",
     "engines.vllm_server engines.host engines.places engines.vllm engines.make",
