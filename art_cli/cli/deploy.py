@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from dataclasses import asdict
 from difflib import get_close_matches
@@ -237,6 +238,8 @@ def _say_done(deployment: Deployment, as_json: bool) -> None:
     if deployment.model:
         key = f"${deployment.key_env}" if deployment.key_env else "none"
         say(f"\n  OPENAI_BASE_URL={deployment.url}  OPENAI_API_KEY={key}")
+        if deployment.key:
+            say(f"  {deployment.key_env}={deployment.key}  (made now; it is not shown again)")
         say(f"  model: {deployment.model}")
     return None
 
@@ -246,6 +249,8 @@ def _verify(
 ) -> None:
     from art_cli.deploy.verify import verify
 
+    if deployment.key_env and deployment.key:
+        os.environ[deployment.key_env] = deployment.key  # where a model's key is looked for
     try:
         found = asyncio.run(verify(loaded, source, deployment, progress))
     finally:
@@ -264,7 +269,7 @@ def _stay(target: Target, deployment: Deployment) -> None:
     """Until Ctrl-C, or until the server ends."""
     try:
         say("\nCtrl-C ends it; --no-wait leaves it running.")
-        while target.state(deployment) == "ready":
+        while target.state(deployment) != "stopped":  # one that fails may answer again
             time.sleep(LOOK)
     except KeyboardInterrupt:
         return say("\nended")

@@ -50,6 +50,8 @@ class ServeConfig:
     __pydantic_config__ = FORBID_UNKNOWN
     engine: Literal["auto", "vllm", "transformers"] = "auto"
     port: Annotated[int, Field(ge=1, le=65535)] = 8000
+    host: str = "127.0.0.1"  # to listen on; 0.0.0.0: other machines reach it too
+    key_env: str | None = None  # the variable that holds its key; null: a key is made, shown once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

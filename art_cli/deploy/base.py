@@ -82,6 +82,7 @@ class Deployment:
     url: str | None = None  # of its OpenAI-compatible API, or where it is to be found
     model: str | None = None  # its name in that API
     key_env: str | None = None  # the variable that holds the key to it
+    key: str | None = field(default=None, repr=False)  # one that was made now; it is never kept
     usd_per_hour: float | None = None  # that it costs while `billed_since` is set; None: unknown
     billed_since: str | None = None  # ISO 8601, UTC
     usd: float = 0.0  # of the times before

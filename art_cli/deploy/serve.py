@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -19,8 +20,10 @@ from pathlib import Path
 import httpx
 
 from art_cli.config.targets import ServeConfig
+from art_cli.deploy.access import HOST, KEY, is_loopback
 from art_cli.deploy.base import Deployment, Plan, Source
 from art_cli.deploy.merged import WEIGHTS, make_merged, merged_words, remove_merged
+from art_cli.deploy.store import Store
 from art_cli.errors import ArtError, PreflightError
 from art_cli.report import Report
 
@@ -28,6 +31,7 @@ START_TIMEOUT = 600.0  # seconds: vLLM compiles
 STOP_TIMEOUT = 15.0  # between asking to end and killing
 ANSWER_TIMEOUT = 5.0
 PAUSE = 0.2
+EVERYWHERE = ("0.0.0.0", "::")
 SHOWN = 2000  # characters of what a server that failed has said
 
 
@@ -36,22 +40,47 @@ class ServeTarget:
 
     def __init__(self, settings: ServeConfig) -> None:
         self._port = settings.port
+        self._host = settings.host
         self._engine = settings.engine
-        self._url = f"http://127.0.0.1:{settings.port}"
+        self._key_env = settings.key_env
+        shown = "127.0.0.1" if settings.host in EVERYWHERE else settings.host
+        self._url = f"http://{f'[{shown}]' if ':' in shown else shown}:{settings.port}"
 
     def plan(self, source: Source, name: str) -> Plan:
         """See Target."""
-        engine = self._which()
-        if _name_at(self._url) != name and _is_taken(self._port):
+        engine, key = self._which(), self._key()
+        known = Store(source.run).find("serve", name)
+        if not (known and self._is_at(known)) and _is_taken(self._port):
             raise PreflightError(f"port {self._port} is in use; choose another: port=8001")
+        lines = [("what", merged_words(source)), ("on", engine), ("at", f"{self._url}/v1")]
+        lines.append(("key", f"${self._key_env or KEY}" if key else "made, and shown once"))
+        if not is_loopback(self._host):
+            lines.append(("open to", f"whoever reaches {self._host} and has the key"))
         return Plan(
             source=source,
             name=name,
-            lines=[("what", merged_words(source)), ("on", engine), ("at", f"{self._url}/v1")],
+            lines=lines,
             serves=True,
             stays=True,
             details=engine,
         )
+
+    def _key(self) -> str | None:
+        """The key that the user has chosen."""
+        key = os.environ.get(self._key_env or KEY)
+        if not key and self._key_env:
+            raise PreflightError(
+                f"key_env: {self._key_env} is not set; put the server's key into it, or leave "
+                "key_env out: then one is made"
+            )
+        if key and not (key.isascii() and key.isprintable() and " " not in key):
+            raise PreflightError(f"{self._key_env or KEY}: a key is ASCII, without spaces")
+        return key
+
+    def _is_at(self, known: Deployment) -> bool:
+        """Whether it is the server on our port."""
+        pid, port = known.made.get("pid"), known.made.get("port")
+        return port == self._port and pid is not None and _is_ours(pid, known.name)
 
     def _which(self) -> str:
         if self._engine == "transformers":
@@ -80,9 +109,12 @@ class ServeTarget:
         folder, log = home / WEIGHTS, home / "server.log"
         self._end_process(deployment)
         make_merged(source, folder, deployment, report)
+        chosen = self._key()
+        key = chosen or secrets.token_urlsafe(32)
         with log.open("wb") as printed:
             process = subprocess.Popen(
                 self._command(plan, folder),
+                env={**os.environ, KEY: key, HOST: self._host},  # a command line is seen by all
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
@@ -90,28 +122,31 @@ class ServeTarget:
             )
         made["pid"], made["port"] = process.pid, self._port
         keep()
-        self._until_answered(process, plan.name, log, report)
+        self._until_answered(process, key, plan.name, log, report)
         process.returncode = 0  # it outlives us, of which Popen would warn
         deployment.url, deployment.model = f"{self._url}/v1", plan.name
+        deployment.key_env, deployment.key = self._key_env or KEY, None if chosen else key
         deployment.state = "ready"
 
     def _command(self, plan: Plan, folder: Path) -> list[str]:
         cfg = plan.source.experiment
         room = str(cfg.engine.max_model_len)
         if plan.details != "vLLM":
-            words = [str(folder), plan.name, str(self._port), room, str(cfg.sampling.max_tokens)]
+            most = str(cfg.sampling.max_tokens)
+            words = [str(folder), plan.name, str(self._port), room, most]
             return [sys.executable, "-m", "art_cli.deploy.chat_server", *words]
         return [
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)),
-            *("--served-model-name", plan.name, "--host", "127.0.0.1", "--port", str(self._port)),
+            *("--served-model-name", plan.name, "--host", self._host, "--port", str(self._port)),
+            *("--middleware", "art_cli.deploy.asgi.Checked"),
             *("--max-model-len", room, "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
         ]
 
     def _until_answered(
-        self, process: subprocess.Popen[bytes], name: str, log: Path, report: Report
+        self, process: subprocess.Popen[bytes], key: str, name: str, log: Path, report: Report
     ) -> None:
         began = time.monotonic()
-        while _name_at(self._url) != name:
+        while _name_at(self._url, key) != name:
             waited = time.monotonic() - began
             if process.poll() is not None or waited > START_TIMEOUT:
                 said = log.read_text(errors="replace")[-SHOWN:]
@@ -122,9 +157,10 @@ class ServeTarget:
 
     def state(self, deployment: Deployment) -> str:
         """See Target."""
-        port = deployment.made.get("port")
-        here = port and _name_at(f"http://127.0.0.1:{port}") == deployment.name
-        return "ready" if here else "stopped"
+        pid = deployment.made.get("pid")
+        if pid is None or deployment.url is None or not _is_ours(pid, deployment.name):
+            return "stopped"
+        return "ready" if _is_healthy(deployment.url.removesuffix("/v1")) else "not answering"
 
     def undeploy(self, deployment: Deployment, keep: Callable[[], None], report: Report) -> str:
         """See Target."""
@@ -145,10 +181,20 @@ class ServeTarget:
                 time.sleep(PAUSE)
 
 
-def _name_at(url: str) -> str | None:
+def _is_healthy(url: str) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        answer = httpx.get(f"{url}/health", timeout=ANSWER_TIMEOUT, trust_env=False)
+        return answer.status_code == 200
+    return False
+
+
+def _name_at(url: str, key: str) -> str | None:
     """The model that is served there."""
+    shown = {"Authorization": f"Bearer {key}"}
     try:
-        answer = httpx.get(f"{url}/v1/models", timeout=ANSWER_TIMEOUT, trust_env=False)
+        answer = httpx.get(
+            f"{url}/v1/models", headers=shown, timeout=ANSWER_TIMEOUT, trust_env=False
+        )
         return answer.json()["data"][0]["id"]
     except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
         return None

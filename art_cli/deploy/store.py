@@ -36,10 +36,10 @@ class Store:
         return _read(path) if path.exists() else None
 
     def keep(self, deployment: Deployment) -> None:
-        """Write it, whole or not at all."""
+        """Write it, whole or not at all, but for a key."""
         deployment.updated = now()
         folder = self._run.deployment(deployment.target, deployment.name)
-        atomic_write(folder / RECORD, json_line(asdict(deployment)))
+        atomic_write(folder / RECORD, json_line(asdict(deployment) | {"key": None}))
 
     @contextmanager
     def alone(self, target: str, name: str) -> Iterator[None]:

@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import torch
 import yaml
-from openai import BadRequestError, OpenAI
+from openai import AuthenticationError, BadRequestError, OpenAI
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
@@ -109,12 +110,14 @@ def serving(art: Any, run: RunDir, port: int) -> Iterator[Any]:
 
 
 def test_a_server_answers_openais_client_as_the_checkpoint_does(
-    serving: Any, art: Any, port: int
+    serving: Any, art: Any, run: RunDir, port: int
 ) -> None:
     assert code(serving) == 0, serving.exception
     found = re.search(r"It says (\d+) of (\d+) turns as the checkpoint does", serving.output)
     assert found and found[1] == found[2] and int(found[1]) >= 8
-    client = OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none")
+    shown = re.findall(r"ART_SERVE_KEY=(\S+)  \(made now", serving.output)
+    assert len(shown) == 1 and len(shown[0]) >= 40
+    client = OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=shown[0])
     assert [m.id for m in client.models.list()] == [NAME]
     ask: Any = {"model": NAME, "messages": [{"role": "user", "content": "red"}], "max_tokens": 8}
     greedy = {client.chat.completions.create(**ask, temperature=0).choices[0].message.content}
@@ -131,6 +134,38 @@ def test_a_server_answers_openais_client_as_the_checkpoint_does(
         long = [{"role": "user", "content": "red " * 9000}]
         client.chat.completions.create(**{**ask, "messages": long})
     client.close()
+    (known,) = Store(run).all()
+    kept = (run.deployment("serve", NAME) / "deployment.json").read_text()
+    assert known.key_env == "ART_SERVE_KEY" and shown[0] not in kept
+    assert shown[0] not in art("deployments", "--json").output
+    with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="guess") as stranger:
+        for ask_it in (stranger.models.list, lambda: stranger.chat.completions.create(**ask)):
+            with pytest.raises(AuthenticationError, match="Authorization: Bearer"):
+                ask_it()
+    assert httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).status_code == 200
+
+
+def test_a_key_of_the_users_own_is_never_shown(
+    art: Any, run: RunDir, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["deploy", "--to", "serve", f"port={port}", "key_env=MY_KEY", "--no-wait", *LAST]
+    result = art(*words)
+    assert code(result) == EXIT_PREFLIGHT and "MY_KEY is not set" in str(result.exception)
+    monkeypatch.setenv("MY_KEY", "not ascii: \xe9")
+    assert "a key is ASCII, without spaces" in str(art(*words).exception)
+    monkeypatch.setenv("MY_KEY", "a-key-of-my-own")
+    result = art(*words, "--verify", "--json")
+    assert code(result) == 0, result.exception
+    made, verified = map(json.loads, result.output.splitlines())
+    assert made["key_env"] == "MY_KEY" and made["key"] is None and "a-key" not in result.output
+    assert verified["agreed"] == verified["turns"]
+    listed = subprocess.run(
+        ["ps", "-ww", "-o", "command=", "-p", str(made["made"]["pid"])],
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert "a-key-of-my-own" not in listed and NAME in listed
+    art("undeploy", "--yes")
 
 
 def test_one_that_serves_is_found_and_ended(serving: Any, art: Any, run: RunDir, port: int) -> None:
