@@ -137,7 +137,7 @@ async def open_judge(
     async with contextlib.AsyncExitStack() as stack:
         if cfg.model != "reference":
             report(f"asking {cfg.model}")
-            judge = await make_judge(cfg, loaded.experiment.seed)
+            judge = await make_judge(cfg, loaded.experiment.seed, say=report)
             stack.push_async_callback(judge.close)
         elif run is None:
             raise UsageError("judge.model=reference is the base of a run, and there is none yet")

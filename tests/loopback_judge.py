@@ -55,6 +55,9 @@ class Ask:
         return "What is 2 + 2?" in self.text
 
 
+USAGE = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What the server does with a request."""
@@ -66,6 +69,8 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     hangs: float = 0.0  # seconds before anything is sent
     dies: bool = False  # half of the body, then the connection is closed
+    usage: Any = field(default_factory=lambda: USAGE)  # None: the body has none
+    raw: bytes | None = None  # the whole body, instead of a completion
 
 
 Step = Callable[[Ask], Answer]
@@ -165,7 +170,7 @@ class LoopbackJudge:
             disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
-                _send(self, 200, {"object": "list", "data": []}, {})
+                _send(self, 200, b'{"object": "list", "data": []}', {})
 
             def do_POST(self) -> None:
                 raw = self.rfile.read(int(self.headers["Content-Length"]))
@@ -175,7 +180,8 @@ class LoopbackJudge:
                 body = completion(ask.body, answer)
                 if answer.status != 200:
                     body = {"error": {"message": answer.text, "type": "error", "code": None}}
-                _send(self, answer.status, body, answer.headers, half=answer.dies)
+                data = json.dumps(body).encode() if answer.raw is None else answer.raw
+                _send(self, answer.status, data, answer.headers, half=answer.dies)
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Say nothing."""
@@ -184,21 +190,21 @@ class LoopbackJudge:
 
 
 def completion(request: dict[str, Any], answer: Answer) -> dict[str, Any]:
-    """The body of a chat completion: always 1000 tokens read and 100 written."""
+    """The body of a chat completion: 1000 tokens read and 100 written, if nothing else is said."""
     message: dict[str, Any] = {"role": "assistant", "content": answer.text}
     if answer.calls:
         message["tool_calls"] = [
             {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": arguments}}
             for n, (name, arguments) in enumerate(answer.calls)
         ]
-    return {
+    body = {
         "id": "chatcmpl-0",
         "object": "chat.completion",
         "created": 0,
         "model": request["model"],
         "choices": [{"index": 0, "finish_reason": answer.finish, "message": message}],
-        "usage": {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100},
     }
+    return body if answer.usage is None else body | {"usage": answer.usage}
 
 
 class _Server(ThreadingHTTPServer):
@@ -212,11 +218,10 @@ class _Server(ThreadingHTTPServer):
 def _send(
     handler: BaseHTTPRequestHandler,
     status: int,
-    body: dict[str, Any],
+    data: bytes,
     headers: dict[str, str],
     half: bool = False,
 ) -> None:
-    data = json.dumps(body).encode()
     handler.send_response(status)
     for name, value in {"Content-Type": "application/json", **headers}.items():
         handler.send_header(name, value)

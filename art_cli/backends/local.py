@@ -141,7 +141,7 @@ class LocalBackend:
         if cfg is None or cfg.model == "reference":
             return None
         self._report("asking the judge")
-        judge = await make_judge(cfg, model.experiment.seed, costs=run.costs)
+        judge = await make_judge(cfg, model.experiment.seed, costs=run.costs, say=self._say)
         self._open.push_async_callback(judge.close)
         opening = await check_env(model.env_class, model.settings)
         await ask_once(judge, opening, schemas_of(model.env_class))
@@ -192,7 +192,7 @@ class LocalBackend:
         if cfg.engine.nodes:
             self._report("waiting for the engine's nodes")
         check_engine(cfg)
-        services, budget = self._services, Budget(None, run.llm_costs)
+        services, budget = self._services, Budget(None, run.llm_costs, say=self._say)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
             services = await RunServices.open(settings, None, budget)  # before the warm-up
         policy, renderer = await _Preparation(

@@ -178,7 +178,8 @@ async def _judge(
         yield None
         return
     if max_usd is not None and cfg.model != "reference":
-        cfg = replace(cfg, max_usd=max(max_usd, SMALLEST_BUDGET))
+        left = max(max_usd, SMALLEST_BUDGET)
+        cfg = replace(cfg, max_usd=min(left, cfg.max_usd or left))
     async with open_judge(cfg, loaded, run, progress) as judge:
         yield judge
 

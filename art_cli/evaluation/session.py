@@ -112,7 +112,7 @@ class Session:
             return max_usd
         settings, tools = self.task.settings, schemas_of(self.task.env_class)
         await check_env(self.task.env_class, settings)
-        budget = Budget(max_usd, name="--max-usd")
+        budget = Budget(max_usd, name="--max-usd", say=report)
         async with contextlib.AsyncExitStack() as stack:
             shared = None
             if not needs_reference(settings):

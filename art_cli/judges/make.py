@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from art_cli.llms.base import LLM, Budget
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.services import QUESTION
 from art_cli.llms.stand_in import STAND_IN, StandInLLM
+from art_cli.report import silent
 from art_cli.server import Server
 
 KEYS = {  # of the providers that most people use; litellm knows the others'
@@ -30,15 +32,21 @@ KEYS = {  # of the providers that most people use; litellm knows the others'
 
 
 async def make_judge(
-    cfg: JudgeConfig, seed: int, *, costs: Path | None = None, reference: LLM | None = None
+    cfg: JudgeConfig,
+    seed: int,
+    *,
+    costs: Path | None = None,
+    reference: LLM | None = None,
+    say: Callable[[str], None] = silent,
 ) -> Ruler:
-    """A judge that is ready to be asked; close it. `costs` is where money spent is noted.
+    """A judge that is ready to be asked; close it. `costs` is where money spent is noted, `say` is
+    told what the user should know of how it is counted.
 
     Raises PreflightError: no key, no such model, no price to count, a server that does not start.
     """
     check_setup(cfg)
     return Ruler(
-        reference or await _remote(cfg, costs),
+        reference or await _remote(cfg, costs, say),
         rubric=read_rubric(cfg),
         votes=cfg.votes,
         max_per_call=cfg.max_per_call,
@@ -95,20 +103,13 @@ async def ask_once(judge: Ruler, opening: list[Any], tools: list[Any]) -> None:
         raise PreflightError(f"the judge cannot be used: {e}") from e
 
 
-async def _remote(cfg: JudgeConfig, costs: Path | None) -> LLM:
+async def _remote(cfg: JudgeConfig, costs: Path | None, say: Callable[[str], None]) -> LLM:
     if cfg.model == STAND_IN:
         return StandInLLM()
     server = await Server.start(cfg.command) if cfg.command else None
     try:
-        llm = RemoteLLM(cfg, Budget(cfg.max_usd, costs), server)
-        if cfg.max_usd is not None and not llm.has_price():
-            raise PreflightError(
-                f"judge.max_usd cannot be kept: litellm knows no price for {cfg.model} or one of "
-                "its fallbacks; add judge.prices: {input: ..., output: ...} (US dollars per "
-                "million tokens), or remove max_usd"
-            )
+        return RemoteLLM(cfg, Budget(cfg.max_usd, costs, say=say), server)
     except BaseException:
         if server:
             await server.close()
         raise
-    return llm

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import math
+import asyncio
 import os
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from art_cli.errors import ArtError, BudgetError
 from art_cli.files import json_line, read_lines
+from art_cli.report import silent
 
 ChatMessage = dict[str, Any]  # as OpenAI's protocol has it
 
 ROUNDING = 1e-9  # US dollars
+MOST_USD = 1e9  # of one call: a line that says more is damaged
 BYTES_PER_TOKEN = 3  # English has 4, JSON and code about 3, Chinese 3: rather too many tokens
 
 
@@ -107,61 +111,128 @@ class LLM(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Money that is set aside for one call."""
+
+    id: str
+    model: str
+    most: float  # that the call can cost by what is asked
+    usd: float  # with what calls have been seen to cost beyond that
+
+
 class Budget:
-    """Money that one run may spend, over all its starts: each call's price is a line of a file."""
+    """Money that one run may spend, over all its starts.
+
+    What a call can cost at most is reserved before it is asked, so that calls under way cannot cost
+    more than there is. A file holds a line for each reservation and one for what the call has cost;
+    a call that a kill has cut off may have been billed, and counts with its reservation.
+    """
 
     def __init__(
-        self, max_usd: float | None, file: Path | None = None, name: str = "judge.max_usd"
+        self,
+        max_usd: float | None,
+        file: Path | None = None,
+        name: str = "judge.max_usd",
+        say: Callable[[str], None] = silent,
     ) -> None:
         """Without a file only what is spent from now on counts. `name` is the user's for it."""
         self._max_usd = max_usd
         self.name = name
+        self.say = say
         self._file = file
-        self._reserved = 0.0
-        self._dearest = 0.0
+        self._under_way: dict[str, float] = {}  # dollars, by the id of the reservation
+        self._beyond = 0.0  # the most that a call has cost more than it could by what was asked
+        self._settled = asyncio.Event()
         self.spent = 0.0
-        known = file.read_bytes() if file and file.is_file() else b""
-        self._torn = bool(known) and not known.endswith(b"\n")  # by a kill
-        for row in read_lines(file)[0] if file else ():
-            usd = row.get("usd")
-            if not isinstance(usd, int | float) or not 0 <= usd < math.inf:
-                continue
-            self.spent += usd
-            self._dearest = max(self._dearest, usd)
+        self._unanswered: list[float] = []  # parts of `spent`
+        self._torn = False
+        self._recall()
 
     @property
     def is_limited(self) -> bool:
         """Whether there is an end to it."""
         return self._max_usd is not None
 
-    def reserve(self, expected: float) -> float:
-        """Before a call -> what is set aside for it: as much as the dearest so far has cost.
+    async def reserve(self, model: str, most: float) -> Reservation:
+        """Set aside what a call can cost at most, once the calls under way leave as much.
 
-        Raises BudgetError where it could cost more than what is left.
+        Raises BudgetError where that is more than what is left even if they were free.
         """
-        expected = max(expected, self._dearest)
-        if self._max_usd is not None:
-            left = self._max_usd - self.spent - self._reserved
-            if left <= 0 or expected > left + ROUNDING:
-                raise BudgetError(
-                    f"{self.name}={self._max_usd:g} is used up: ${self.spent:.4f} spent, and one "
-                    f"more call costs up to ${expected:.4f}"
-                )
-        self._reserved += expected
-        return expected
+        while not self._has(most + self._beyond + sum(self._under_way.values())):
+            if not self._has(most + self._beyond):
+                raise BudgetError(self._used_up(most + self._beyond))
+            await self._settled.wait()
+        usd = most + self._beyond
+        reserved = Reservation(id=secrets.token_hex(8), model=model, most=most, usd=usd)
+        self._under_way[reserved.id] = usd
+        if usd:
+            self._note({"call": reserved.id, "model": model, "reserved": usd})
+        return reserved
 
-    def settle(self, reserved: float, usd: float, model: str) -> None:
-        """After a call, which cost this much; 0 where it failed."""
-        self._reserved -= reserved
+    def settle(self, reserved: Reservation, usd: float, *, answered: bool = True) -> None:
+        """Replace a reservation by what the call has cost, or may have cost without an answer."""
+        del self._under_way[reserved.id]
+        self._settled.set()
+        self._settled = asyncio.Event()
+        self._count(usd, answered)
+        if answered:
+            self._beyond = max(self._beyond, usd - reserved.most)
+        if usd or reserved.usd:
+            line = {"call": reserved.id, "model": reserved.model, "usd": usd}
+            self._note(line if answered else line | {"answered": False}, flush=True)
+
+    def _has(self, usd: float) -> bool:
+        return self._max_usd is None or self.spent + usd <= self._max_usd + ROUNDING
+
+    def _count(self, usd: float, answered: bool) -> None:
         self.spent += usd
-        self._dearest = max(self._dearest, usd)
-        if self._file and usd:
-            try:
-                self._file.parent.mkdir(parents=True, exist_ok=True)
-                with open(self._file, "a", encoding="utf-8") as file:
-                    file.write("\n" * self._torn + json_line({"model": model, "usd": usd}))
-                    self._torn = False
+        if usd and not answered:
+            self._unanswered.append(usd)
+
+    def _used_up(self, most: float) -> str:
+        """Return what the user must know, and what to do."""
+        lost = ""
+        if num := len(self._unanswered):
+            calls = "1 call" if num == 1 else f"{num} calls"
+            lost = f" (${sum(self._unanswered):.4f} of it for {calls} without an answer, which "
+            lost += "may have been billed)"
+        return (
+            f"{self.name}={self._max_usd:g} is {'used up' if self.spent else 'not enough'}: "
+            f"${self.spent:.4f} spent{lost}, and one more call can cost up to ${most:.4f}; "
+            f"raise {self.name}, or allow shorter answers with params.max_tokens"
+        )
+
+    def _recall(self) -> None:
+        """Count what the file knows."""
+        if not self._file or not self._file.is_file():
+            return
+        known = self._file.read_bytes()
+        self._torn = bool(known) and not known.endswith(b"\n")  # by a kill
+        cut_off: dict[str, float] = {}
+        for noted in read_lines(self._file)[0]:
+            usd = noted.get("reserved" if "reserved" in noted else "usd")
+            if not isinstance(usd, int | float) or not 0 <= usd < MOST_USD:
+                continue
+            if "reserved" in noted:
+                cut_off[str(noted.get("call"))] = usd
+            else:
+                cut_off.pop(str(noted.get("call")), None)
+                self._count(usd, noted.get("answered") is not False)
+        for usd in cut_off.values():
+            self._count(usd, answered=False)
+
+    def _note(self, line: dict[str, Any], *, flush: bool = False) -> None:
+        """Add a line to the file; `flush`: it survives a power cut."""
+        if not self._file:
+            return
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with open(self._file, "a", encoding="utf-8") as file:
+                file.write("\n" * self._torn + json_line(line))
+                self._torn = False
+                if flush:
                     file.flush()
                     os.fsync(file.fileno())
-            except OSError as e:  # who cannot note what is spent must not spend more
-                raise ArtError(f"cannot write {self._file}: {e.strerror}") from e
+        except OSError as e:  # who cannot note what is spent must not spend more
+            raise ArtError(f"cannot write {self._file}: {e.strerror}") from e

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from art_cli.config.schema import LLMConfig
-from art_cli.llms.base import ChatMessage, Reply, calls_of
+from art_cli.llms.answer import Answer, first_choice, read_body
+from art_cli.llms.base import ChatMessage
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What came back, and what it took."""
-
-    message: ChatMessage  # in OpenAI's form
-    finish: str | None
-    tokens: tuple[int, int]  # read, written
-    usd: float = 0.0  # as litellm knows it
-
-    def reply(self, usd: float) -> Reply:
-        """`usd` is what it cost."""
-        return Reply(
-            text=self.message.get("content") or "",
-            cut=self.finish == "length",
-            calls=calls_of(self.message),
-            message=self.message,
-            num_read=self.tokens[0],
-            num_written=self.tokens[1],
-            usd=usd,
-        )
+KEPT = ("role", "content", "tool_calls")  # the rest is of this server, and for the reader
 
 
 class Refused(Exception):
-    """An answer that is an HTTP error."""
+    """An answer that is an HTTP error, or says in its body that it is one."""
 
-    def __init__(self, response: httpx.Response) -> None:
-        super().__init__(f"HTTP {response.status_code}: {response.text}")
-        self.status_code = response.status_code
+    def __init__(self, response: httpx.Response, status: int) -> None:
+        super().__init__(f"HTTP {status}: {response.text}")
+        self.status_code = status
         self.response = response
 
 
@@ -59,23 +39,29 @@ class OwnServer:
     async def ask(self, model: str, messages: list[ChatMessage], asked: dict[str, Any]) -> Answer:
         """Ask once; `asked` is what a request holds beside the messages.
 
-        Raises Refused, httpx.HTTPError, and what parsing an answer that is none raises.
+        Raises Refused, BadAnswer, httpx.HTTPError.
         """
         body = {"model": model.removeprefix("openai/"), "messages": messages}
         settings = asked | self._params
         body |= {k: v for k, v in settings.items() if v is not None}
         response = await self._client.post(self._url, json=body)
         if response.status_code != 200:
-            raise Refused(response)
-        answer = response.json()
-        choice, usage = answer["choices"][0], answer.get("usage") or {}
-        kept = ("role", "content", "tool_calls")  # the rest is of this server, and for the reader
-        return Answer(
-            message={k: v for k, v in choice["message"].items() if k in kept},
-            finish=choice.get("finish_reason"),
-            tokens=(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)),
-        )
+            raise Refused(response, response.status_code)
+        return read_response(response)
 
     async def close(self) -> None:
         """Let go of the connections."""
         await self._client.aclose()
+
+
+def read_response(response: httpx.Response) -> Answer:
+    """Return the answer in a response that claims to hold one. Raises Refused, BadAnswer."""
+    body = read_body(response.content)
+    error = body.get("error")
+    if error and not body.get("choices"):
+        code = error.get("code") if isinstance(error, dict) else None
+        raise Refused(response, code if isinstance(code, int) and 400 <= code < 600 else 500)
+    answer = first_choice(body)
+    for key in [key for key in answer.message if key not in KEPT]:
+        del answer.message[key]
+    return answer

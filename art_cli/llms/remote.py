@@ -14,6 +14,7 @@ import random
 import re
 import time
 import warnings
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import ModuleType
@@ -23,16 +24,19 @@ import httpx
 
 from art_cli.config.schema import LLMConfig
 from art_cli.errors import BudgetError, LLMError, PreflightError
-from art_cli.llms.base import Budget, ChatMessage, Reply, Usage, estimate_tokens
-from art_cli.llms.own import Answer, OwnServer
+from art_cli.llms.answer import Answer, BadAnswer, answer_of
+from art_cli.llms.base import Budget, ChatMessage, Reply, Usage
+from art_cli.llms.own import OwnServer
+from art_cli.llms.prices import Rates
 from art_cli.server import Server
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds before another attempt, doubling
 LONGEST_RETRY_AFTER = 300.0  # a server that asks for more is not waited for
-USUAL_ANSWER = 300  # tokens
 GRACE = 5.0  # seconds beyond the timeout that litellm itself is given to keep it
 UNKNOWN_CONTEXT = 32768  # tokens, where litellm does not know the model
 RETRYABLE = {408, 409, 425, 429}
+TOO_LATE = {408, 504, 524}  # a gateway has given up, but the model behind it may have answered
+NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 SHORTEST_KEY = 6  # characters; a shorter value is a word like any other
 NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # of a variable that holds a key
 KEY = re.compile(r"\b(?:sk|pk|gsk|xai|hf|AIza)[-_A-Za-z0-9*]{8,}")
@@ -79,8 +83,12 @@ class RemoteLLM:
             self._litellm = _import_litellm()
         self.name = cfg.model
         self.usage = Usage()
+        self._rates: dict[str, Rates] = {}
+        limit = self._budget.name if self._budget.is_limited else None
+        self._uncounted: set[str] = set()  # models that do not say what an answer took
         for model in (cfg.model, *cfg.fallbacks):
             self._check(model)
+            self._rates[model] = Rates.of(cfg, model, self._info(model), limit)
         self.max_input_tokens = cfg.max_input_tokens or self._known_context()
         _open.add(self)
 
@@ -93,14 +101,6 @@ class RemoteLLM:
     def identity(self) -> Any:
         """See LLM."""
         return identity_of(self._cfg)
-
-    def has_price(self) -> bool:
-        """Whether what is asked can be counted in dollars."""
-        own = [self._cfg.model] if self._cfg.prices else []
-        return all(
-            model in own or self._info(model).get("input_cost_per_token") is not None
-            for model in (self._cfg.model, *self._cfg.fallbacks)
-        )
 
     def takes_tools(self) -> bool:
         """Whether tools reach the model: litellm leaves out in silence what it cannot pass on."""
@@ -157,16 +157,20 @@ class RemoteLLM:
             await asyncio.sleep(wait)
 
     async def _try(self, model: str, messages: list[ChatMessage], asked: dict[str, Any]) -> Reply:
-        """Ask once, and pay."""
-        reserved = self._budget.reserve(self._expected(model, messages, asked))
-        usd, began = 0.0, time.monotonic()
+        """Ask once, and pay: for a call without an answer, too, if it may have been billed."""
+        most = self._rates[model].most([messages, asked], self.max_input_tokens)
+        reserved, began = await self._budget.reserve(model, most), time.monotonic()
         try:
             ask = self._own.ask if self._own and model == self._cfg.model else self._complete
             answer = await asyncio.wait_for(ask(model, messages, asked), self._cfg.timeout + GRACE)
-            usd = self._price(model, answer)
+        except BaseException as e:
+            usd = reserved.usd if _may_be_billed(e) else 0.0
+            self._budget.settle(reserved, usd, answered=False)
+            raise
         finally:
-            self._budget.settle(reserved, usd, model)
             self.usage.seconds += time.monotonic() - began
+        usd = self._price(model, [messages, asked], answer)
+        self._budget.settle(reserved, usd)
         self.usage.calls += 1
         return answer.reply(usd)
 
@@ -188,30 +192,26 @@ class RemoteLLM:
             drop_params=True,
             **{k: v for k, v in settings.items() if v is not None},
         )
-        choice, usage = response.choices[0], getattr(response, "usage", None)
-        return Answer(
-            message=choice.message.model_dump(exclude_none=True),
-            finish=choice.finish_reason,
-            tokens=(usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0),
-            usd=float(response._hidden_params.get("response_cost") or 0.0),
-        )
+        try:
+            choice, usage = response.choices[0], getattr(response, "usage", None)
+            message = choice.message.model_dump(exclude_none=True)
+        except (AttributeError, IndexError, TypeError):
+            raise BadAnswer("expected an answer with choices, got none") from None
+        counts = {k: getattr(usage, k, None) for k in ("prompt_tokens", "completion_tokens")}
+        given = self._cfg.prices and model == self._cfg.model
+        usd = None if given else response._hidden_params.get("response_cost")
+        return answer_of(message, choice.finish_reason, counts, usd)
 
-    def _expected(self, model: str, messages: list[ChatMessage], asked: dict[str, Any]) -> float:
-        """US dollars that a call will cost, before anything is known of its answer."""
-        tokens = sum(estimate_tokens(str(m.get("content"))) for m in messages)
-        tokens += estimate_tokens(str(asked["tools"])) if "tools" in asked else 0
-        if self._cfg.prices and model == self._cfg.model:
-            prices = self._cfg.prices
-            return (tokens * prices.input + USUAL_ANSWER * prices.output) / 1e6
-        known = self._info(model) if self._budget.is_limited else {}
-        per_token = known.get("input_cost_per_token") or 0.0
-        return tokens * per_token + USUAL_ANSWER * (known.get("output_cost_per_token") or 0.0)
-
-    def _price(self, model: str, answer: Answer) -> float:
-        if self._cfg.prices and model == self._cfg.model:
-            (read, written), prices = answer.tokens, self._cfg.prices
-            return (read * prices.input + written * prices.output) / 1e6
-        return answer.usd
+    def _price(self, model: str, asked: Any, answer: Answer) -> float:
+        """Return what an answer has cost, and say once if the server does not count for itself."""
+        rates = self._rates[model]
+        if not answer.is_counted and rates.read + rates.written and model not in self._uncounted:
+            self._uncounted.add(model)
+            self._budget.say(
+                f"{model} does not say how many tokens an answer took, or as numbers that cannot "
+                "be: the cost is counted by the bytes of prompt and answer, which is too much"
+            )
+        return rates.price(asked, answer)
 
     def _is_own(self) -> bool:
         return bool(self._base) and self._cfg.model.startswith("openai/")
@@ -260,15 +260,20 @@ class RemoteLLM:
         if self._own and model == self._cfg.model:
             return {}
         try:
-            return dict(self._litellm.get_model_info(model))
+            info = dict(self._litellm.get_model_info(model))
         except Exception:  # litellm's word for: not in its map
             return {}
+        if info["key"] not in self._litellm.model_cost:
+            return info
+        # It fills in a price of 0 where there is none by tokens: that is taken out again.
+        return info | {"input_cost_per_token": None} | self._litellm.model_cost[info["key"]]
 
     def _describe(self, error: BaseException) -> str:
         """In one line, and without anything that could be a key."""
         if isinstance(error, TimeoutError | httpx.TimeoutException) or _status(error) == 408:
             return f"no answer within {self._cfg.timeout:g} s"
-        text = " ".join(str(error).split()).removeprefix("litellm.")
+        text = str(error).partition("Traceback (most recent call last)")[0]  # of litellm
+        text = " ".join(text.encode(errors="replace").decode().split()).removeprefix("litellm.")
         keys = [v for k, v in os.environ.items() if k == self._cfg.api_key_env or NAME.search(k)]
         keys.append(str(self._cfg.params.get("api_key") or ""))
         for key in sorted(keys, key=len, reverse=True):
@@ -289,6 +294,8 @@ def _import_litellm() -> ModuleType:
             litellm.ModelResponse()  # pydantic makes its models when first used, and warns then
     except ImportError as e:
         raise PreflightError(f"litellm is not usable here: {e}") from e
+    # It copies answers that are none, and then refuses them.
+    warnings.filterwarnings("ignore", "Pydantic serializer warnings")
     litellm.suppress_debug_info = True
     setattr(litellm, "telemetry", False)  # noqa: B010 (pyright does not know it)
     return litellm
@@ -297,7 +304,7 @@ def _import_litellm() -> ModuleType:
 def _wait_before_retry(error: BaseException, attempt: int) -> float | None:
     """Seconds; None: do not ask again."""
     status = _status(error)
-    if status is not None and status not in RETRYABLE and status < 500:
+    if status is not None and status not in RETRYABLE and 300 <= status < 500:
         return None
     if _is_out_of_credit(error):
         return None
@@ -307,7 +314,29 @@ def _wait_before_retry(error: BaseException, attempt: int) -> float | None:
     return min(LONGEST_WAIT, FIRST_WAIT * 2**attempt) * random.uniform(0.5, 1.5)
 
 
+def _may_be_billed(error: BaseException) -> bool:
+    """Whether a call that got no answer may have had one: all but what was refused or not sent."""
+    for cause in _causes(error):
+        if isinstance(cause, NEVER_SENT):
+            return False
+        # litellm gives its own errors a status, also where no server has.
+        if not type(cause).__module__.startswith("litellm.") and (status := _status(cause)):
+            return status in TOO_LATE
+    return True
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and what it came from."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        yield error
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+
+
 def _status(error: BaseException) -> int | None:
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) else None
 
@@ -332,6 +361,6 @@ def _retry_after(error: BaseException) -> float | None:
             pass
         try:
             return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             continue
     return None

@@ -98,11 +98,6 @@ async def open_remote(
             await server.close()
         raise
     try:
-        if budget.is_limited and not llm.has_price():
-            raise PreflightError(
-                f"{budget.name} cannot be kept: no price is known for {cfg.model}; give its prices "
-                "(input and output, US dollars per million tokens; 0 where it is free)"
-            )
         if tools and not llm.takes_tools():
             raise PreflightError(f"{cfg.model} cannot be offered tools: litellm leaves them out")
         await llm.ask([QUESTION], tools=tools)

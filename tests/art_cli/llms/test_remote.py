@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -294,11 +295,161 @@ def test_when_the_money_is_spent_nobody_is_asked_not_even_a_fallback(
 ) -> None:
     budget, prices = Budget(0.007), PricesConfig(input=2.0, output=10.0)
     with LoopbackJudge(then=FOUR) as server:
-        more = with_fallback(server, monkeypatch)
+        more = with_fallback(server, monkeypatch) | {"params": {"max_tokens": 100}}
+        more["fallbacks"] = ["openai/gpt-4.1"]
         asked(server, num=2, budget=budget, prices=prices, **more)
         with pytest.raises(BudgetError):
             asked(server, budget=budget, prices=prices, **more)
         assert len(server.asked) == 2
+
+
+LONG = 8000  # tokens that a model writes where nobody stops it
+
+
+def chatty(ask: Ask) -> Answer:
+    """Writes as much as it may, and says so."""
+    written = min(LONG, ask.body.get("max_tokens") or LONG)
+    read = len(json.dumps(ask.body["messages"])) // 4
+    usage = {"prompt_tokens": read, "completion_tokens": written}
+    return Answer(text="word " * (written // 2), usage=usage)
+
+
+@pytest.mark.parametrize("long", [200, LONG])
+def test_eight_long_answers_at_once_do_not_cost_more_than_the_limit(long: int) -> None:
+    told: list[str] = []
+    budget, prices = Budget(0.05, say=told.append), PricesConfig(input=1.0, output=10.0)
+    more: dict[str, Any] = {"prices": prices, "params": {"max_tokens": long}}
+    with LoopbackJudge(then=chatty, latency=0.05) as server:
+        with pytest.raises(BudgetError, match=r"max_usd=0.05 is (used up|not enough): \$0\.0"):
+            asked(server, num=8 if long == LONG else 64, budget=budget, **more)
+        assert budget.spent == pytest.approx(
+            sum(len(json.dumps(a.body["messages"])) // 4 + 10 * long for a in server.asked) / 1e6
+        )
+    assert budget.spent <= 0.05 and told == []
+    assert len(server.asked) == (0 if long == LONG else 24)  # as many as there was money for
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        [],
+        "many",
+        {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+        {"prompt_tokens": -1000, "completion_tokens": -100, "total_tokens": -1100},
+        {"prompt_tokens": float("nan"), "completion_tokens": float("nan"), "total_tokens": 0},
+        {"prompt_tokens": float("inf"), "completion_tokens": 1e300, "total_tokens": 1e300},
+        {"prompt_tokens": 10**15, "completion_tokens": 10**15, "total_tokens": 10**15},
+        {"prompt_tokens": "a thousand", "completion_tokens": "100", "total_tokens": {}},
+        {"prompt_tokens": True, "completion_tokens": None, "total_tokens": [1]},
+    ],
+)
+def test_what_a_server_does_not_count_or_counts_as_nonsense_is_counted_by_its_bytes(
+    usage: Any, provider: str
+) -> None:
+    told: list[str] = []
+    budget, prices = Budget(None, say=told.append), PricesConfig(input=1.0, output=10.0)
+    text = "ein längerer Satz, und 你好 " * 30
+    with LoopbackJudge(then=lambda ask: Answer(text=text, usage=usage)) as server:
+        try:
+            replies, _ = asked(server, num=3, budget=budget, prices=prices, retries=0)
+        except LLMError:  # litellm itself refuses some of them
+            assert provider != "openai/loopback"
+            assert budget.spent >= 3 * 32768 * 10 / 1e6
+            return
+    assert [r.text for r in replies] == [text] * 3
+    prompt, said = (len(t.encode()) for t in (json.dumps(QUESTION), text))
+    low = 3 * (prompt + 10 * said) / 1e6
+    assert low <= budget.spent <= low + 3 * (100 + 10 * 200) / 1e6
+    assert len(told) == 1 and f"{LoopbackJudge.model} does not say how many tokens" in told[0]
+    assert (replies[0].num_read, replies[0].num_written) == (0, 0)
+
+
+def silent_and_closed(ask: Ask) -> Answer:
+    return Answer(text="4" * 1000, dies=True)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        hanging(),
+        silent_and_closed,
+        refused(504),
+        lambda ask: Answer(raw=b"<html>Good evening</html>"),
+        lambda ask: Answer(raw=b""),
+    ],
+)
+def test_a_call_without_an_answer_counts_with_all_that_it_can_have_cost(step: Step) -> None:
+    budget, prices = Budget(1.0), PricesConfig(input=1.0, output=100.0)
+    more: dict[str, Any] = {"prices": prices, "params": {"max_tokens": 1000}, "retries": 0}
+    with LoopbackJudge(then=step) as server, pytest.raises(LLMError):
+        asked(server, budget=budget, timeout=0.3, **more)
+    assert 0.1 < budget.spent < 0.101
+
+
+@pytest.mark.parametrize("step", [refused(500), refused(429), refused(401), refused(503), None])
+def test_a_call_that_was_refused_or_never_arrived_costs_nothing(step: Step | None) -> None:
+    budget, prices = Budget(1.0), PricesConfig(input=1.0, output=100.0)
+    more: dict[str, Any] = {"prices": prices, "params": {"max_tokens": 1000}, "retries": 1}
+    with LoopbackJudge(then=step) as server:
+        if step:
+            with pytest.raises(LLMError):
+                asked(server, budget=budget, **more)
+    if step is None:  # nobody is there any longer
+        with pytest.raises(LLMError):
+            asked(server, budget=budget, **more)
+    assert budget.spent == 0
+    asked_again = asyncio.run(budget.reserve("x", 1.0))  # nothing is left set aside
+    assert asked_again.usd == 1.0
+
+
+def test_a_call_that_is_broken_off_here_counts_too(tmp_path: Path) -> None:
+    budget = Budget(1.0, tmp_path / "costs.jsonl")
+    prices = PricesConfig(input=1.0, output=100.0)
+
+    async def go(server: LoopbackJudge) -> None:
+        cfg = LLMConfig(
+            model=server.model,
+            api_base=server.api_base,
+            prices=prices,
+            params={"max_tokens": 1000},
+        )
+        llm = RemoteLLM(cfg, budget)
+        asking = asyncio.ensure_future(llm.ask(QUESTION))
+        while not server.asked:
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await llm.close()
+
+    with LoopbackJudge(then=hanging()) as server:
+        asyncio.run(go(server))
+    assert 0.1 < budget.spent < 0.101
+    assert Budget(1.0, tmp_path / "costs.jsonl").spent == pytest.approx(budget.spent)
+
+
+def test_a_limit_that_could_not_be_kept_is_refused_unasked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("DASHSCOPE_API_KEY", KEY)
+    prices = PricesConfig(input=1.0, output=1.0)
+    own: dict[str, Any] = {"model": LoopbackJudge.model, "api_base": "http://127.0.0.1:1"}
+    refusals: list[tuple[dict[str, Any], str]] = [
+        (own, "no price is known for .*/loopback; add prices"),
+        (own | {"prices": prices}, r"nobody knows how long an answer of .*: \{max_tokens: 2000"),
+        (own | {"prices": prices, "params": {"max_tokens": -1}}, "nobody knows how long"),
+        ({"model": "dashscope/qwen-flash"}, "no price is known for dashscope/qwen-flash"),
+        ({"model": "openai/o3", "fallbacks": ["openai/none"]}, "no price is known for openai/none"),
+    ]
+    for settings, words in refusals:
+        with pytest.raises(PreflightError, match=words):
+            RemoteLLM(JudgeConfig(**settings), Budget(1.0))
+        RemoteLLM(JudgeConfig(**settings), Budget(None))
+    free = own | {"prices": PricesConfig(input=1.0, output=0.0)}
+    for fine in (free, {"model": "openai/o3"}):
+        RemoteLLM(JudgeConfig(**fine), Budget(1.0))
 
 
 # ---------------------------------------------------------------- keys, and what cannot be called
