@@ -108,7 +108,7 @@ class OnlyGreets(Fails):
 
     def do_POST(self) -> None:
         if self.asked.is_set():
-            time.sleep(30)
+            time.sleep(600)
         else:
             self.asked.set()
             super().do_POST()
