@@ -27,7 +27,7 @@ class Shop(Env):
     """Sells things; says what was bought."""
 
     max_turns = 6
-    tool_timeout = 2.0
+    tool_timeout = 300.0
     system = "You sell."
 
     async def start(self) -> str:
@@ -126,7 +126,7 @@ async def host(
     env: type[Env] = Shop,
     seed: int = 0,
     on_crash: str = "score",
-    timeout: float = 30.0,
+    timeout: float = 300.0,
 ) -> Trajectory:
     """One episode of an agent that is reached through a real gateway.
 

@@ -94,7 +94,7 @@ class LoopbackWandb:
                     body = gzip.decompress(body)
                 status, answer = server._answer(self.path, body, self.headers["authorization"])
                 if server._dead.is_set():
-                    server._closing.wait(60)
+                    server._closing.wait(3600)
                     return
                 text = json.dumps(answer).encode()
                 self.send_response(status)

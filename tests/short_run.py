@@ -47,6 +47,8 @@ class Slow(Opposites):
     async def score(self, trajectory):
         if (pause := Path("pause")).exists():
             await asyncio.sleep(float(pause.read_text()))
+        while (hold := Path("hold")).exists() and Path(hold.read_text() or "?").exists():
+            await asyncio.sleep(0.01)
         return await super().score(trajectory)
 """
 
@@ -98,7 +100,7 @@ class Art:
         """Whether it has not ended."""
         return self._process.is_alive()
 
-    def wait(self, seconds: float = 60) -> int:
+    def wait(self, seconds: float = 600) -> int:
         """The exit code, negative for a signal."""
         self._process.join(seconds)
         code = self._process.exitcode
@@ -109,17 +111,29 @@ class Art:
 
 
 def with_pauses(folder: Path, config: str) -> str:
-    """`config` with episodes that wait as many seconds as the file `pause` in the folder says."""
+    """`config` with episodes that wait as many seconds as the file `pause` in the folder says.
+
+    They also wait while there are both a file `hold` and the one that is named in it.
+    """
     (folder / "env.py").write_text(SLOW)
     return config.replace(f"{COLOURS}:Opposites", "env.py:Slow")
 
 
 def until(condition: Callable[[], bool], art: Art) -> None:
-    """Wait for it, at most 30 s, while the process lives."""
-    deadline = time.monotonic() + 30
+    """Wait for it, at most 5 minutes, while the process lives."""
+    deadline = time.monotonic() + 300
     while not condition():
         assert art.is_alive() and time.monotonic() < deadline, art.output
         time.sleep(0.002)
+
+
+def held_after(step: int, art: Art) -> None:
+    """Wait until the episodes of a step lie there; those of the next wait while there is `hold`."""
+    file = art.run.trajectory_file(step, "train")
+    (art.folder / "new-hold").write_text(str(file))
+    (art.folder / "new-hold").rename(art.folder / "hold")
+    until(file.exists, art)
+    assert art.run.trajectory_steps("train")[-1:] == [step]
 
 
 def _main(

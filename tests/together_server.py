@@ -15,7 +15,6 @@ import hashlib
 import json
 import re
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -67,7 +66,7 @@ class LoopbackTogether:
 
     polls_until_ready: int = 2
     ends: str = "READY"  # or FAILED: what a deployment comes to
-    part_seconds: float = 0.0  # how long it takes over a part
+    before_part: Callable[[], object] = lambda: None  # is called before it takes a part
     profiles: list[tuple[str, str, str]] = field(  # config, hardware, quantization
         default_factory=lambda: [
             ("cr_big", "1xnvidia-h100-80gb", "BF16"),
@@ -507,7 +506,7 @@ def _handler(service: LoopbackTogether) -> type[BaseHTTPRequestHandler]:
             status, headers = 200, {}
             try:
                 if self.command == "PUT":
-                    time.sleep(service.part_seconds)
+                    service.before_part()
                 has_key = bool(self.headers.get("Authorization"))
                 result, headers = service.answer(asked, raw, has_key)
             except Refused as e:

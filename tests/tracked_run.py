@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loopback_wandb import LoopbackWandb
-from short_run import CONFIG, Art, until, with_pauses
+from short_run import CONFIG, Art, held_after, with_pauses
 
 SECRET = "nobody-may-see-this"
 ADAPTER = CONFIG.replace("adapter: null", "adapter: {rank: 4}").replace(
@@ -41,7 +41,7 @@ def sync(art: Art, server: LoopbackWandb) -> None:
     assert command[:2] == ["wandb", "sync"]
     env = os.environ | online(server) | {"HOME": str(art.folder)}
     wandb = [sys.executable, "-m", "wandb", *command[1:]]
-    subprocess.run(wandb, cwd=art.folder, env=env, check=True, timeout=60, capture_output=True)
+    subprocess.run(wandb, cwd=art.folder, env=env, check=True, timeout=600, capture_output=True)
 
 
 def session(art: Art) -> Path:
@@ -64,9 +64,7 @@ def missing(art: Art, rows: list[dict[str, Any]]) -> list[str]:
 
 def in_step_6(folder: Path, env: dict[str, str]) -> Art:
     art = start(folder, env=env)
-    until(lambda: "warming up" in art.output, art)  # the demonstrations are made, at full speed
-    (folder / "pause").write_text("0.2")
-    until(lambda: art.run.trajectory_steps("train")[-1:] == [5], art)
+    held_after(5, art)
     return art
 
 
@@ -74,4 +72,4 @@ def killed_in_step_6(folder: Path, env: dict[str, str]) -> None:
     art = in_step_6(folder, env)
     art.signal(signal.SIGKILL)
     assert art.wait() == -signal.SIGKILL
-    (folder / "pause").unlink()
+    (folder / "hold").unlink()

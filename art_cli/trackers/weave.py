@@ -27,7 +27,7 @@ from art_cli.trackers.wandb_server import DEFAULT_URL, base_url, find_key
 from art_cli.types import Split
 
 DEFAULT_TRACE_URL = "https://trace.wandb.ai"
-REQUEST_SECONDS = 5.0  # in which a request gets on
+REQUEST_SECONDS = 10.0  # in which a request gets on
 BATCH_BYTES = 2**22  # the service takes 31 MiB
 SENT = "weave-sent.txt"  # in wandb/: the files of trajectories that have arrived
 SPLITS: tuple[Split, ...] = ("train", "val", "test")

@@ -46,13 +46,13 @@ asyncio.run(main())
 """
 
 
-def run(function: Any, *args: Any, seconds: float = 1.0) -> Any:
+def run(function: Any, *args: Any, seconds: float = 60.0) -> Any:
     return asyncio.run(call(function, *args, seconds=seconds, what="it"))
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=20
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300
     )
 
 
@@ -97,16 +97,14 @@ def test_a_late_async_function_is_cancelled() -> None:
 
 
 def test_a_stuck_thread_does_not_hold_up_the_exit() -> None:
-    began = time.monotonic()
-    result = python(STUCK)
+    result = python(STUCK)  # else it takes eleven days
     assert (result.stdout, result.returncode) == ("nap() did not return within 0.1 s\n", 0)
-    assert time.monotonic() - began < 5
 
 
 def test_threads_are_used_again() -> None:
     async def many() -> int:
         for _ in range(20):
-            await call(lambda: None, seconds=1, what="it")
+            await call(lambda: None, seconds=60, what="it")
         return sum(t.name == "art-env" for t in threading.enumerate())
 
     before = sum(t.name == "art-env" for t in threading.enumerate())
@@ -114,13 +112,13 @@ def test_threads_are_used_again() -> None:
 
 
 def test_calls_in_threads_run_side_by_side() -> None:
-    async def many() -> float:
-        began = time.monotonic()
-        naps = (call(time.sleep, 0.2, seconds=2, what="nap") for _ in range(20))
-        await asyncio.gather(*naps)
-        return time.monotonic() - began
+    all_are_here = threading.Barrier(20)
 
-    assert asyncio.run(many()) < 1
+    async def many() -> list[int]:
+        waits = (call(all_are_here.wait, 60, seconds=60, what="wait") for _ in range(20))
+        return await asyncio.gather(*waits)
+
+    assert sorted(asyncio.run(many())) == list(range(20))
 
 
 def test_a_blocked_loop_ends_the_process_and_says_where_it_stood() -> None:
@@ -132,8 +130,8 @@ def test_a_blocked_loop_ends_the_process_and_says_where_it_stood() -> None:
 
 def test_the_watchdog_leaves_a_slow_but_living_loop_alone() -> None:
     async def slow() -> str:
-        with watchdog(0.3, "it"):
-            for _ in range(8):
+        with watchdog(2.0, "it"):  # it would end pytest
+            for _ in range(25):
                 await asyncio.sleep(0.1)
         return "done"
 
@@ -141,13 +139,13 @@ def test_the_watchdog_leaves_a_slow_but_living_loop_alone() -> None:
 
 
 def test_without_a_loop_a_call_ends_by_its_deadline_and_its_errors_come_through() -> None:
-    assert within(1.0, lambda: None) is None
+    assert within(60, lambda: None) is None
     with pytest.raises(DeadlineError, match=r"no answer after 0\.05 s"):
         within(0.05, lambda: time.sleep(5))
     with pytest.raises(KeyError, match="x"):
-        within(1.0, lambda: {}["x"])
+        within(60, lambda: {}["x"])
     with pytest.raises(RuntimeError, match="SystemExit: 0"):
-        within(1.0, lambda: sys.exit(0))
+        within(60, lambda: sys.exit(0))
 
 
 def test_a_call_may_be_given_more_time() -> None:

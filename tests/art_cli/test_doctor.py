@@ -162,13 +162,13 @@ def test_services_of_the_config_are_asked(art: Art) -> None:
 
 
 def test_services_that_hang_have_one_deadline(art: Art, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "SECONDS", 0.3)
+    monkeypatch.setattr(services, "SECONDS", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         servers = [services.Server(name=str(n), url=url) for n in range(8)]
         began = time.monotonic()
         findings = list(services.check_servers(servers))
-    assert time.monotonic() - began < 2 and {f.status for f in findings} == {"warning"}
+    assert time.monotonic() - began < 14 and {f.status for f in findings} == {"warning"}
 
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="it is installed")

@@ -128,7 +128,7 @@ class Waits(Opposites):
 
     async def score(self, trajectory: art.Trajectory) -> float:
         if self.scenario.id == "train-1" and trajectory.sequences:
-            await asyncio.wait_for(self.scored.wait(), 5)
+            await asyncio.wait_for(self.scored.wait(), 300)
         return await super().score(trajectory)
 
 

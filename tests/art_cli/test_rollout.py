@@ -32,8 +32,8 @@ class Desk(Env):
     """Answers tools and texts; the bodies are what a test sets."""
 
     max_turns = 3
-    tool_timeout = 0.3
-    episode_timeout = 5.0
+    tool_timeout = 300.0
+    episode_timeout = 300.0
     closed = 0
 
     async def start(self) -> str | list[Message]:
@@ -256,10 +256,16 @@ def test_calls_of_one_turn_run_side_by_side_and_answer_in_order(run: Play) -> No
 
 
 def test_plain_tools_block_threads_and_not_each_other(run: Play) -> None:
-    began = time.monotonic()
-    t = run(Desk, call("block", seconds=0.2) * 3, "bye")
+    all_are_here = threading.Barrier(3)
+
+    @tool()
+    def block(self: Desk, seconds: float) -> str:
+        """Wait for the others."""
+        all_are_here.wait(seconds)
+        return threading.current_thread().name
+
+    t = run(subclass(block=block), call("block", seconds=60) * 3, "bye")
     assert results(t) == ["art-env"] * 3
-    assert time.monotonic() - began < 0.5
 
 
 @pytest.mark.parametrize(
@@ -430,12 +436,11 @@ def test_no_score_is_no_reward(run: Play) -> None:
 
 @pytest.mark.parametrize("tool", ["block", "wait"])
 def test_a_tool_that_never_returns_is_a_timeout(run: Play, tool: str) -> None:
-    began = time.monotonic()
     more = {"note": "x"} if tool == "wait" else {}
-    t = run(Desk, call(tool, seconds=1e5, **more))
+    t = run(subclass(tool_timeout=0.3), call(tool, seconds=1e5, **more))
     assert (t.reward, t.stop_reason) == (None, "timeout")
     assert t.error == f"tool {tool}() did not return within 0.3 s"
-    assert time.monotonic() - began < 2 and Desk.closed == 1
+    assert Desk.closed == 1
 
 
 def test_many_slow_tools_use_the_episodes_time_up(run: Play) -> None:
@@ -449,9 +454,9 @@ def test_an_env_that_sleeps_forever_is_a_timeout(run: Play) -> None:
         await asyncio.sleep(1e5)
         return ""
 
-    t = run(subclass(reply=reply, episode_timeout=0.2), "hi")
+    t = run(subclass(reply=reply, episode_timeout=2.0), "hi")
     assert (t.reward, t.stop_reason) == (None, "timeout")
-    assert t.error and re.match(r"reply\(\) did not return within 0\.\d+ s", t.error)
+    assert t.error and re.match(r"reply\(\) did not return within [12][.\d]* s", t.error)
     assert Desk.closed == 1
 
 

@@ -106,14 +106,14 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 open({str(tmp_path / "pids")!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
 time.sleep(60)
 """
-    trajectory = play(code, "a", timeout=6.0)
-    assert trajectory.stop_reason == "agent" and "did not end within 6 s" in trajectory.logs[-1]
+    trajectory = play(code, "a", timeout=12.0)
+    assert trajectory.stop_reason == "agent" and "did not end within 12 s" in trajectory.logs[-1]
     for pid in (tmp_path / "pids").read_text().split():
         assert is_gone(int(pid))
 
 
 def is_gone(pid: int) -> bool:
-    for _ in range(100):
+    for _ in range(2000):
         try:
             os.kill(pid, 0)
             if "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:  # nobody waits for orphans
@@ -164,7 +164,7 @@ def test_a_function_that_returns_nonsense_or_hangs_has_crashed(make_policy: Any)
         await asyncio.sleep(60)
 
     assert "returned 7" in function(make_policy, nonsense).logs[0]
-    assert "within 0.5 s" in function(make_policy, hanging, timeout=0.5).logs[0]
+    assert "within 2 s" in function(make_policy, hanging, timeout=2).logs[0]
 
 
 def test_what_cannot_be_started_is_said_before_anything_else(

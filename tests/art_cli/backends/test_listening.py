@@ -32,17 +32,20 @@ def test_who_waits_for_a_socket_that_says_nothing_is_woken(ctrl_c: Any) -> None:
     began = time.monotonic()
     with pytest.raises(SilentError), listening(lambda: False):
         wait_for_ever()
-    assert 0.4 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.4
     signal.signal(signal.SIGINT, before)
 
 
-def test_who_prints_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_prints_is_waited_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENCE", 2.0)
     with listening(lambda: False) as out:
-        for i in range(8):
+        for i in range(25):
             print(i, file=out, flush=True)
             time.sleep(0.1)
-    assert capsys.readouterr().out.split() == list("01234567")
-    time.sleep(0.5)  # nobody listens any more
+    assert capsys.readouterr().out.split() == [str(i) for i in range(25)]
+    time.sleep(2.5)  # nobody listens any more
 
 
 def test_what_goes_on_may_be_silent_until_nobody_knows() -> None:

@@ -56,7 +56,7 @@ def node(folder: Path, *options: str, **places: str) -> subprocess.CompletedProc
         env={k: v for k, v in os.environ.items() if not k.startswith("SKYPILOT")} | places,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 

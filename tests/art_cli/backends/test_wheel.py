@@ -27,7 +27,7 @@ def test_the_wheel_is_this_program_and_the_same_each_time(tmp_path: Path) -> Non
 def test_pip_installs_the_wheel_and_it_runs(tmp_path: Path) -> None:
     wheel, target = pack_wheel(tmp_path), tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--target", str(target), str(wheel)], check=True, timeout=120)
+    subprocess.run([*pip, "--target", str(target), str(wheel)], check=True, timeout=600)
     code = "import art_cli, art_envs; print(art_cli.__file__, art_envs.__file__)"
     out = subprocess.run(
         [sys.executable, "-c", code],
@@ -36,7 +36,7 @@ def test_pip_installs_the_wheel_and_it_runs(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     assert out.stdout.count(str(target)) == 2
     assert (target / "art_cli" / "cli" / "template" / "tools" / "env.py").exists()

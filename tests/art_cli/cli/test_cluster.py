@@ -35,7 +35,7 @@ def imported(*arguments: str) -> set[str]:
         "atexit.register(lambda: print(*{m.split('.')[0] for m in sys.modules})); main()"
     )
     command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     return set(done.stdout.splitlines()[-1].split())
 
 

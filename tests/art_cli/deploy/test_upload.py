@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -161,21 +162,20 @@ upload.PART = {PART}
 from art_cli.cli.main import main
 main()
 """
-    service.part_seconds = 0.1
+    stopped = threading.Event()
+    service.before_part = lambda: len(service.parts) < 12 or stopped.wait(600)
     words = [sys.executable, "-c", program, "deploy", str(run.root), *FLAGS]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while len(service.parts) < 12:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.01)
         process.send_signal(number)
-        began = time.monotonic()
-        printed = process.communicate(timeout=30)[0].decode()
-        assert time.monotonic() - began < 10
+        printed = process.communicate(timeout=300)[0].decode()
+    stopped.set()
     if number == signal.SIGINT:
         assert process.returncode == EXIT_INTERRUPTED
         assert "Nothing is billed. Made so far: model" in printed
-    service.part_seconds = 0.0
     assert code(deploy()) == 0
     again = [p for p, times in sent(service).items() if times > 1]
     assert len(again) <= 2 * upload.AT_ONCE, "those under way, and those not noted yet"

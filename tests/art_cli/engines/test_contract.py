@@ -98,7 +98,7 @@ def test_one_engine_repeats_itself(start: Start, make_policy: Any) -> None:
 
 def run(*jobs: Any) -> list[Any]:
     async def all_of_them() -> list[Any]:
-        return await asyncio.wait_for(asyncio.gather(*jobs, return_exceptions=True), 30)
+        return await asyncio.wait_for(asyncio.gather(*jobs, return_exceptions=True), 300)
 
     return asyncio.run(all_of_them())
 
@@ -112,9 +112,9 @@ def test_only_a_deterministic_engine_waits_for_a_session_that_stays_away(
     async def one() -> tuple[bool, Completion]:
         here, away = engine.open(0), engine.open(1)
         answer = asyncio.ensure_future(here.generate(SHARED))
-        done, _ = await asyncio.wait([answer], timeout=0.3)
+        done, _ = await asyncio.wait([answer], timeout=0.3 if deterministic else 300)
         away.close()
-        completion = await asyncio.wait_for(answer, 10)
+        completion = await asyncio.wait_for(answer, 300)
         here.close()
         return bool(done), completion
 
@@ -142,7 +142,7 @@ def test_a_session_closed_while_it_waits_leaves_the_others_alone(
         sessions[2].close()
         done = []
         for i in (1, 3):
-            done.append(await asyncio.wait_for(tasks[i], 10))
+            done.append(await asyncio.wait_for(tasks[i], 300))
             sessions[i].close()
         assert tasks[0].cancelled() and tasks[2].cancelled()
         return done
@@ -166,7 +166,7 @@ def test_the_only_session_that_waits_may_give_up(start: Start, make_policy: Any)
             await asyncio.sleep(0)
         third = engine.open(2)
         first.close()
-        done = await asyncio.wait_for(third.generate(SHARED), 10)
+        done = await asyncio.wait_for(third.generate(SHARED), 300)
         third.close()
         return done
 
@@ -226,5 +226,5 @@ def test_a_sync_waits_for_turns_in_flight_alone(start: Start, make_policy: Any) 
         assert slow.done() and syncing.done()
         return [await slow, first, second]
 
-    answers = asyncio.run(asyncio.wait_for(three(), 30))
+    answers = asyncio.run(asyncio.wait_for(three(), 300))
     assert [a.policy_version for a in answers] == [0, 0, 1]

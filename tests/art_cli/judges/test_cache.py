@@ -91,7 +91,7 @@ def test_processes_that_write_at_once_share_one_secret_and_whole_files(tmp_path:
     started = [
         subprocess.Popen([*command, text], stdout=subprocess.PIPE, text=True) for text in "abc"
     ]
-    names = {process.communicate(timeout=60)[0] for process in started}
+    names = {process.communicate(timeout=600)[0] for process in started}
     assert [process.returncode for process in started] == [0, 0, 0]
     assert len(names) == 1 and names.pop().startswith("t-")
     left = sorted(p.name for p in (tmp_path / "c").rglob("*") if p.is_file())

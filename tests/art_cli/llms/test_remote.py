@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from email.utils import formatdate
@@ -165,7 +166,7 @@ def at_once() -> str:
 
 
 def as_a_date() -> str:
-    return formatdate(time.time() + 2, usegmt=True)
+    return formatdate(time.time() + 4, usegmt=True)
 
 
 @pytest.mark.parametrize("when", [at_once, as_a_date])
@@ -173,7 +174,7 @@ def test_a_server_that_says_how_long_to_wait_is_obeyed(when: Callable[[], str]) 
     with LoopbackJudge(refused(429, Retry_After=when()), then=FOUR) as server:
         began = time.monotonic()
         asked(server)
-        assert 0.35 < time.monotonic() - began < 4
+        assert time.monotonic() - began > 0.35
         assert len(server.asked) == 2
 
 
@@ -194,9 +195,8 @@ def test_the_waits_grow_and_differ() -> None:
 
 def test_a_server_that_hangs_has_a_deadline_and_another_chance() -> None:
     with LoopbackJudge(hanging(), then=FOUR) as server:
-        began = time.monotonic()
-        assert asked(server, timeout=0.3)[0] == [Reply(text="4")]
-        assert 0.25 < time.monotonic() - began < 3
+        assert asked(server, timeout=2.0)[0] == [Reply(text="4")]
+        assert len(server.asked) == 2
 
 
 def test_a_server_that_always_hangs_is_named_with_its_deadline() -> None:
@@ -222,11 +222,15 @@ def test_a_server_that_is_not_there_is_an_error_that_names_it() -> None:
 
 def test_no_more_calls_are_under_way_than_allowed() -> None:
     most, now = 0, 0
+    three = threading.Event()
 
     def count(ask: Ask) -> Answer:
         nonlocal most, now
         now += 1
         most = max(most, now)
+        if now == 3:
+            three.set()
+        three.wait(60)
         time.sleep(0.05)
         now -= 1
         return Answer(text="4")
@@ -522,6 +526,6 @@ def test_litellm_is_imported_without_asking_for_its_price_map() -> None:
     )
     environment = {k: v for k, v in os.environ.items() if not k.startswith("LITELLM")}
     result = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600
     )
     assert (result.returncode, result.stdout) == (0, ""), result.stderr

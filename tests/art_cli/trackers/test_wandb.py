@@ -109,7 +109,7 @@ class OnlyGreets(Fails):
 
     def do_POST(self) -> None:
         if self.asked.is_set():
-            time.sleep(30)
+            time.sleep(600)
         else:
             self.asked.set()
             super().do_POST()
@@ -121,10 +121,12 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def test_offline_everything_logged_is_on_disk_with_its_step_metric(tmp_path: Path) -> None:
