@@ -33,6 +33,7 @@ _NAMES: set[KeyPath] = {  # of folders and accounts: they are in every line that
     *(("project",), ("name",), ("backend", "cluster"), ("deploy", "name")),
     ("track", "wandb", "entity"),
 }
+_PUBLIC = {"HOME", "USER", "LOGNAME", "PWD", "SHELL", "LANG", "PATH", "TMPDIR", "HOSTNAME"}
 _ESCAPE_HINT = r"for a literal ${ in a text write \${"
 
 
@@ -86,8 +87,8 @@ def resolve(data: dict[str, Any]) -> Resolved:
             if reads.names:
                 resolved.secrets[path] = text
             if path not in _NAMES:
-                for name in reads.names:
-                    hide(name)
+                for name in set(reads.names) - _PUBLIC:
+                    hide(os.environ.get(name, ""), f"${{oc.env:{name}}}")
     return resolved
 
 
