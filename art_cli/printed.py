@@ -8,7 +8,6 @@ error. The first is shown as escapes, the second by its name.
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from pathlib import PurePath
@@ -23,8 +22,7 @@ _HIDDEN = re.compile(
 )
 _LOGIN = re.compile(r"(?<=://)[^/\s:@'\"]*:[^/\s@'\"]+(?=@)")  # user:password of a URL
 _SHORTEST = 6  # characters; a shorter value is a word like any other, unless it stands in quotes
-_PUBLIC = {"HOME", "USER", "LOGNAME", "PWD", "SHELL", "LANG", "PATH", "TMPDIR", "HOSTNAME"}
-_names: dict[str, str] = {}  # what is written for it, by what must not be seen
+_names: dict[str, str] = {}  # what is printed for it, by what must not be seen
 
 
 def visible(text: str, *, lines: bool = True) -> str:
@@ -36,21 +34,17 @@ def visible(text: str, *, lines: bool = True) -> str:
     return text if lines else text.replace("\n", "\\n")
 
 
-def hide(variable: str) -> None:
-    """Never show what this environment variable holds, nor its parts between colons."""
-    value = os.environ.get(variable, "")
-    if variable in _PUBLIC:
-        return
-    for part in {value, *value.split(":")}:
+def hide(secret: str, name: str) -> None:
+    """Never show a text, nor its parts between colons; `name` is printed in their place."""
+    for part in {secret, *secret.split(":")} - {""}:
+        _names[repr(part)] = name
         for text in (part, str(PurePath(part)), repr(part)[1:-1], json.dumps(part)[1:-1]):
             if len(text) >= _SHORTEST:
-                _names[text] = f"${{oc.env:{variable}}}"
-        if part:
-            _names[repr(part)] = f"${{oc.env:{variable}}}"
+                _names[text] = name
 
 
 def masked(text: str) -> str:
-    """Return the text without the values of hidden variables and without passwords in URLs."""
+    """Return the text without what is hidden and without passwords in URLs."""
     if _names:
         longest_first = sorted(_names, key=len, reverse=True)
         text = re.sub("|".join(map(re.escape, longest_first)), lambda m: _names[m[0]], text)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
-from art_cli.printed import say
+from art_cli.printed import say, visible
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -113,6 +113,7 @@ def _load(use: str, settings: list[str]) -> LoadedExperiment:
 
 
 def _lines(finding: Finding) -> list[str]:
-    lines = [f"{finding.status:<9}{finding.check:<{INDENT - 9}}{finding.what}"]
+    what = visible(finding.what, lines=False)  # else an env's error could write other findings
+    lines = [f"{finding.status:<9}{finding.check:<{INDENT - 9}}{what}"]
     more = [text for text in (finding.where, finding.todo) if text]
     return lines + [f"{' ' * INDENT}{' · '.join(more)}"] * bool(more)

@@ -33,6 +33,8 @@ _NAMES: set[KeyPath] = {  # of folders and accounts: they are in every line that
     *(("project",), ("name",), ("backend", "cluster"), ("deploy", "name")),
     ("track", "wandb", "entity"),
 }
+# Of variables that everyone on the machine may know.
+_PUBLIC = {"HOME", "USER", "LOGNAME", "PWD", "SHELL", "LANG", "PATH", "TMPDIR", "HOSTNAME"}
 _ESCAPE_HINT = r"for a literal ${ in a text write \${"
 
 
@@ -63,7 +65,10 @@ def escape(text: str) -> str:
 def resolve(data: dict[str, Any]) -> Resolved:
     """Resolve all interpolations of a config that was just read; `data` is changed in place."""
     resolved = Resolved(data)
-    interpolated = {path: text for path, text in _texts(data, ()) if "${" in text}
+    texts = dict(_texts(data, ()))
+    interpolated = {path: text for path, text in texts.items() if "${" in text}
+    said = {*texts.values()}  # in the file: what is there too is no secret
+    taken, public = set[str](), set(_PUBLIC)
     for path, text in interpolated.items():
         try:
             OmegaConf.create([text])
@@ -85,9 +90,10 @@ def resolve(data: dict[str, Any]) -> Resolved:
                 resolved.mistakes.append(Mistake(path, "value", _explain(error, text, reads)))
             if reads.names:
                 resolved.secrets[path] = text
-            if path not in _NAMES:
-                for name in reads.names:
-                    hide(name)
+            (public if path in _NAMES else taken).update(reads.names)
+    for name in taken - public:
+        if (value := os.environ.get(name, "")) not in said:
+            hide(value, f"${{oc.env:{name}}}")
     return resolved
 
 

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from art_cli.config.credentials import written_credentials
 from art_cli.config.explain import Mistake, mistakes, section_type
 from art_cli.config.interpolate import Resolved, escape, resolve
 from art_cli.config.rules import broken_rules
@@ -238,6 +239,7 @@ def _checked(resolved: Resolved, env_section: type | None) -> tuple[Any, Any, li
     if isinstance(deploy, dict) and deploy.get("to") in TARGETS:
         validated(_section(TARGETS[deploy["to"]]), {"args": deploy["args"]}, ("deploy",))
     found += broken_rules(resolved, {mistake.path for mistake in found})
+    found += written_credentials(resolved.as_written(resolved.data))
     return experiment, settings and settings.args, found
 
 

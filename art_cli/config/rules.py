@@ -261,13 +261,6 @@ RULES = (
         "stands beside judge.rubric; keep one of them",
     ),
     Rule(
-        "judge.params",
-        (),
-        lambda params: "api_key" in params,
-        "holds a key, and this config is written to the run directory; name the variable that "
-        "holds it: judge.api_key_env",
-    ),
-    Rule(
         "judge.command",
         ("judge.api_base",),
         lambda command, base: command is not None and base is not None,

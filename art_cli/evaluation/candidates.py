@@ -12,8 +12,10 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from art_cli.checkpoint import find_checkpoint
+from art_cli.config.credentials import written_credentials
 from art_cli.config.explain import mistakes
 from art_cli.config.schema import Experiment, LLMConfig
+from art_cli.config.yaml import dotted
 from art_cli.errors import UsageError
 from art_cli.rundir import RunDir
 
@@ -127,10 +129,10 @@ def parse_llm(text: str) -> LLMConfig:
             f"{'.'.join(map(str, m.path))}: {m.message}" for m in mistakes(e, LLMConfig, data, {})
         ]
         raise UsageError("\n".join(f"--candidate {model}: {line}" for line in wrong)) from None
-    if "api_key" in cfg.params:
+    if found := next(written_credentials(data), None):
         raise UsageError(
-            f"--candidate {model}: params.api_key would be in your shell's history; name the "
-            "variable that holds it: api_key_env=MY_KEY"
+            f"--candidate {model}: {dotted(found.path)} holds a key or a password, which would be "
+            "in your shell's history; name the variable that holds it: api_key_env=MY_KEY"
         )
     if cfg.command and cfg.api_base:
         raise UsageError(f"--candidate {model}: command starts a server; leave out api_base")

@@ -9,7 +9,8 @@ import art_cli
 ROOT = Path(art_cli.__file__).parent
 ROWS = (
     "printed screen errors types files outside recent",
-    "config.yaml config.schema config.explain config.interpolate config.rules config.targets",
+    "config.yaml config.schema config.explain config.interpolate config.credentials config.rules",
+    "config.targets",
     "config.load",
     "config.diff",
     "memory memory_advice shape gpus",

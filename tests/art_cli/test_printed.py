@@ -54,9 +54,8 @@ def test_a_pipe_that_knows_few_characters_gets_those() -> None:
 @pytest.fixture
 def _hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("art_cli.printed._names", {})
-    for name, value in {"LONG": "hunter2:it's", "SHORT": "1", "USER": "somebody"}.items():
-        monkeypatch.setenv(name, value)
-        hide(name)
+    hide("hunter2:it's", "${oc.env:LONG}")
+    hide("1", "${oc.env:SHORT}")
 
 
 @pytest.mark.usefixtures("_hidden")
@@ -67,7 +66,6 @@ def _hidden(monkeypatch: pytest.MonkeyPatch) -> None:
         ("401 for user hunter2", "401 for user ${oc.env:LONG}"),
         (repr({"a": "hunter2:it's"}), """{'a': ${oc.env:LONG}}"""),
         ("no env is called '1', step 1 of 21", "no env is called ${oc.env:SHORT}, step 1 of 21"),
-        ("somebody's", "somebody's"),
         (
             "GET https://me:pass@host/v1 and ssh://git@host",
             "GET https://***@host/v1 and ssh://git@host",

@@ -323,6 +323,8 @@ def test_a_threshold_on_the_reward_says_what_passes(folder: Path) -> None:
         ),
         (["--candidate", "openai/x,prices.input=-1,prices.output=0"], "prices.input: must be at"),
         (["--candidate", "openai/x,params.api_key=abc"], "api_key_env=MY_KEY"),
+        (["--candidate", "openai/x,api_base=http://me:abc@h/v1"], "api_key_env=MY_KEY"),
+        (["--candidate", "openai/x,params.headers.Authorization=abc"], "api_key_env=MY_KEY"),
         (["--candidate", "openai/x,api_base=http://h/v1", "--baseline", "openai/y"], "openai/x'?"),
         (["--checkpoint", "last"], "there is no run yet"),
     ],

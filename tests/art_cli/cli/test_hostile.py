@@ -71,7 +71,7 @@ class Hostile(art.Env):
 
 class Closed(Hostile):
     async def start(self):
-        raise RuntimeError(H)
+        raise RuntimeError(H + "\\nok       forged")
 """
 PROGRAM = f"import sys; print({HOSTILE!r}); sys.exit(3)"
 SMALL = (
@@ -179,7 +179,7 @@ def test_the_checks_of_an_env(art: Art) -> None:
     assert art("validate", "config.yaml", *SMALL)[0] == 0
     assert art("envs", "check", "env.py:Hostile", "--episodes", "3")[0] == EXIT_FAILED
     code, printed = art("envs", "check", "env.py:Closed", "--episodes", "3")
-    assert code == EXIT_FAILED and SEEN in printed
+    assert code == EXIT_FAILED and SEEN in printed and "\nok       forged" not in printed
     code, printed = art("validate", "config.yaml", "env.use=env.py:Closed")
     assert code == EXIT_USAGE and SEEN in printed
     assert art("validate", "config.yaml", "env.use=env.py:Closed", "--json")[0] == EXIT_USAGE

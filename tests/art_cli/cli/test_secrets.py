@@ -153,9 +153,17 @@ def test_an_env_that_tells_its_password_does_not_bring_it_into_the_run_directory
     assert code == 0 and SECRET not in said
 
 
+@pytest.mark.parametrize(
+    ("value", "overrides"),
+    [
+        ("my-project", ["project=${oc.env:ART_X}", "env.args.label=${oc.env:ART_X}"]),
+        ("short-run", ["name=short-run", "model.base=${oc.env:ART_X}", *NOT_TINY]),
+    ],
+)
 def test_a_name_of_a_run_is_told_wherever_it_comes_from(
-    art: Art, monkeypatch: pytest.MonkeyPatch
+    art: Art, monkeypatch: pytest.MonkeyPatch, value: str, overrides: list[str]
 ) -> None:
-    monkeypatch.setenv("ART_X", "my-project")
-    code, said = art("validate", "config.yaml", "project=${oc.env:ART_X}")
-    assert code == 0 and "ok: my-project/short" in said
+    monkeypatch.setenv("ART_X", value)
+    Path("env.py").write_text(ENV.replace("password: str", 'label: str = ""\n    password: str'))
+    code, said = art("validate", "config.yaml", "env.use=env.py:Mine", *overrides)
+    assert code == 0 and value in said.rpartition("ok: ")[2]

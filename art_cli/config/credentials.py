@@ -1,0 +1,73 @@
+"""Keys and passwords that someone has written into a config, which goes to the run directory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from art_cli.config.explain import Mistake
+from art_cli.config.yaml import KeyPath
+from art_cli.printed import hide
+
+# Of a mapping anywhere; of what a request to a model holds; of variables for a cluster.
+_ANYWHERE = re.compile(r"(?:x[-_])?api[-_]?key|(?:proxy[-_])?authorization", re.IGNORECASE)
+_IN_REQUEST = re.compile(
+    r"(?:.*[-_])?(?:(?:api|access|subscription)[-_]?key|token|secret|password|credentials?|auth"
+    r"|authorization|cookie)",
+    re.IGNORECASE,
+)
+_VARIABLE = re.compile(r"(?:.*_)?(?:KEY|TOKEN|SECRET|PASSWORD)", re.IGNORECASE)
+_LOGIN = re.compile(r"\w://[^/\s:@'\"]*:([^/\s@'\"]+)@|https?://([^/\s:@'\"]+)@")
+_QUERY = re.compile(
+    r"\w://[^\s'\"]*[?&](?:(?:api|access)?[-_]?key|(?:\w+[-_])?token|secret|password|sig|signature)"
+    r"=([^&#\s'\"]+)",
+    re.IGNORECASE,
+)
+_INTERPOLATION = re.compile(r"\$\{[^${}]*\}")
+_SCHEME = re.compile(r"\s*(?:Bearer|Basic|Token)\b", re.IGNORECASE)
+_REMEDY = "and this config is written to the run directory; put it into an environment variable and"
+
+
+def written_credentials(value: Any, path: KeyPath = ()) -> Iterator[Mistake]:
+    """Refuse keys, passwords and headers with them in a config as it is written.
+
+    `${oc.env:NAME}` in their place is good. What is found is never printed.
+    """
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from written_credentials(item, (*path, key))
+    elif isinstance(value, str):
+        text = _without_interpolations(value)
+        if _names_one(path) and (secret := _SCHEME.sub("", text, count=1).strip()):
+            hide(secret, "***")
+            yield Mistake(path, "value", f"holds a key, {_REMEDY} {_instead(path)}")
+        elif found := _LOGIN.search(text) or _QUERY.search(text):
+            hide(next(filter(None, found.groups())), "***")
+            what = "a password" if found.re is _LOGIN else "a key"
+            yield Mistake(
+                path, "value", f"holds {what} in a URL, {_REMEDY} write ${{oc.env:NAME}} here"
+            )
+
+
+def _names_one(path: KeyPath) -> bool:
+    """Whether what is at the path is a key or a password by its name."""
+    name, above = str(path[-1]) if path else "", [str(part) for part in path[:-1]]
+    if above == ["backend", "envs"]:
+        return bool(_VARIABLE.fullmatch(name))
+    is_of_request = any(part == "params" or part.lower().endswith("headers") for part in above)
+    return bool((_IN_REQUEST if is_of_request else _ANYWHERE).fullmatch(name))
+
+
+def _instead(path: KeyPath) -> str:
+    if path[:2] == ("backend", "envs"):
+        return f"name that in backend.secrets: [{path[-1]}]"
+    if path[-2:] == ("params", "api_key"):
+        return f"name that in {'.'.join(map(str, path[:-2]))}.api_key_env"
+    return "write ${oc.env:NAME} here"
+
+
+def _without_interpolations(text: str) -> str:
+    while (shorter := _INTERPOLATION.sub("", text)) != text:
+        text = shorter
+    return text
