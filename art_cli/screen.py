@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from art_cli.printed import masked, visible
@@ -38,3 +40,19 @@ class Screen(Console):
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else visible(masked(segment.text))
             yield segment if text == segment.text else segment._replace(text=text)
+
+    def show(self, table: Table) -> None:
+        """Print a table of texts; with one cell a line where it is wider than the terminal."""
+        whole = Measurement.get(self, self.options.update(width=WIDE), table).maximum
+        if whole <= self.width:
+            return self.print(table)
+        if table.title:
+            self.print(table.title)
+        names = [str(column.header).replace("\n", " ") for column in table.columns[1:]]
+        indent = max(map(len, names))
+        for title, *cells in zip(*(column.cells for column in table.columns), strict=True):
+            self.print(title)
+            for name, cell in zip(names, cells, strict=True):
+                if text := str(cell).strip():
+                    self.print(f"  {name:<{indent}}  {text}")
+        return None

@@ -110,7 +110,7 @@ def _table(found: list[Any]) -> None:
         idle = "never" if c.autostop_minutes is None else f"{c.autostop_minutes} min idle"
         cost = f"${c.usd:.2f}"
         table.add_row(c.name, c.state, c.resources, c.infra, f"{hours:.1f} h", idle, cost)
-    Screen().print(table)
+    Screen().show(table)
 
 
 def _json(value: object) -> str:

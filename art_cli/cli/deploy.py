@@ -175,7 +175,7 @@ def deployments(
         price = "-" if usd == 0 else "unknown" if usd is None else f"${usd:.2f}"
         where = f"{root.parent.name}/{root.name}"
         table.add_row(where, d.target, d.name, str(d.step), state, price, d.url or "-")
-    Screen().print(table)
+    Screen().show(table)
     return None
 
 

@@ -223,7 +223,7 @@ def _print_audits(results: list[tuple[Rejudged, Audit]]) -> None:
     table.add_row("dollars a group", *(f"{r.usd / r.num_groups:.4f}" for r in found))
     table.add_row("seconds a group", *(f"{r.seconds / r.num_groups:.2f}" for r in found))
     console = Screen()
-    console.print(table)
+    console.show(table)
     for r, audit in results:
         console.print(f"{r.judge}: {'; '.join(verdict(audit))}")
         if r.errors:

@@ -43,5 +43,5 @@ def runs(
         ]
         step, when = f"{r.step}/{r.steps}", r.updated.astimezone().strftime("%m-%d %H:%M")
         table.add_row(f"{r.project}/{r.name}", r.state, step, *rewards, when)
-    Screen().print(table)
+    Screen().show(table)
     return None

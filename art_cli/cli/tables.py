@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from art_cli.evaluation.comparison import PASS, Column, Comparison
+from art_cli.evaluation.comparison import PASS, Column, Comparison, is_sure
 from art_cli.evaluation.statistics import Estimate
 from art_cli.screen import Screen
 
@@ -19,7 +19,7 @@ def comparison(*columns: tuple[str, dict[str, Any]]) -> None:
     table = Table(title=f"{last['split']}: {num}held-out episodes", title_justify="left")
     table.add_column("")
     for name, row in columns:
-        table.add_column(f"{name} (step {row['step']})", justify="right")
+        table.add_column(f"{name}\n(step {row['step']})", justify="right")
     table.add_column("change", justify="right")
     cells = [_with_interval(row["reward"], row["reward_ci95"]) for row in rows]
     table.add_row("reward", *cells, f"{last['reward'] - first['reward']:+.3f}")
@@ -31,7 +31,7 @@ def comparison(*columns: tuple[str, dict[str, Any]]) -> None:
         table.add_row(_label(name), *("-" if v is None else f"{v:.3f}" for v in values), change)
     if any(row["failed"] for row in rows):
         table.add_row("failed episodes", *(str(row["failed"] or 0) for row in rows), "")
-    Screen().print(table)
+    Screen().show(table)
 
 
 def _with_interval(value: float, half_width: float | None) -> str:
@@ -45,13 +45,13 @@ def print_comparison(c: Comparison) -> None:
     num = max(column.num_scenarios for column in c.columns)
     trials = f", {c.trials} trials each" if c.trials > 1 else ""
     console.print(f"{c.split}: {num} held-out scenarios{trials}")
-    console.print(_means(c))
+    console.show(_means(c))
     if others:
         console.print(f"difference to {c.baseline}, on the same scenarios")
-        console.print(_differences(c, others))
+        console.show(_differences(c, others))
     for tag in c.tags:
         console.print(f"{PASS}1 by {tag}")
-        console.print(_by_tag(c, tag))
+        console.show(_by_tag(c, tag))
     passing = f"pass^k: all of k trials passed ({c.success}); " if c.trials > 1 else ""
     console.print(
         f"{passing or f'passed: {c.success}; '}[ ]: 95% intervals, by scenario"
@@ -68,7 +68,13 @@ def _means(c: Comparison) -> Table:
         table.add_row(_label(name), *(_cell(x.metrics.get(name), name) for x in c.columns))
     if any(column.usd for column in c.columns):
         table.add_row("dollars in all", *(f"{column.usd:.4f}" for column in c.columns))
-    table.add_row("episodes", *(_episodes(column) for column in c.columns))
+    table.add_row("episodes", *(str(len(column.attempts)) for column in c.columns))
+    for label, counts in (
+        ("failed", [len(column.failed) for column in c.columns]),
+        ("from before", [column.num_known for column in c.columns]),
+    ):
+        if any(counts):
+            table.add_row(label, *map(str, counts))
     return table
 
 
@@ -94,7 +100,7 @@ def _table(columns: list[Column]) -> Table:
     table = Table()
     table.add_column("")
     for column in columns:
-        step = "" if column.candidate.step is None else f" (step {column.candidate.step})"
+        step = "" if column.candidate.step is None else f"\n(step {column.candidate.step})"
         table.add_column(f"{column.candidate.name}{step}", justify="right", overflow="fold")
     return table
 
@@ -112,10 +118,4 @@ def _cell(e: Estimate | None, name: str, sign: str = "") -> str:
     value = f"{e.value:{sign}.{places}f}"
     if e.is_bounded:
         value += f" [{e.low:{sign}.{places - 1}f}, {e.high:{sign}.{places - 1}f}]"
-    return f"{value} {'*' if e.excludes_zero else ' '}" if sign else value
-
-
-def _episodes(column: Column) -> str:
-    failed = f", {len(column.failed)} failed" if column.failed else ""
-    known = f", {column.num_known} from before" if column.num_known else ""
-    return f"{len(column.attempts)}{failed}{known}"
+    return f"{value} {'*' if is_sure(name, e) else ' '}" if sign else value

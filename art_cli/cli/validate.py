@@ -98,7 +98,7 @@ def _print_memory(memory: Forecast) -> None:
     if gpu:
         fits = (memory.estimate.fit(moment) or "" for moment in ("rollout", "update"))
         table.add_row("", "", *fits)
-    console.print(table)
+    console.show(table)
     for line in memory.lines():
         console.print(line, soft_wrap=True)
     if gpu is None:

@@ -15,6 +15,7 @@ from art_cli.evaluation.statistics import Estimate, difference, mean, pass_hat
 PASS = "pass^"  # what the names of shares of passed scenarios begin with
 SUCCESS = "success"  # the env metric that says whether an attempt passed
 Values = dict[str, dict[str, float]]  # metric -> scenario -> mean over its trials
+WAITED = "seconds"  # an episode waits for those beside it: says how many they were, too
 ZERO = Estimate(0.0, 0.0, 0.0)  # of what does not occur
 Passed = Callable[[Attempt], bool]
 
@@ -95,6 +96,11 @@ class Comparison:
         }
 
 
+def is_sure(name: str, gap: Estimate) -> bool:
+    """Return whether a difference in a metric is one of the candidates, and not of chance."""
+    return gap.excludes_zero and name != WAITED
+
+
 def compare(
     task: Task,
     records: list[Record],
@@ -167,7 +173,7 @@ def _numbers(trials: list[Attempt]) -> dict[str, list[float]]:
         "tool_errors": [float(a.num_tool_errors) for a in trials],
         "truncated": [float(a.truncated) for a in trials],
         "usd": [a.usd for a in trials],
-        "seconds": [a.seconds for a in trials],
+        WAITED: [a.seconds for a in trials],
     }
     return measured | found
 

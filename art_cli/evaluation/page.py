@@ -9,7 +9,7 @@ from string import Template
 from typing import Any
 
 from art_cli.evaluation.attempts import Attempt
-from art_cli.evaluation.comparison import PASS, Column, Comparison
+from art_cli.evaluation.comparison import PASS, Column, Comparison, is_sure
 from art_cli.evaluation.page_template import PAGE, SCRIPT, STYLE
 from art_cli.evaluation.statistics import Estimate
 from art_cli.printed import masked, visible
@@ -76,7 +76,7 @@ def _row(name: str, estimates: list[Estimate | None], scale: tuple[float, float]
 
 def _gap_row(name: str, estimates: list[Estimate | None]) -> str:
     cells = "".join(
-        f'<td class="{"sure" if e.excludes_zero else ""}">{_number(e, "+")}</td>'
+        f'<td class="{"sure" if is_sure(name, e) else ""}">{_number(e, "+")}</td>'
         if e
         else "<td>-</td>"
         for e in estimates

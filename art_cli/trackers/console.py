@@ -31,6 +31,9 @@ WINDOW = 20  # steps that the time split and the time left are taken from
 PLAIN_STEP_SECONDS = 2.0  # at most one step line in this time
 PLAIN_PHASE_SECONDS = 10.0  # of silence, before a phase that goes on is told again
 STANDSTILL_STEPS = 10  # in a row without a signal in any group, before that is told
+LABEL = 6  # columns of the panel's longest label
+SHORTEST_BAR = 8
+BAR = 20  # columns of the bar of a phase
 TIMES = ("rollout", "score", "train", "sync", "eval")
 
 
@@ -152,14 +155,15 @@ class Console:
 
     def _draw(self) -> RenderableType:
         with self._lock:
-            rows = self._progress.rows(self._console.width - 9)
+            width = self._console.width
+            rows = self._progress.rows(width - LABEL - 3)
             table = Table.grid(padding=(0, 2))
-            table.add_column(style="dim", no_wrap=True)
-            table.add_column(no_wrap=True, overflow="ellipsis")
+            table.add_column(style="dim", min_width=LABEL)  # what is wide wraps beside it
+            table.add_column()
             for label, row in rows:
                 table.add_row(label, row)
             header = Text(self._header, style="bold", no_wrap=True, overflow="ellipsis")
-            now = [] if self._ended else [self._phase.row(self._spinner, self._clock())]
+            now = [] if self._ended else [self._phase.row(self._spinner, self._clock(), width)]
             return Group(header, table, *now)
 
 
@@ -179,8 +183,8 @@ class Phase:
         count = f" {self.done or 0}/{self.total}" if self.total else ""
         return f"{self.text}{count}"
 
-    def row(self, spinner: Spinner, now: float) -> RenderableType:
-        """For the panel: spinner, text, and a bar where the end is known."""
+    def row(self, spinner: Spinner, now: float, width: int) -> RenderableType:
+        """For the panel: spinner, text, and a bar where the end is known and there is room."""
         elapsed = now - self.began
         grid = Table.grid(padding=(0, 1))
         grid.add_column()
@@ -192,8 +196,10 @@ class Phase:
         left = clock_text(elapsed)
         if 0 < done < self.total:
             left = f"{clock_text(elapsed / done * (self.total - done))} left"
-        bar = ProgressBar(total=self.total, completed=done, width=20)
-        grid.add_row(spinner, self.text, bar, Text(f"{done}/{self.total}  {left}", style="dim"))
+        bar = ProgressBar(total=self.total, completed=done, width=BAR)
+        count = Text(f"{done}/{self.total}  {left}", style="dim", no_wrap=True)
+        has_room = width >= len(self.text) + BAR + len(count) + 5
+        grid.add_row(spinner, self.text, *([bar] if has_room else []), count)
         return grid
 
 
@@ -288,9 +294,13 @@ class Progress:
 
     def _step_row(self, width: int) -> RenderableType:
         done, left = f"{self.step}/{self.total}", self._left_text()
-        bar = ProgressBar(total=max(self.total, 1), completed=self.step, width=min(40, width - 34))
+        words = Text.assemble((done, "bold"), "  ", (left, "dim"))
+        room = min(40, width - len(words) - 2)
+        if room < SHORTEST_BAR:
+            return words
+        bar = ProgressBar(total=max(self.total, 1), completed=self.step, width=room)
         grid = Table.grid(padding=(0, 2))
-        grid.add_row(bar, Text(done, style="bold"), Text(left, style="dim"))
+        grid.add_row(bar, words)
         return grid
 
     def _left_text(self) -> str:

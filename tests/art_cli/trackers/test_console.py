@@ -76,6 +76,24 @@ def test_the_panel_shows_progress_reward_and_where_the_time_goes(width: int) -> 
         assert "rollout 60% · train 40%" in text and "rollout 1,830 tok/s" in text
 
 
+@pytest.mark.parametrize("width", [30, 40, 60])
+def test_on_a_narrow_terminal_labels_stay_whole_and_what_is_wide_wraps(width: int) -> None:
+    def feed(console: Console) -> None:
+        console.log(evaluation(0, 0.41) | {"val/success": 0.25})
+        for number in range(1, 81):
+            console.log(step(number))
+        console.phase("evaluating", 3, 128)
+
+    text = panel(feed, width)
+    assert all(len(line) <= width for line in text.splitlines())
+    labels = {line.split(" ")[0] for line in text.splitlines()[1:]}
+    assert {"step", "reward", "val", "data", "policy", "time", "speed"} <= labels
+    words = " ".join(text.split())
+    for shown in ("80/100", "no signal in 25% of groups · 25% truncated · 2 failed", "3/128"):
+        assert shown in words
+    assert "…" not in text.replace("support/retail-7b", "")
+
+
 def test_steps_without_a_signal_are_told_once_each_time_they_begin() -> None:
     def feed(console: Console) -> None:
         for number in range(1, 40):
