@@ -118,12 +118,12 @@ class Docker:
 
 
 def _walls(program: str, tmp: list[str]) -> list[str]:
-    """The options of bwrap in their order: the project may lie below /tmp."""
+    """Return bwrap's options in their order: what is below /tmp is laid over `tmp`."""
     walls = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
-    walls += ["--die-with-parent", "--proc", "/proc", "--dev", "/dev"]
+    walls += ["--die-with-parent", "--proc", "/proc", "--dev", "/dev", *tmp]
     for folder in (*map(Path, SYSTEM), *_installation(program)):
         walls += _twice("--ro-bind-try", folder)
-    walls += [*tmp, *_twice("--ro-bind", Path.cwd()), "--chdir", str(Path.cwd())]
+    walls += [*_twice("--ro-bind", Path.cwd()), "--chdir", str(Path.cwd())]
     return walls + [word for file in _secrets() for word in ("--dev-bind", os.devnull, str(file))]
 
 
