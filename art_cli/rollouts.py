@@ -17,6 +17,7 @@ from art_cli.rollout import rollout
 from art_cli.types import Scenario, Split, Trajectory, TrajectoryGroup
 
 MAX_SCENARIOS = 1_000_000
+LAST_LINES = 12  # that are shown of what a program printed before it failed
 BLOCK_GRACE = 30.0  # seconds beyond an episode's own deadline before a standstill ends the program
 
 
@@ -87,15 +88,20 @@ def scenarios_in(env: type[Env], settings: Any, split: Split) -> list[Scenario]:
 
 
 def why_none(errors: list[str | None]) -> str:
-    """Of episodes without a reward: what the user must know of what went wrong in them."""
+    """Return what the user must know of episodes of which none has a reward."""
     first = next((error for error in errors if error), None)
     if first is None:
         return (
             "score() gave None for every trajectory, so there is no reward; a judge can give one: "
             "judge: {model: openai/o3}"
         )
-    line = first.partition("\n")[0]  # a traceback follows
-    return f"all {len(errors)} episodes failed, the first with:\n  {line}"
+    return f"all {len(errors)} episodes failed, the first with:\n  {shown(first)}"
+
+
+def shown(error: str) -> str:
+    """Return the lines to show of an episode's error: the first, and what a program said last."""
+    lines = error.partition("\nTraceback (")[0].splitlines()  # one of the env's may follow
+    return "\n  ".join(lines[:1] + lines[1:][-LAST_LINES:])
 
 
 async def _all(groups: list[Coroutine[Any, Any, TrajectoryGroup]]) -> list[TrajectoryGroup]:

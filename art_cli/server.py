@@ -18,10 +18,10 @@ from typing import IO
 import httpx
 
 from art_cli.errors import PreflightError
+from art_cli.guard import guarded
 
 START_TIMEOUT = 600.0  # seconds: a large model is loaded in minutes
 STOP_TIMEOUT = 5.0  # seconds between asking to stop and killing
-GUARD = Path(__file__).with_name("guard.py")
 SHOWN = 2000  # characters of what a server that failed has said
 
 
@@ -57,7 +57,7 @@ class Server:
             raise PreflightError(f"cannot start {' '.join(words)}: there is no program {words[0]}")
         printed = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115 (kept open)
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(GUARD), *words],
+            guarded(words),
             stdin=subprocess.PIPE,  # the guard ends all when it closes
             stdout=printed,
             stderr=printed,
@@ -80,7 +80,8 @@ class Server:
     @property
     def exit_code(self) -> int | None:
         """None while it runs; above 128: 128 + the signal that ended it."""
-        return self._process.poll()
+        code = self._process.poll()
+        return 128 - code if code is not None and code < 0 else code
 
     def said(self) -> str:
         """The last of what it printed."""

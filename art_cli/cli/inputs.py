@@ -26,14 +26,21 @@ _last_told = time.monotonic()
 
 
 def load(arguments: list[str]) -> LoadedExperiment:
-    """The experiment of `CONFIG... key=value...`, with its env's settings. Raises ConfigError."""
+    """Return the experiment of `CONFIG... key=value...`, with its env's settings.
+
+    Where it starts programs of the user's, this process is hidden from them. Raises ConfigError.
+    """
     from art_cli.config.load import load_experiment
+    from art_cli.guard import hide
     from art_cli.registry import env_class
 
     read_dotenv(Path(".env"))
     overrides = [a for a in arguments if OVERRIDE.match(a) and not Path(a).exists()]
     paths = [Path(a) for a in arguments if a not in overrides]
-    return load_experiment(paths, overrides, plugin_config=lambda use: env_class(use).Config)
+    loaded = load_experiment(paths, overrides, plugin_config=lambda use: env_class(use).Config)
+    if loaded.experiment.agent.type == "program":
+        hide()  # early: what has read a variable by now may point into the block that is emptied
+    return loaded
 
 
 def open_run(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedExperiment, RunDir]:

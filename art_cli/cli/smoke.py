@@ -16,6 +16,7 @@ from art_cli.errors import UsageError
 from art_cli.files import atomic_write
 from art_cli.llms.services import llm_settings
 from art_cli.registry import env_class
+from art_cli.rollouts import shown
 from art_cli.rundir import RunDir
 from art_cli.smoke import StandIn, make_small, name_of, overrides, render, stand_in_for
 from art_cli.tools import schemas_of
@@ -78,7 +79,7 @@ class Smoke:
     def _odd(self) -> Iterator[str]:
         cfg, played = self.real.experiment, self._played
         if failed := [t for t in played if t["reward"] is None]:
-            why = str(failed[0]["error"]).partition("\n")[0]
+            why = shown(str(failed[0]["error"]))
             yield f"{len(failed)} of {len(played)} episodes failed, the first with: {why}"
         if crashed := [t for t in played if t["metrics"].get("crashed")]:
             why = next(iter(crashed[0]["logs"]), "")

@@ -80,11 +80,24 @@ RULES = (
         for field, default, only in (
             ("command", None, ("program",)),
             ("pass_env", [], ("program",)),
+            ("sandbox", "none", ("program",)),
             ("use", None, ("function",)),
             ("timeout", 600.0, ("program", "function")),
             ("concurrency", 16, ("program", "function")),
             ("on_crash", "score", ("program", "function")),
         )
+    ),
+    Rule(
+        "agent.sandbox",
+        ("agent.image",),
+        lambda sandbox, image: sandbox == "docker" and not image,
+        "is docker, but agent.image is missing, e.g. node:22",
+    ),
+    Rule(
+        "agent.image",
+        ("agent.sandbox",),
+        lambda image, sandbox: image is not None and sandbox != "docker",
+        "has no effect with agent.sandbox={1}; remove it",
     ),
     *(
         Rule(

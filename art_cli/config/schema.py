@@ -42,6 +42,8 @@ class AgentConfig:
     command: list[str] | None = None  # of a program
     use: str | None = None  # of a function: package.module:function or path/to/file.py:function
     pass_env: list[str] = field(default_factory=list)  # variables that a program gets from ours
+    sandbox: Literal["none", "bwrap", "docker"] = "none"  # what hides the machine from a program
+    image: str | None = None  # of docker, e.g. node:22
     timeout: Positive = 600.0  # seconds, of one episode
     concurrency: Count = 16  # at once
     on_crash: Literal["score", "drop"] = "score"  # what the env says of it, or left out

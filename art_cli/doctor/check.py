@@ -142,7 +142,8 @@ def _check_programs(cfg: Experiment) -> Iterator[Finding]:
     except (PreflightError, UsageError) as e:
         yield failed(str(e))
     if cfg.agent.type != "builtin":
-        yield ok(f"agent: {' '.join(cfg.agent.command or [str(cfg.agent.use)])}")
+        where = f" (in {cfg.agent.sandbox})" if cfg.agent.sandbox != "none" else ""
+        yield ok(f"agent: {' '.join(cfg.agent.command or [str(cfg.agent.use)])}{where}")
     if cfg.judge and cfg.judge.command and "{" not in cfg.judge.command[0]:
         program = cfg.judge.command[0]
         if shutil.which(program) is None:

@@ -28,7 +28,7 @@ ROWS = (
     "trackers.wandb",
     "episode agents.base agents.policy",
     "gateway.request gateway.body gateway.answer gateway.hosted gateway.mcp gateway.server",
-    "agents.hosted agents.program agents.function agents.make agents.prompted",
+    "agents.sandbox agents.hosted agents.program agents.function agents.make agents.prompted",
     "rollout rollouts",
     "advantage logprobs loss metrics pack score ruler evaluation.statistics",
     "trainers.budget trainers.base trainers.schedule trainers.stats trainers.forward",

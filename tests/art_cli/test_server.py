@@ -135,18 +135,31 @@ def test_a_server_that_never_answers_ends_in_its_deadline_and_in_the_grave(folde
     assert is_gone(pid(folder))
 
 
-CHILD = "open('child', 'w').write(str(os.getpid())); time.sleep(60)"
-PARENT = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[4]]);"
+CHILD = "open('child', 'w').write(str(os.getpid())); time.sleep(1000)"
+PARENT = """
+import subprocess, sys
+subprocess.Popen([sys.executable, '-c', sys.argv[4]], start_new_session=len(sys.argv) > 5)
+"""
 
 
+OWN_SESSION = [
+    [],
+    pytest.param(
+        ["own session"],
+        marks=pytest.mark.skipif(sys.platform != "linux", reason="there is no subreaper"),
+    ),
+]
+
+
+@pytest.mark.parametrize("session", OWN_SESSION)
 @pytest.mark.parametrize("deaf", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN);"])
 def test_closing_ends_all_that_the_command_has_started(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, deaf: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, deaf: str, session: list[str]
 ) -> None:
     monkeypatch.setattr("art_cli.server.STOP_TIMEOUT", 0.3)
     (folder / "parent.py").write_text(PARENT + GOOD)
     child = f"import os, signal, time; {deaf} {CHILD}"
-    command = ["{python}", "parent.py", "{port}", "0", "200", child]
+    command = ["{python}", "parent.py", "{port}", "0", "200", child, *session]
     pids = started(command, lambda server: [pid(folder), pid(folder, "child")])
     assert all(map(is_gone, pids))
 
@@ -161,10 +174,11 @@ def test_closing_twice_or_after_its_end_is_fine(folder: Path) -> None:
     asyncio.run(go())
 
 
-def test_a_run_that_is_killed_leaves_nothing_of_a_server(folder: Path) -> None:
+@pytest.mark.parametrize("session", OWN_SESSION)
+def test_a_run_that_is_killed_leaves_nothing_of_a_server(folder: Path, session: list[str]) -> None:
     (folder / "parent.py").write_text(PARENT + GOOD)
     child = f"import os, time; {CHILD}"
-    command = json.dumps(["{python}", "parent.py", "{port}", "0", "200", child])
+    command = json.dumps(["{python}", "parent.py", "{port}", "0", "200", child, *session])
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, command], stdout=subprocess.PIPE, text=True
     )
