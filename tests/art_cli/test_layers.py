@@ -8,14 +8,14 @@ import art_cli
 
 ROOT = Path(art_cli.__file__).parent
 ROWS = (
-    "errors types files",
+    "errors types files deadline",
     "config.yaml config.schema config.explain config.interpolate config.rules config.targets",
     "config.load",
     "config.diff",
     "memory memory_advice shape gpus",
     "tools env",
     "lock checksums trajectory_rows registry rundir report checkpoint",
-    "guard server attention flex decoder tiny deadline render chat policy",
+    "guard server attention flex decoder tiny render chat policy",
     "engines.base engines.kv_cache engines.sampler engines.rows engines.transformers",
     "engines.sync_choice engines.vllm_worker",
     "engines.vllm_server engines.host engines.places engines.vllm engines.make",
