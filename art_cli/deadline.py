@@ -12,8 +12,10 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 from art_cli.errors import EnvError
@@ -178,6 +180,37 @@ def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome:
 
 
 _threads = _DaemonThreads()
+
+
+@contextlib.contextmanager
+def last_resort(seconds: float, what: str, owner: Path, exit_code: int) -> Iterator[None]:
+    """End the process where the code within takes longer, and say the line that it stands at.
+
+    It may be a user's file that is being imported, which no exception ends for certain. The line is
+    the innermost in the file `owner`, or else of a module that is being imported.
+    """
+    over = threading.Event()
+    watched = threading.get_ident()
+
+    def watch() -> None:
+        if over.wait(seconds) or is_debugged():
+            return
+        frames = traceback.extract_stack(sys._current_frames().get(watched))
+        own = [f for f in frames if Path(f.filename).absolute() == owner.absolute()]
+        at = (own or [f for f in frames if f.name == "<module>"] or frames)[-1]
+        print(
+            f"error: {what} did not end within {seconds:g} s; it stands at "
+            f"{at.filename}:{at.lineno}: {at.line}",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(exit_code)
+
+    threading.Thread(target=watch, name="art-last-resort", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 from art_cli.chat import ChatFormatError, read_messages
 from art_cli.env import Env
 from art_cli.errors import UsageError, blame
+from art_cli.files import read_text
 from art_cli.outside import read_json
 from art_cli.tools import tools_of
 from art_cli.types import Message
@@ -34,11 +35,11 @@ def load_demonstrations(
             )
         return found
     path = Path(source)
-    if not path.is_file():
-        raise UsageError(f"warmup.demonstrations: there is no file {path.absolute()}")
     try:
         # Not splitlines: it also splits at characters that JSON allows within a line.
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        lines = read_text(path, largest=None).split("\n")
+    except FileNotFoundError:
+        raise UsageError(f"warmup.demonstrations: there is no file {path.absolute()}") from None
     except (OSError, UnicodeDecodeError) as e:
         raise UsageError(f"warmup.demonstrations: cannot read {path}: {e}") from None
     numbered = ((n, line) for n, line in enumerate(lines, 1) if line.strip())

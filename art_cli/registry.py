@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -14,10 +17,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from art_cli.deadline import last_resort
 from art_cli.env import Env
-from art_cli.errors import UsageError, blame
+from art_cli.errors import EXIT_USAGE, Interrupted, UsageError, blame
 
 ENV_GROUP = "art.envs"
+IMPORT_SECONDS = 120.0  # what takes longer belongs into scenarios() or start()
 
 
 def env_names() -> dict[str, str]:
@@ -83,7 +88,8 @@ def _from_package(name: str, use: str) -> ModuleType:
     if "" not in sys.path:
         sys.path.insert(0, "")  # a module beside the config, as `python -m` would find it
     try:
-        return importlib.import_module(name)
+        with _running(use, f"importing {name}", Path()):
+            return importlib.import_module(name)
     except ModuleNotFoundError as e:
         if e.name and f"{name}.".startswith(f"{e.name}."):
             raise UsageError(
@@ -91,21 +97,41 @@ def _from_package(name: str, use: str) -> ModuleType:
                 f"{Path.cwd()}; a file is given as path/to/file.py:Class"
             ) from None
         raise UsageError(f"{use!r}: {name} imports {e.name!r}, which is not installed") from None
-    except (Exception, SystemExit) as e:
-        raise UsageError(f"{use!r}: importing {name} failed: {blame(e, Path())}") from e
 
 
 def _from_file(path: Path, use: str) -> ModuleType:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UsageError(
             f"{use!r}: there is no file {str(path)!r} (paths are relative to the folder that art "
             f"is started in, {Path.cwd()})"
         )
     path = path.absolute()
     try:
-        return _run_file(path, path.stat().st_mtime_ns)
-    except (Exception, SystemExit) as e:
+        with _running(use, f"running {path}", path):
+            return _run_file(path, path.stat().st_mtime_ns)
+    except ModuleNotFoundError as e:
         raise UsageError(f"{use!r}: running {path} failed: {blame(e, path)}") from e
+
+
+@contextmanager
+def _running(use: str, what: str, owner: Path) -> Iterator[None]:
+    """Import a user's code: it may print, fail, leave or never end. Raise UsageError.
+
+    ModuleNotFoundError is left to who knows what was looked for.
+    """
+    doing = f"{use!r}: {what}"
+    try:
+        with (
+            last_resort(IMPORT_SECONDS, doing, owner, EXIT_USAGE),
+            redirect_stdout(sys.stderr),  # stdout is the command's: it may be JSON
+        ):
+            yield
+    except ModuleNotFoundError:
+        raise
+    except KeyboardInterrupt as e:
+        raise Interrupted(f"interrupted: {doing} was stopped: {blame(e, owner)}") from None
+    except BaseException as e:  # SystemExit too
+        raise UsageError(f"{doing} failed: {blame(e, owner)}") from e
 
 
 @lru_cache(maxsize=64)  # a config is resolved more than once, and its classes must be the same

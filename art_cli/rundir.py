@@ -158,9 +158,10 @@ class RunDir:
     def open(cls, root: Path) -> RunDir:
         """The directory of a run that exists. Raises UsageError otherwise."""
         run = cls(root)
-        if run.config.exists():
+        if os.path.exists(run.config):  # also where the path is too long for one
             return run
-        runs = (*root.glob("**/metrics.jsonl"), *root.parent.glob("*/metrics.jsonl"))
+        within = root.glob("**/metrics.jsonl") if os.path.isdir(root) else ()
+        runs = (*within, *root.parent.glob("*/metrics.jsonl"))
         others = sorted({str(p.parent) for p in runs})
         near = f" There is: {', '.join(others)}." if others else " `art runs` lists what there is."
         raise UsageError(f"{root} holds no run (it has no config.yaml).{near}")
@@ -211,8 +212,11 @@ class RunDir:
         """Hold the run. Raises PreflightError where another live process does."""
         with hold(self.lock_file, LOCK_PATIENCE, self._in_use) as fd:
             holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, json_line(holder).encode(), 0)
+            try:
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, json_line(holder).encode(), 0)
+            except OSError as e:
+                raise PreflightError(f"cannot write {self.lock_file}: {e.strerror}.") from e
             yield
 
     def _in_use(self) -> PreflightError:

@@ -43,7 +43,7 @@ def read_config(base: str) -> dict[str, Any]:
 
 def local_config(base: str) -> Path | None:
     """Where config.json is on this machine; None where the hub must be asked. Raises UsageError."""
-    return Path(base) / "config.json" if Path(base).is_dir() else _cached(base)
+    return Path(base) / "config.json" if os.path.isdir(base) else _cached(base)
 
 
 def shape_of(config: dict[str, Any]) -> Shape:

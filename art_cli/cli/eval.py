@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shlex
 import sys
 from collections.abc import AsyncIterator
@@ -123,9 +124,9 @@ def _open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, R
     """The experiment, where its run is or would be, and whether that is what was named."""
     from art_cli.rundir import RunDir
 
-    if (Path(target[0]) / "config.yaml").is_file():
+    if os.path.isfile(Path(target[0]) / "config.yaml"):
         return *inputs.open_run(Path(target[0]), target[1:]), True
-    if not Path(target[0]).is_file():
+    if not os.path.exists(target[0]) or os.path.isdir(target[0]):
         raise UsageError(
             f"{target[0]} is neither a run directory nor a config file; `art runs` lists the runs"
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from art_cli.errors import UsageError
+from art_cli.files import read_text
 from art_cli.printed import masked, replace_line, say, visible
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def load(arguments: list[str]) -> LoadedExperiment:
     from art_cli.registry import env_class
 
     read_dotenv(Path(".env"))
-    overrides = [a for a in arguments if OVERRIDE.match(a) and not Path(a).exists()]
+    # os.path: a long override is no name of a file, which Path takes for an error.
+    overrides = [a for a in arguments if OVERRIDE.match(a) and not os.path.exists(a)]
     paths = [Path(a) for a in arguments if a not in overrides]
     loaded = load_experiment(paths, overrides, plugin_config=lambda use: env_class(use).Config)
     if loaded.experiment.agent.type == "program":
@@ -89,7 +91,11 @@ def read_dotenv(path: Path) -> None:
     """Put KEY=VALUE lines into the environment, where the key is not set there already."""
     if not path.is_file():
         return
-    for line in path.read_text(encoding="utf-8").splitlines():
+    try:
+        lines = read_text(path).splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise UsageError(f"cannot read {path}: {e}") from None
+    for line in lines:
         key, equals, value = line.strip().removeprefix("export ").partition("=")
         if equals and not key.startswith("#") and value.strip():
             os.environ.setdefault(key.strip(), value.strip().strip("'\""))

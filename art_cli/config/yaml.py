@@ -22,7 +22,13 @@ from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
+from art_cli.files import read_text
+
 KeyPath = tuple[str | int, ...]
+
+DEEPEST = 50  # values within values; what reads configs further on has limits too
+LONGEST_SHOWN = 200  # characters of an override
+MOST = 100_000  # values; a few lines of aliases of aliases stand for billions
 
 _TAG = "tag:yaml.org,2002:"
 _CORE_SCALARS = (  # order matters: every int also looks like a float
@@ -88,8 +94,7 @@ def read_file(path: Path) -> tuple[Node | None, list[Problem]]:
         return replace(source, line=mark.line + 1, column=mark.column + 1)
 
     try:
-        # "-sig" drops the byte order mark that Windows editors write
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path)
     except UnicodeDecodeError:
         return None, [Problem(source, (), "is not text in UTF-8; save it as UTF-8")]
     except FileNotFoundError:
@@ -111,11 +116,14 @@ def read_file(path: Path) -> tuple[Node | None, list[Problem]]:
 
 def read_override(text: str) -> tuple[Node | None, list[Problem]]:
     """The tree with one leaf that `key.path=value` stands for; the value is YAML."""
-    place = Place(f"override {text!r}")
+    shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+    place = Place(f"override {shown!r}")
     key, equals, value = text.partition("=")
     keys = key.strip().split(".")
     if not equals or not all(keys):
         return None, [Problem(place, (), "expected key.path=value, for example train.steps=20")]
+    if len(keys) > DEEPEST:
+        return None, [Problem(place, (), f"more than {DEEPEST} keys within each other")]
     reader = _Reader(lambda _mark: place)
     node = reader.read(value, place)
     if reader.problems:
@@ -179,6 +187,7 @@ class _Reader:
         self.problems: list[Problem] = []
         self._locate = locate
         self._open: set[int] = set()  # collections that are being built, by id
+        self._num_built = 0
 
     def read(self, text: str, source: Place) -> Node | None:
         try:
@@ -200,10 +209,17 @@ class _Reader:
 
     def _build(self, node: yaml.Node, path: KeyPath, key_place: Place | None) -> Node:
         place = self._locate(node.start_mark)
+        self._num_built += 1
+        if self._num_built > MOST:
+            problem = f"more than {MOST} values, each counted as often as an alias repeats it"
+            raise ConstructorError(None, None, problem, node.start_mark)
         if isinstance(node, ScalarNode):
             return Node(self._scalar(node, path), place, key_place)
         if id(node) in self._open:
             raise ConstructorError(None, None, "an alias contains itself", node.start_mark)
+        if len(self._open) == DEEPEST:
+            problem = f"more than {DEEPEST} values within each other"
+            raise ConstructorError(None, None, problem, node.start_mark)
         if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):
             self._complain(node, path, f"the tag {node.tag} is not supported; remove it")
         self._open.add(id(node))

@@ -10,6 +10,7 @@ import ast
 import hashlib
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -72,7 +73,7 @@ def agent_digest(agent: AgentConfig) -> str | None:
     words = [*(agent.command or ()), *((agent.use or "").rpartition(":")[:1])]
     if agent.command and Path(agent.command[0]).is_absolute():
         words.pop(0)  # /usr/bin/node is not what someone is working on
-    named = [Path(word) for word in words if word and Path(word).is_file()]
+    named = [Path(word) for word in words if word and os.path.isfile(word)]
     if agent.use and not named:
         with suppress(ImportError, ValueError):
             spec = importlib.util.find_spec(agent.use.partition(":")[0])

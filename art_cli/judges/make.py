@@ -9,6 +9,7 @@ from typing import Any
 
 from art_cli.config.schema import JudgeConfig, LLMConfig
 from art_cli.errors import JudgeError, PreflightError
+from art_cli.files import read_text
 from art_cli.judges.base import Transcript
 from art_cli.judges.cache import AnswerCache, default_folder
 from art_cli.judges.ruler import Ruler
@@ -80,7 +81,7 @@ def read_rubric(cfg: JudgeConfig) -> str | None:
     if cfg.rubric_file is None:
         return cfg.rubric
     try:
-        return Path(cfg.rubric_file).read_text(encoding="utf-8")
+        return read_text(Path(cfg.rubric_file))
     except (OSError, UnicodeDecodeError) as e:
         why = e.strerror if isinstance(e, OSError) else e
         raise PreflightError(

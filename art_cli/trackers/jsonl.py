@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from art_cli.errors import ArtError
 from art_cli.files import json_line
 
 
@@ -11,7 +12,10 @@ class JsonlTracker:
     """Appends one object a line. A kill loses nothing that was logged: each line is flushed."""
 
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (open for the whole run)
+        try:
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (open for the whole run)
+        except OSError as e:
+            raise ArtError(f"cannot write {path}: {e.strerror}.") from e
 
     def log(self, metrics: dict[str, float]) -> None:
         """Append a line, in one write; NaN and infinity become null and keep their key."""

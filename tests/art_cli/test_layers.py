@@ -8,7 +8,7 @@ import art_cli
 
 ROOT = Path(art_cli.__file__).parent
 ROWS = (
-    "printed screen errors types files outside recent",
+    "printed screen errors types files outside recent deadline",
     "config.yaml config.schema config.explain config.interpolate config.credentials config.rules",
     "config.targets",
     "config.load",
@@ -16,7 +16,7 @@ ROWS = (
     "memory memory_advice shape gpus",
     "tools env",
     "lock checksums trajectory_rows registry rundir report checkpoint",
-    "guard server attention flex decoder tiny deadline render chat merge policy",
+    "guard server attention flex decoder tiny render chat merge policy",
     "engines.base engines.kv_cache engines.sampler engines.rows engines.transformers",
     "engines.sync_choice engines.vllm_worker",
     "engines.vllm_server engines.host engines.places engines.vllm engines.make",

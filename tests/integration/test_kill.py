@@ -11,10 +11,17 @@ import torch
 from short_run import CONFIG, Art, results
 
 from art_cli.checkpoint import read_progress
+from art_cli.checksums import damage
 
 NUM_KILLS = 20
 MORE_SAVING = {"every: 3, episodes: 8": "every: 2, episodes: 4", "every: 2, keep": "every: 1, keep"}
-AIMED_AT = ("checkpoints/.writing-*", ".writing-base", "checkpoints/.removed-*", "*/.*.tmp")
+AIMED_AT = (
+    "checkpoints/.writing-*",
+    "checkpoints/.writing-*/checksums.sha256",
+    ".writing-base",
+    "checkpoints/.removed-*",
+    "*/.*.tmp",
+)
 
 
 @pytest.fixture(scope="module")
@@ -99,5 +106,6 @@ def check(art: Art, expected: dict[str, object]) -> None:
     for step in art.run.checkpoint_steps():
         folder = art.run.checkpoint(step)
         assert read_progress(folder).step == step
+        assert damage(folder) is None
         if step > 1:
             assert torch.load(folder / "optimizer.pt", weights_only=True)["state"]

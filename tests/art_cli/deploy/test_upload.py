@@ -19,6 +19,7 @@ from together_server import BASE, LoopbackTogether, part_name
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from art_cli.checkpoint import weight_files
+from art_cli.checksums import write_sums
 from art_cli.deploy import upload
 from art_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED
 from art_cli.rundir import RunDir
@@ -97,6 +98,7 @@ def test_the_template_that_goes_along_knows_the_tools(
     deploy: Any, service: LoopbackTogether, run: RunDir, tmp_path: Path
 ) -> None:
     (run.checkpoint(2) / "chat_template.jinja").write_text(PLAIN)
+    write_sums(run.checkpoint(2))
     assert code(deploy()) == 0
     tokenizer: Any = AutoTokenizer.from_pretrained(received(service, tmp_path / "there"))
     call = {"name": "look", "arguments": {"at": "it"}}
