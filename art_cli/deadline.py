@@ -198,11 +198,10 @@ def last_resort(seconds: float, what: str, owner: Path, exit_code: int) -> Itera
         frames = traceback.extract_stack(sys._current_frames().get(watched))
         own = [f for f in frames if Path(f.filename).absolute() == owner.absolute()]
         at = (own or [f for f in frames if f.name == "<module>"] or frames)[-1]
-        print(
+        say(
             f"error: {what} did not end within {seconds:g} s; it stands at "
             f"{at.filename}:{at.lineno}: {at.line}",
             file=sys.stderr,
-            flush=True,
         )
         os._exit(exit_code)
 
