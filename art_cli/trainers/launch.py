@@ -236,9 +236,10 @@ def commands_in(store: Store) -> Iterator[str]:
     """Yield what `Crew.tell` is told, as a launcher's rank hears it."""
     number = 0
     while True:
+        key = f"command/{number}"
         with suppress(DistStoreError):  # nothing yet: rollouts may take hours
-            store.wait([f"command/{number}"], LOOK)
-            yield store.get(f"command/{number}").decode()
+            store.wait([key], LOOK)
+            yield store.get(key).decode(errors="replace")
             number += 1
 
 

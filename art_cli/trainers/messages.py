@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import asdict
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -31,12 +32,15 @@ def send(value: Any, to: int) -> None:
 
 
 def receive(source: int) -> Any:
-    """Return what a rank sends. Raises RuntimeError."""
+    """Return what a rank sends. Raises RuntimeError, also for what only running code can read."""
     size = torch.empty(1, dtype=torch.int64)
     dist.recv(size, source)
     data = torch.empty(int(size), dtype=torch.uint8)
     dist.recv(data, source)
-    return torch.load(io.BytesIO(data.numpy().data), weights_only=True)
+    try:
+        return torch.load(io.BytesIO(data.numpy().data), weights_only=True)
+    except UnpicklingError:
+        raise RuntimeError(f"rank {source} sent what is not plain data") from None
 
 
 def share(value: Any) -> Any:
@@ -66,4 +70,5 @@ def plain_stats(stats: Stats) -> dict[str, Any]:
 
 def stats_of(plain: dict[str, Any]) -> Stats:
     """Return what `plain_stats` was given."""
-    return Stats(**plain | {"parts": [(p, Tokens(**tokens)) for p, tokens in plain["parts"]]})
+    parts: Any = [(logprobs, Tokens(**tokens)) for logprobs, tokens in plain["parts"]]
+    return Stats(**plain | {"parts": parts})

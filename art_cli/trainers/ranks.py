@@ -285,7 +285,10 @@ def serve(store: Store, commands: Iterator[str]) -> None:
     store.set(ready(place[0]), "")
     rank: Rank | None = None
     for command in commands:
-        what, argument = json.loads(command)
+        try:
+            what, argument = json.loads(command)
+        except ValueError:
+            sys.exit("what this rank was told is no command: who else writes to MASTER_ADDR?")
         if what == "close":
             break
         if what == "form":

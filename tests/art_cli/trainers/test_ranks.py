@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
+import pickle
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -16,17 +18,21 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from batches import SAMPLING, MakePolicy, config, make_groups
 from short_run import CONFIG
+from torch._C._distributed_c10d import FileStore, TCPStore
 
 from art_cli.config.schema import AdapterConfig, TrainConfig
 from art_cli.errors import PreflightError, TrainerError, UsageError
 from art_cli.policy import Policy
 from art_cli.rundir import RunDir
-from art_cli.trainers import launch
+from art_cli.trainers import launch, messages
 from art_cli.trainers.grpo import GRPOTrainer
 from art_cli.trainers.launch import LocalCrew, check_devices
 from art_cli.trainers.ranks import RanksTrainer, serve_if_launched
+
+DEADLINE = 300.0  # seconds: on a busy machine a start alone takes a minute
 
 
 @contextmanager
@@ -132,23 +138,32 @@ def test_a_worker_that_never_comes_is_told_with_its_last_lines(
 PARENT = """
 import sys, time
 from pathlib import Path
-from art_cli.trainers.launch import LocalCrew, check_devices
+from art_cli.trainers.launch import LocalCrew
 crew = LocalCrew(2, Path(sys.argv[1]))
+crew.meet(2)
 print(crew._workers[1].pid, flush=True)
 time.sleep(600)
 """
 
 
-def test_workers_end_when_rank_0_is_killed(tmp_path: Path) -> None:
+def test_workers_end_when_rank_0_is_killed_and_leave_nothing(tmp_path: Path) -> None:
+    """While they wait for what to do; tests/art_cli/test_listeners.py kills one that trains."""
+    private = tmp_path / "tmp"
+    private.mkdir()
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PARENT, str(tmp_path)],
+        env=os.environ | {"TMPDIR": str(private)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     with parent:
         assert parent.stdout
         worker = int(parent.stdout.readline())
+        [folder] = private.iterdir()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         parent.kill()
-    deadline = time.monotonic() + 300
-    while is_alive(worker):
+    deadline = time.monotonic() + DEADLINE
+    while is_alive(worker) or folder.exists():
         assert time.monotonic() < deadline, (tmp_path / "rank-1.log").read_text()
         time.sleep(0.1)
 
@@ -161,7 +176,21 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-COMMAND = "import sys; from art_cli.cli.main import main; sys.argv[0] = 'art'; main()"
+COMMAND = """
+import sys
+from art_cli.cli.main import main
+
+def tell(event, arguments):
+    frame = sys._getframe() if event == "pickle.find_class" else None
+    while frame:
+        if "distributed" in frame.f_code.co_filename or "art_cli" in frame.f_code.co_filename:
+            print("unpickled", arguments, "in", frame.f_code.co_filename, flush=True)
+        frame = frame.f_back
+
+sys.addaudithook(tell)
+sys.argv[0] = "art"
+main()
+"""
 
 
 def art(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
@@ -178,7 +207,7 @@ def art(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str
 def test_ranks_that_a_launcher_started_make_one_run_that_one_process_can_resume(
     tmp_path: Path,
 ) -> None:
-    """As torchrun starts them, but for its store."""
+    """As torchrun starts them, but for its store. Nothing that they say is unpickled."""
     (tmp_path / "config.yaml").write_text(CONFIG)
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -186,15 +215,71 @@ def test_ranks_that_a_launcher_started_make_one_run_that_one_process_can_resume(
     meet = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     arguments = ("train.num_processes=2", "train.steps=2", "eval=null")
     ranks = [art(tmp_path, *arguments, **meet, RANK=str(i), LOCAL_RANK=str(i)) for i in (0, 1)]
-    outputs = [p.communicate(timeout=600)[0] for p in ranks]
+    outputs = [p.communicate(timeout=DEADLINE)[0] for p in ranks]
     assert [p.returncode for p in ranks] == [0, 0], outputs
+    assert not any("unpickled" in output for output in outputs), outputs
     assert "done at step 2/2" in outputs[0] and outputs[1] == ""
     alone = art(tmp_path, "train.steps=3", "eval=null", "--resume")
-    output = alone.communicate(timeout=600)[0]
+    output = alone.communicate(timeout=DEADLINE)[0]
     assert alone.returncode == 0, output
     rows = RunDir(tmp_path / "runs" / "test" / "short").read_metrics()
     assert [r["training_step"] for r in rows] == [1, 2, 3]
     assert all(r["loss/grad_norm"] > 0 for r in rows)
+
+
+class Evil:
+    """Who unpickles it makes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.file,)
+
+
+def test_what_someone_else_puts_into_the_store_runs_no_code(tmp_path: Path) -> None:
+    """A launcher's store asks nobody who they are."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store.set("command/0", pickle.dumps(("form", Evil(tmp_path / "evil"))))  # type: ignore[arg-type]
+    meet = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    rank = art(tmp_path, "train.num_processes=2", **meet, RANK="1", LOCAL_RANK="1")
+    output = rank.communicate(timeout=DEADLINE)[0]
+    assert rank.returncode != 0 and "what this rank was told is no command" in output
+    assert "Traceback" not in output
+    assert not (tmp_path / "evil").exists()
+
+
+EVIL_RANK = """
+import sys
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from art_cli.trainers import messages
+
+class Evil:
+    def __reduce__(self):
+        return Path.touch, (Path(sys.argv[2]),)
+
+dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], 2), rank=1, world_size=2)
+messages.send({"a": [1, 0.1, None, (True, "b")], "c": torch.arange(3)}, 0)
+messages.send(Evil(), 0)
+"""
+
+
+def test_what_a_rank_sends_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, evil = tmp_path / "store", tmp_path / "evil"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    with subprocess.Popen([sys.executable, "-c", EVIL_RANK, str(store), str(evil)]):
+        dist.init_process_group("gloo", store=FileStore(str(store), 2), rank=0, world_size=2)
+        try:
+            plain = messages.receive(1)
+            assert plain["a"] == [1, 0.1, None, (True, "b")] and plain["c"].tolist() == [0, 1, 2]
+            with pytest.raises(RuntimeError, match="rank 1 sent what is not plain data"):
+                messages.receive(1)
+        finally:
+            dist.destroy_process_group()
+    assert not evil.exists()
 
 
 def test_another_number_of_processes_than_the_launchers_is_refused(
