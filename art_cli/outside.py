@@ -12,6 +12,7 @@ from typing import Any
 
 MAX_DEPTH = 64  # lists and objects inside of each other
 MAX_DIGITS = 400  # of an integer: beyond 4300 Python itself refuses to print one
+TOO_LARGE = 10**MAX_DIGITS
 MAX_VALUES = 2**20  # in one JSON text: each takes up to a hundred bytes once it is read
 MAX_TEXT = 2**22  # characters of what an env says at once
 SHOWN = 10_000  # characters of an error that are kept
@@ -84,14 +85,14 @@ def _check_scalar(value: Any) -> None:
         check_text(value)
     elif isinstance(value, float) and not math.isfinite(value):
         raise OutsideError(f"{value} is no number in JSON")
-    elif isinstance(value, int) and value.bit_length() > 10 * MAX_DIGITS // 3:
+    elif isinstance(value, int) and abs(value) >= TOO_LARGE:
         raise OutsideError(f"an integer has more than {MAX_DIGITS} digits")
     elif value is not None and not isinstance(value, int | float):
         raise OutsideError(f"{type(value).__name__} is not a type of JSON")
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > MAX_DIGITS:
+    if len(digits.removeprefix("-")) > MAX_DIGITS:
         raise OutsideError(f"an integer has more than {MAX_DIGITS} digits")
     return int(digits)
 
