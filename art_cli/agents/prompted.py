@@ -124,7 +124,8 @@ def _call_text(call: NativeCall) -> str:
     """Broken JSON stays as it is: the turn loop says what is wrong with it."""
     try:
         arguments = json.dumps(json.loads(call.arguments), ensure_ascii=False)
-    except ValueError:
+        arguments = arguments.encode(errors="replace").decode()  # half a surrogate pair is no text
+    except (ValueError, RecursionError):
         arguments = call.arguments
     body = f'{{"name": {json.dumps(call.name)}, "arguments": {arguments}}}'
     if any(marker in body for marker in MARKERS):
