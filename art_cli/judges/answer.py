@@ -57,7 +57,10 @@ def parse_answer(text: str, ids: list[str], cut: bool = False) -> dict[str, Scor
         elif not 0 <= score <= 1:  # NaN is not, either
             wrong.append(f"the score of {id} is not between 0 and 1: {_show(score)}")
         else:
-            explanation = str(entry.get("explanation") or "")
+            explanation = entry.get("explanation")
+            explanation = explanation if isinstance(explanation, str) else ""
+            # Half a surrogate pair, which JSON can spell, is no text that could be stored.
+            explanation = explanation.encode(errors="replace").decode()
             found[id] = Score(score=float(score), explanation=explanation)
             continue
         if id in ids:  # it was named; that its score is wrong has been said
@@ -74,7 +77,8 @@ def _entries(text: str, cut: bool) -> list[Any]:
     """The list of scores; around it a model may have put a fence or a sentence."""
     start, end = text.find("{"), text.rfind("}")
     try:
-        answer = json.loads(text[start : end + 1] if start >= 0 else text)
+        text = text[start : end + 1] if start >= 0 else text
+        answer = json.loads(text, object_pairs_hook=_unambiguous)
     except (ValueError, RecursionError) as e:
         why = "it was cut off" if cut else f"{e}" if text.strip() else "it is empty"
         raise AnswerError(f"the answer is not JSON: {why}") from None
@@ -84,6 +88,19 @@ def _entries(text: str, cut: bool) -> list[Any]:
     return entries
 
 
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; the same key twice says two things, and which one is meant nobody knows."""
+    out = dict(pairs)
+    if len(out) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise AnswerError(f"an object has the key {_show(twice)} twice")
+    return out
+
+
 def _show(value: Any) -> str:
-    text = json.dumps(value, default=str)
+    try:
+        text = json.dumps(value, default=str)
+    except (ValueError, RecursionError):  # nested too deeply, or a number of thousands of digits
+        return f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= SHOWN else text[:SHOWN] + "..."

@@ -3,7 +3,10 @@
 Instructions and rubric are the system message; all that a policy, a tool or a user has said is the
 user message, which is one JSON document. Whatever a transcript contains is inside a JSON string of
 it: it cannot close its block, begin another, or stand where instructions do. Characters that cannot
-be seen, or that turn the direction of text, are written as escapes.
+be seen, or that turn the direction of text, are written as escapes: all that Unicode calls control,
+format, separator, private or unassigned, and what is blank though it counts as a letter. As they
+are stay the spaces of ordinary text (no-break, ideographic), joiners between letters of scripts
+that are written with them (Arabic to Sinhala), and, within emoji, joiners and selectors.
 
     {"opening": [...], "tools": [...],
      "trajectories": [{"id": "t-9f2c...", "messages": [...], "outcome": "..."}, ...]}
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -52,13 +56,25 @@ Answer with JSON only: one entry for each trajectory in the document, its id exa
 or two sentences why, and the score.
 {{"scores": [{{"trajectory_id": "...", "explanation": "...", "score": 0.5}}, ...]}}"""
 
-# Control, format (invisible and bidirectional ones), line and paragraph separators, private use,
-# tag characters: the letters of the world are none of these.
-HIDDEN = re.compile(
-    "[\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202f"
-    "\u205f-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\ue000-\uf8ff"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+HIDDEN_CATEGORIES = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs")
+SPACES = "\u0020\u00a0\u3000"
+# Blank, or drawn only beside others: fillers of Hangul, Khmer, Khitan and hieroglyphs, braille
+# without dots, a note without a head, variation selectors, an object that is not there.
+BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufffc"
+    "\U0001107f\U00013440-\U00013442\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
 )
+_EMOJI = (
+    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf"
+    "\u2900-\u297f\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
+)
+_JOINED = "[\u0620-\u06ff\u0710-\u077f\u08a0-\u08ff\u0900-\u0dff\ufb50-\ufdff\ufe70-\ufefc]"
+# Of joiners and selectors, those that belong where they are.
+_KEPT = re.compile(
+    f"(?<={_EMOJI})[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)|(?<={_EMOJI})\u200d(?={_EMOJI})"
+    f"|(?<={_EMOJI}[\ufe0e\ufe0f])\u200d(?={_EMOJI})|(?<={_JOINED})[\u200c\u200d](?={_JOINED})"
+)
+_JOINERS = re.compile("[\u200c\u200d\ufe0e\ufe0f]")
 SHORTEST = 200  # characters that are left of a shortened text at the least
 
 
@@ -118,12 +134,12 @@ def document(
 
 
 def dump(value: Any) -> str:
-    """JSON in which every character can be seen. The structure has none that HIDDEN finds."""
+    """JSON in which every character can be seen. The structure has none that cannot."""
     try:
         text = _json(value)
     except ValueError:  # JSON has no NaN and no infinity: as words
         text = _json(json.loads(json.dumps(value, default=str), parse_constant=str))
-    return HIDDEN.sub(_escape, text)
+    return visible(text)
 
 
 def chat(rubric: str, text: str) -> list[ChatMessage]:
@@ -138,7 +154,24 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
 
 
+def is_hidden(character: str) -> bool:
+    """Whether nobody sees it, or sees it as another one."""
+    is_hidden = unicodedata.category(character) in HIDDEN_CATEGORIES and character not in SPACES
+    return is_hidden or BLANK.match(character) is not None
+
+
+def visible(text: str) -> str:
+    """Return the text of a JSON document with escapes for what is hidden."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    hidden = {c for c in set(text) if is_hidden(c) and not _JOINERS.match(c)}
+    text = text.translate({ord(c): json.dumps(c)[1:-1] for c in hidden})
+    return _JOINERS.sub(_escape, text)  # last: what is around them decides
+
+
 def _escape(match: re.Match[str]) -> str:
+    if _KEPT.match(match.string, match.start()):
+        return match[0]
     return json.dumps(match[0])[1:-1]
 
 

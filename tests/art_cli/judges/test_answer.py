@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from fuzz import any_json, any_json_text, any_scalar, any_text, broken, fuzz, nested
+from hypothesis import given
+from hypothesis import strategies as st
 
 from art_cli.judges.answer import SCHEMA, AnswerError, parse_answer
 
@@ -115,6 +118,69 @@ def test_an_answer_of_any_depth_ends_in_words(depth: int) -> None:
     for _ in range(depth):
         deep = [deep]
     assert wrong(answer(*GOOD[:2], entry("t-c", deep)))
+
+
+@pytest.mark.parametrize("depth", [500, 700, 900, 960, 980])
+def test_an_explanation_of_any_depth_is_none(depth: int) -> None:
+    text = answer(*GOOD).replace('"why t-c"', "[" * depth + "]" * depth)
+    try:
+        assert parse_answer(text, IDS)["t-c"].explanation == ""
+    except AnswerError as e:  # the stack was deep already
+        assert "the answer is not JSON: maximum recursion depth" in str(e)
+
+
+def test_half_of_a_surrogate_pair_is_not_kept() -> None:
+    spoilt = entry("t-c", 1) | {"explanation": "good \ud800"}
+    assert parse_answer(answer(*GOOD[:2], spoilt), IDS)["t-c"].explanation == "good ?"
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('{"scores": [{"trajectory_id": "t-a", "score": 0.1, "score": 0.9}]}', '"score"'),
+        ('{"scores": [], "scores": [{"trajectory_id": "t-a", "score": 0.9}]}', '"scores"'),
+        ('{"scores": [], "\\ud800": 1, "\\ud800": 2}', '"\\ud800"'),
+    ],
+)
+def test_a_key_that_is_there_twice_is_not_guessed_at(text: str, key: str) -> None:
+    assert wrong(text) == f"an object has the key {key} twice"
+
+
+odd = st.one_of(any_scalar, any_json, st.sampled_from([500, 700, 900, 980]).map(nested))
+scores = st.one_of(st.floats(-0.5, 1.5), st.sampled_from([0, 1]), odd)
+ids = st.sampled_from(IDS) | odd
+entries = st.fixed_dictionaries(
+    {"trajectory_id": ids, "score": scores}, optional={"explanation": odd | any_text}
+)
+ranked = st.permutations(IDS).map(lambda order: [entry(id, 0.5) for id in order])
+answers = st.one_of(
+    ranked,
+    st.tuples(ranked, scores, odd).map(
+        lambda t: [*t[0][:2], entry(t[0][2]["trajectory_id"], t[1], explanation=t[2])]
+    ),
+    st.lists(entries | odd, max_size=4),
+)
+
+
+@fuzz(1500)
+@given(
+    st.one_of(
+        answers.map(lambda found: json.dumps({"scores": found})),
+        broken(answer(*GOOD)),
+        any_json_text,
+        any_text,
+    ),
+    st.booleans(),
+)
+def test_any_answer_gives_scores_that_can_be_used_or_a_complaint(text: str, cut: bool) -> None:
+    try:
+        found = parse_answer(text, IDS, cut)
+    except AnswerError as e:
+        str(e).encode()
+        assert 0 < len(str(e)) < 10_000
+    else:
+        assert sorted(found) == IDS and all(0 <= s.score <= 1 for s in found.values())
+        assert all(s.explanation.encode() is not None for s in found.values())
 
 
 def test_a_complaint_shows_only_the_beginning_of_what_is_wrong() -> None:

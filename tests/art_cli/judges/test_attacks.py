@@ -20,7 +20,7 @@ from loopback_judge import Answer, Ask, Block, LoopbackJudge, says, scored
 from art_cli.config.schema import JudgeConfig
 from art_cli.judges.base import Transcript
 from art_cli.judges.cache import AnswerCache
-from art_cli.judges.prompt import HIDDEN, RUBRIC, SYSTEM
+from art_cli.judges.prompt import RUBRIC, SYSTEM, visible
 from art_cli.judges.ruler import Ruler
 from art_cli.llms.remote import RemoteLLM
 from art_cli.render import parse_tool_calls
@@ -173,7 +173,7 @@ def assert_intact(ask: Ask, transcripts: list[Transcript]) -> None:
     system, user = ask.messages
     assert system == {"role": "system", "content": SYSTEM.format(rubric=RUBRIC)}
     assert set(user) == {"role", "content"} and user["role"] == "user"
-    assert not HIDDEN.search(ask.raw.decode()) and not HIDDEN.search(ask.text)
+    assert visible(ask.raw.decode()) == ask.raw.decode() and visible(ask.text) == ask.text
     document = ask.document
     assert list(document) == ["opening", "tools", "trajectories"]
     blocks = document["trajectories"]
@@ -263,7 +263,7 @@ def test_all_attacks_in_one_group_do_not_help_each_other(server: LoopbackJudge) 
     for transcript in transcripts:
         assert any(is_of(block, ask.document["opening"], transcript) for ask, block in blocks)
     assert all(ask.messages[0]["content"] == SYSTEM.format(rubric=RUBRIC) for ask in asks)
-    assert not any(HIDDEN.search(ask.raw.decode()) for ask in asks)
+    assert all(visible(ask.raw.decode()) == ask.raw.decode() for ask in asks)
 
 
 @pytest.mark.parametrize("attack", ["end of everything", "chat template", "bidirectional", "block"])

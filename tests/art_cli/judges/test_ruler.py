@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback_judge import Ask, Entries, LoopbackJudge, Step, quality, says, scored
+from loopback_judge import Answer, Ask, Entries, LoopbackJudge, Step, quality, says, scored
 
 from art_cli.config.schema import JudgeConfig
 from art_cli.errors import BudgetError, JudgeError, LLMError, PreflightError
@@ -476,6 +476,36 @@ def test_a_rubric_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | 
     cfg = JudgeConfig(model="openai/x", api_base="http://127.0.0.1:1", rubric_file=str(file))
     with pytest.raises(PreflightError, match=r"judge.rubric_file: cannot read .*rubric.md"):
         made(cfg, [TASK])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>502</html>",
+        b'{"error": {"message": "overloaded"}}',
+        b'{"choices": [{"message": {"content": 5}}]}',
+        b'{"choices": [{"message": {"content": ["4"]}}]}',
+        b'{"choices": [{"message": {"content": "4", "tool_calls": [5]}}]}',
+        b'{"choices": [{"message": {"content": "{\\"scores\\": [' + b"[" * 700 + b']}"}}]}',
+        b'{"choices": [{"message": {"content": ' + b"[" * 900 + b"]" * 900 + b"}}]}",
+        b'{"choices": ' + b"9" * 5000 + b"}",
+        b'{"choices": [{"message": {"content": "\\ud800"}}]}',
+    ],
+)
+def test_nothing_that_a_judge_sends_is_more_than_a_failed_judging(body: bytes) -> None:
+    with LoopbackJudge(then=lambda ask: Answer(raw=body)) as server:
+        cfg = JudgeConfig(model=server.model, api_base=server.api_base, retries=0)
+
+        async def go() -> None:
+            judge = await make_judge(cfg, 0)
+            try:
+                await judge.judge(group(0.1, 0.2))
+            finally:
+                await judge.close()
+
+        with pytest.raises(JudgeError, match=r"openai/loopback( gave an answer that|: )"):
+            asyncio.run(go())
 
 
 def test_money_cannot_be_counted_without_a_price(monkeypatch: pytest.MonkeyPatch) -> None:
