@@ -21,6 +21,10 @@ class Slow(Env):
             tell("making the scenarios of Slow", n + 1, 3)
         return [Scenario(id=f"{split}-0", split=split, seed=0)]
 
+    @classmethod
+    def demonstrations(cls, cfg, num):
+        return [[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]]
+
     async def start(self):
         return "hello"
 
