@@ -15,3 +15,17 @@ class Report(Protocol):
 
 def silent(text: str, done: int | None = None, total: int | None = None) -> None:
     """A Report that nobody hears."""
+
+
+_listener: Report = silent
+
+
+def listen(report: Report) -> None:
+    """Let `report` hear what is told where no Report is handed to: in an env, say."""
+    global _listener
+    _listener = report
+
+
+def tell(text: str, done: int | None = None, total: int | None = None) -> None:
+    """Tell whoever listens what is going on; an env calls it where its scenarios take long."""
+    _listener(text, done, total)

@@ -91,6 +91,10 @@ def root(
     ] = False,
 ) -> None:
     """What all commands begin with."""
+    from art_cli.cli.inputs import progress
+    from art_cli.report import listen
+
+    listen(progress)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from art_cli.env import seed_of
+from art_cli.report import tell
 from art_cli.types import Scenario, Split
 from art_envs.service.desk import ServiceDesk
 from art_envs.service.gates import check
@@ -38,6 +39,7 @@ def build_goals(
     }
     seen: set[str] = set()
     out: dict[Split, list[Goal]] = {"train": [], "val": [], "test": []}
+    made, total = 0, sum(num.values())
     for split, goals in out.items():
         kinds = _kinds(cfg, num[split], random.Random(seed_of(desk.__name__, split)))
         for i, kind in enumerate(kinds):
@@ -45,6 +47,8 @@ def build_goals(
             goals.append(_new(sample, rng, parts[split], kind, seen))
             data = {"goal": goals[-1]}
             check(desk, cfg, Scenario(id=f"{split}-{i}", split=split, seed=i, data=data))
+            made += 1
+            tell(f"making the scenarios of {desk.__name__}, once for all runs", made, total)
     return out
 
 
