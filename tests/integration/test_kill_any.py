@@ -1,0 +1,239 @@
+"""kill -9 of any process of a run or a command: begun again it ends the same, and nobody is left.
+
+test_kill.py kills runs that are one process. Here are those that have others beside them: ranks, a
+judge's server, programs; and commands that evaluate, merge and upload. ART_KILLS says how often each
+is killed (3, unless given).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_server import LoopbackHub
+from short_run import COLOURS, CONFIG, Art, results
+
+NUM_KILLS = int(os.environ.get("ART_KILLS", "3"))
+TESTS = COLOURS.parent
+GONE = 60.0  # seconds in which everything must have ended
+RANKS = CONFIG.replace("train: {", "train: {num_processes: 2, ")
+JUDGED = f"""{CONFIG}
+judge:
+  model: openai/length
+  command: ["{{python}}", "{TESTS / "judge_process.py"}", "{{port}}"]
+  cache: false
+  retries: 1
+  on_failure: stop
+reward: {{env: 1.0, ruler: 0.5}}
+"""
+AGENT = f"{sys.executable} -I -S {TESTS / 'hostile' / 'agent.py'}"
+# The shell outlives the program, so that it is not the program that is waited for.
+PROGRAMS = f"{CONFIG}agent: {{type: program, command: [sh, -c, '{AGENT}; true']}}\n"
+ADAPTER = CONFIG.replace("adapter: null", "adapter: {rank: 4}")
+
+
+@pytest.mark.parametrize("config", [RANKS, JUDGED], ids=["ranks", "judge"])
+def test_a_run_of_several_processes_ends_the_same(config: str, tmp_path: Path) -> None:
+    whole = begin(tmp_path / "whole", config)
+    seconds = timed(whole)
+    expected = results(whole.run)
+    rng, kills, art = random.Random(1), 0, whole
+    while kills < NUM_KILLS:
+        art = begin(tmp_path / f"killed-{kills}", config)
+        while (code := killed(art, tmp_path, rng, seconds)) != 0:
+            kills += 1
+            assert code in (1, 3, -signal.SIGKILL), art.output  # 3: a server before the start
+            art = begin(art.folder, config)
+        assert results(art.run) == expected
+    assert "Traceback" not in art.output
+
+
+def test_a_run_of_programs_loses_no_episode(tmp_path: Path) -> None:
+    seconds = timed(begin(tmp_path / "whole", PROGRAMS))
+    folders = set(Path("/tmp").glob("art-episode-*"))
+    rng, kills = random.Random(2), 0
+    while kills < NUM_KILLS:
+        art = begin(tmp_path / f"killed-{kills}", PROGRAMS)
+        while (code := killed(art, tmp_path, rng, seconds)) != 0:
+            kills += 1
+            assert code == -signal.SIGKILL, art.output
+            art = begin(art.folder, PROGRAMS)
+        rows = [row for row in art.run.read_metrics() if "data/groups" in row]
+        assert [row["training_step"] for row in rows] == list(range(1, 9))
+        for step in range(1, 9):
+            assert len(art.run.read_trajectories(step, "train")) == 16
+        kills += 1  # a program may have been killed, which the run outlives
+    assert set(Path("/tmp").glob("art-episode-*")) <= folders
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has an adapter."""
+    art = begin(tmp_path_factory.mktemp("run"), ADAPTER)
+    assert art.wait(300) == 0, art.output
+    return art.folder
+
+
+def test_an_evaluation_ends_the_same(run: Path, tmp_path: Path) -> None:
+    def start(folder: Path) -> Art:
+        flags = ["runs/test/short", "--episodes", "200", "--json"]
+        return Art(folder, *flags, command="eval")
+
+    again_and_again(run, tmp_path, start, attempts)
+
+
+def test_merged_weights_are_whole(run: Path, tmp_path: Path) -> None:
+    def start(folder: Path) -> Art:
+        return Art(folder, "runs/test/short", "--to", "merged", "--yes", command="deploy")
+
+    again_and_again(run, tmp_path, start, weights)
+
+
+def test_an_upload_is_whole(run: Path, tmp_path: Path) -> None:
+    with LoopbackHub() as hub:
+
+        def start(folder: Path) -> Command:
+            if not (folder / "out.txt").exists():
+                hub.repos.clear()
+            flags = ["deploy", "runs/test/short", "--to", "hf", "--yes"]
+            return Command(folder, flags, {"HF_ENDPOINT": hub.url, "HF_TOKEN": hub.token})
+
+        def uploaded(_: Path) -> dict[str, str]:
+            (files,) = hub.repos.values()
+            return {name: digest(content) for name, content in files.items()}
+
+        again_and_again(run, tmp_path, start, uploaded)
+
+
+def again_and_again(
+    run: Path, tmp_path: Path, start: Callable[[Path], Any], found: Callable[[Path], Any]
+) -> None:
+    """Kill a command on a copy of a run until it has been killed often enough; compare."""
+    rng, kills = random.Random(3), 0
+    whole = shutil.copytree(run, tmp_path / "whole")
+    process = start(whole)
+    seconds = timed(process)
+    expected = found(whole)
+    assert expected
+    while kills < NUM_KILLS:
+        folder = shutil.copytree(run, tmp_path / f"killed-{kills}")
+        process = start(folder)
+        while (code := killed(process, tmp_path, rng, seconds)) != 0:
+            kills += 1
+            assert code == -signal.SIGKILL, process.output
+            process = start(folder)
+        assert found(folder) == expected
+
+
+class Command:
+    """`art` in a process of its own, where what it imports depends on the environment."""
+
+    def __init__(self, folder: Path, arguments: list[str], env: dict[str, str]) -> None:
+        self._out = open(folder / "out.txt", "ab")  # noqa: SIM115 (the process has it)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "from art_cli.cli.main import main; main()", *arguments],
+            cwd=folder,
+            env=os.environ | env,
+            stdout=self._out,
+            stderr=self._out,
+        )
+        self.pid = self._process.pid
+        self.folder = folder
+
+    @property
+    def output(self) -> str:
+        """What all processes of this folder have printed."""
+        return (self.folder / "out.txt").read_text()
+
+    def wait(self, seconds: float) -> int:
+        """The exit code, negative for a signal."""
+        return self._process.wait(seconds)
+
+
+def begin(folder: Path, config: str) -> Art:
+    """`art run --resume`."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(config)
+    return Art(folder, "config.yaml", "--resume")
+
+
+def timed(process: Any) -> float:
+    """The seconds that it takes when it is left alone."""
+    began = time.monotonic()
+    assert process.wait(600) == 0, process.output
+    return time.monotonic() - began
+
+
+def killed(process: Any, folder: Path, rng: random.Random, seconds: float) -> int:
+    """Kill one of its processes after a while -> the exit code. Nobody is left behind then."""
+    time.sleep(rng.uniform(0.1, seconds))
+    victims = [process.pid, *descendants(process.pid)]
+    victim = victims[0] if rng.random() < 0.5 else rng.choice(victims)
+    with suppress(ProcessLookupError):
+        os.kill(victim, signal.SIGKILL)
+    code = process.wait(600)
+    deadline = time.monotonic() + GONE
+    while (left := at_work_in(folder)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
+    return code
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below one."""
+    parents: dict[int, list[int]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            of = int(file.read_text().rpartition(")")[2].split()[1])
+            parents.setdefault(of, []).append(int(file.parent.name))
+    found, todo = [], [pid]
+    while todo:
+        below = parents.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def at_work_in(folder: Path) -> list[str]:
+    """The processes whose working directory is in a folder."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        with suppress(OSError):
+            if link.readlink().is_relative_to(folder) and link.parent.name != "self":
+                found.append((link.parent / "cmdline").read_text().replace("\0", " "))
+    return [line for line in found if line]
+
+
+def attempts(folder: Path) -> dict[str, Any]:
+    """Each evaluated episode, but for what it took."""
+    found: dict[str, Any] = {}
+    for file in sorted((folder / "runs").rglob("*.jsonl")):
+        for row in map(json.loads, file.read_text().splitlines() if "eval" in str(file) else []):
+            if "scenario" in row:
+                row.pop("seconds")
+                key = f"{file.name} {row['digest']} {row['trial']}"
+                assert found.setdefault(key, row) == row
+    return found
+
+
+def weights(folder: Path) -> dict[str, str]:
+    """The files that were written."""
+    (merged,) = (folder / "runs").rglob("weights")
+    return {p.name: digest(p.read_bytes()) for p in merged.iterdir()}
+
+
+def digest(content: bytes) -> str:
+    """To compare files by."""
+    return hashlib.sha256(content).hexdigest()

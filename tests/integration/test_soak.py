@@ -1,0 +1,167 @@
+"""Faults of every kind, all the while, from env, program and judge; nothing is lost, nothing grows.
+
+Two runs side by side, each of 64 episodes at once: one that plays turn by turn, and one of programs
+that talk to the gateway. ART_SOAK_MINUTES says for how long (1, unless given).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from hostile.env import CRASHING, FAILING, PATIENCE, kind_of
+from loopback_judge import Answer, Ask, LoopbackJudge, dying, refused, says, scored
+from short_run import Art
+
+HOSTILE = Path(__file__).parents[1] / "hostile"
+MINUTES = float(os.environ.get("ART_SOAK_MINUTES", "1"))
+SAMPLE = 2.0  # seconds between two looks at the processes
+SETTLED = 0.4  # of the time, from which on nothing may grow
+MEGABYTE = 2**20
+CONFIG = """
+project: test
+name: short
+env: {{use: "{env}:Hostile"}}
+agent: {agent}
+model: {{base: tiny, adapter: null, tiny: {{hidden_size: 32, num_layers: 1, vocab_size: 300}}}}
+warmup: {{num_demonstrations: 100}}
+engine: {{max_model_len: 512}}
+sampling: {{max_tokens: 8}}
+judge: {{model: "{model}", api_base: "{api_base}", retries: 1, on_failure: env, cache: false}}
+reward: {{env: 1.0, ruler: 0.5}}
+train: {{steps: 1000000, scenarios_per_step: 8, group_size: 8, learning_rate: 1.0e-5}}
+eval: {{every: 20, episodes: 16}}
+checkpoint: {{every: 10, keep: 2}}
+"""
+BUILTIN = "{type: builtin}"
+PROGRAM = "{{type: program, command: [sh, -c, '{command}; true'], concurrency: 64}}"
+DEEP = "[" * 900 + "]" * 900
+WRONG = (
+    *(refused(500), refused(400), dying),
+    *(says(t) for t in ("", "<html>", "[]", "\ud800", DEEP, '{"scores": ' + DEEP + "}")),
+    scored(lambda _: float("1e999")),
+    scored(change=lambda found: [*found, *found]),
+    says('{"scores": [{"trajectory_id": "1", "score": ' + "9" * 5000 + "}]}"),
+)
+
+
+def test_nothing_is_lost_and_nothing_grows(tmp_path: Path) -> None:
+    left_before = episode_folders()
+    with LoopbackJudge(then=sometimes_wrong(random.Random(0))) as judge:
+        plain = start(tmp_path / "plain", BUILTIN, judge)
+        # Behind a shell that outlives it, so that its end is the shell's.
+        command = f"{sys.executable} -I -S {HOSTILE / 'agent.py'}"
+        hosted = start(tmp_path / "hosted", PROGRAM.format(command=command), judge)
+        seen = watch([plain, hosted])
+        for art in (plain, hosted):
+            art.signal(signal.SIGINT)
+        codes = [art.wait(10 * PATIENCE) for art in (plain, hosted)]
+    assert codes == [130, 130], plain.output + hosted.output
+    check_episodes(plain, crashes=False)
+    check_episodes(hosted, crashes=True)
+    for art, samples in zip((plain, hosted), seen, strict=True):
+        check_flat(art.folder.name, samples)
+        assert "Traceback" not in art.output, art.output
+    assert episode_folders() <= left_before
+    assert processes_naming(str(tmp_path), str(HOSTILE)) == []
+
+
+def sometimes_wrong(rng: random.Random) -> Any:
+    """A judge of whose answers a quarter cannot be used."""
+    good = scored()
+
+    def answer(ask: Ask) -> Answer:
+        wrong = not ask.is_first_question and rng.random() < 0.25
+        return (rng.choice(WRONG) if wrong else good)(ask)
+
+    return answer
+
+
+def start(folder: Path, agent: str, judge: LoopbackJudge) -> Art:
+    folder.mkdir()
+    config = CONFIG.format(
+        env=HOSTILE / "env.py", agent=agent, model=judge.model, api_base=judge.api_base
+    )
+    (folder / "config.yaml").write_text(config)
+    return Art(folder, "config.yaml", env={"OPENAI_API_KEY": "none"})
+
+
+def watch(arts: list[Art]) -> list[list[dict[str, int]]]:
+    """What the runs hold, every so often, until the time is over."""
+    seen: list[list[dict[str, int]]] = [[] for _ in arts]
+    end = time.monotonic() + 60 * MINUTES
+    while time.monotonic() < end:
+        for art, samples in zip(arts, seen, strict=True):
+            assert art.is_alive(), art.output
+            samples.append(held(art.pid))
+        time.sleep(SAMPLE)
+    return seen
+
+
+def held(pid: int) -> dict[str, int]:
+    """Memory in MB, threads and descriptors of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    return {
+        "memory": int(fields["VmRSS"].split()[0]) // 1024,
+        "threads": int(fields["Threads"]),
+        "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+    }
+
+
+def check_flat(name: str, samples: list[dict[str, int]]) -> None:
+    """The last of the samples are as high as those in the middle."""
+    settled = samples[int(SETTLED * len(samples)) :]
+    half = len(settled) // 2
+    for what, allowed in (("memory", 40), ("threads", 40), ("descriptors", 60)):
+        before = statistics.median(s[what] for s in settled[:half])
+        after = statistics.median(s[what] for s in settled[half:])
+        print(f"{name}: {what} {before:g} -> {after:g}, at most {max(s[what] for s in samples)}")
+        assert after <= before + allowed, f"{name}: {what} {before:g} -> {after:g}"
+
+
+def check_episodes(art: Art, *, crashes: bool) -> None:
+    """Each step has all of its episodes; those failed that had to, and no others."""
+    steps = [row["training_step"] for row in art.run.read_metrics() if "data/groups" in row]
+    assert steps == list(range(1, len(steps) + 1)) and len(steps) >= 3 * MINUTES
+    failed: Counter[str] = Counter()
+    played: Counter[str] = Counter()
+    for step in steps:
+        rows = art.run.read_trajectories(step, "train")
+        assert len(rows) == 64
+        for row in rows:
+            kind = kind_of(row["seed"])
+            played[kind] += 1
+            failed[kind] += row["reward"] is None
+            must_fail = kind in FAILING and not (crashes and kind in CRASHING)
+            assert (row["reward"] is None) == must_fail, (step, kind, row["error"], row["logs"])
+            json.dumps(row, ensure_ascii=False).encode()  # no lone surrogate
+    print(f"{art.folder.name}: {len(steps)} steps, {played.total()} episodes, {dict(failed)}")
+    assert "nothing" in played and len(played) > 8
+
+
+def episode_folders() -> set[Path]:
+    """The folders of programs."""
+    return set(Path(tempfile.gettempdir()).glob("art-episode-*"))
+
+
+def processes_naming(*texts: str) -> list[str]:
+    """The command lines that name one of these."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it has ended
+            continue
+        if any(text in line for text in texts) and "pytest" not in line:
+            found.append(line)
+    return found
