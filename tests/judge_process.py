@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
-from rule_based_judge import serve  # noqa: E402
+from rule_based_judge import serve
 
 
 def judge(request: dict[str, Any]) -> str:

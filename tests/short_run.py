@@ -12,8 +12,10 @@ import multiprocessing
 import os
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -136,11 +138,22 @@ def held_after(step: int, art: Art) -> None:
     assert art.run.trajectory_steps("train")[-1:] == [step]
 
 
+def at_work_in(folder: Path) -> list[str]:
+    """The processes whose working directory is in a folder."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        with suppress(OSError):
+            if link.readlink().is_relative_to(folder) and link.parent.name != "self":
+                found.append((link.parent / "cmdline").read_text().replace("\0", " "))
+    return [line for line in found if line]
+
+
 def _main(
     folder: Path, arguments: list[str], largest_file: int | None, env: dict[str, str]
 ) -> None:
     os.chdir(folder)
     os.environ.update(env)
+    tempfile.tempdir = None  # a TMPDIR among them is looked up
     if largest_file is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     out = os.open("out.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -1,8 +1,8 @@
 """kill -9 of any process of a run or a command: begun again it ends the same, and nobody is left.
 
 test_kill.py kills runs that are one process. Here are those that have others beside them: ranks, a
-judge's server, programs; and commands that evaluate, merge and upload. ART_KILLS says how often each
-is killed (3, unless given).
+judge's server, programs; and commands that evaluate, merge and upload. ART_KILLS says how often
+each is killed (3, unless given).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 from hub_server import LoopbackHub
-from short_run import COLOURS, CONFIG, Art, results
+from short_run import COLOURS, CONFIG, Art, at_work_in, results
 
 NUM_KILLS = int(os.environ.get("ART_KILLS", "3"))
 TESTS = COLOURS.parent
@@ -62,7 +62,6 @@ def test_a_run_of_several_processes_ends_the_same(config: str, tmp_path: Path) -
 
 def test_a_run_of_programs_loses_no_episode(tmp_path: Path) -> None:
     seconds = timed(begin(tmp_path / "whole", PROGRAMS))
-    folders = set(Path("/tmp").glob("art-episode-*"))
     rng, kills = random.Random(2), 0
     while kills < NUM_KILLS:
         art = begin(tmp_path / f"killed-{kills}", PROGRAMS)
@@ -75,7 +74,7 @@ def test_a_run_of_programs_loses_no_episode(tmp_path: Path) -> None:
         for step in range(1, 9):
             assert len(art.run.read_trajectories(step, "train")) == 16
         kills += 1  # a program may have been killed, which the run outlives
-    assert set(Path("/tmp").glob("art-episode-*")) <= folders
+        assert list((art.folder / "tmp").glob("art-*")) == []  # no folder of an episode
 
 
 @pytest.fixture(scope="module")
@@ -163,10 +162,10 @@ class Command:
 
 
 def begin(folder: Path, config: str) -> Art:
-    """`art run --resume`."""
-    folder.mkdir(exist_ok=True)
+    """`art run --resume`, whose temporary files are in a folder of its own."""
+    (folder / "tmp").mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(config)
-    return Art(folder, "config.yaml", "--resume")
+    return Art(folder, "config.yaml", "--resume", env={"TMPDIR": str(folder / "tmp")})
 
 
 def timed(process: Any) -> float:
@@ -204,16 +203,6 @@ def descendants(pid: int) -> list[int]:
         found += below
         todo += below
     return found
-
-
-def at_work_in(folder: Path) -> list[str]:
-    """The processes whose working directory is in a folder."""
-    found = []
-    for link in Path("/proc").glob("[0-9]*/cwd"):
-        with suppress(OSError):
-            if link.readlink().is_relative_to(folder) and link.parent.name != "self":
-                found.append((link.parent / "cmdline").read_text().replace("\0", " "))
-    return [line for line in found if line]
 
 
 def attempts(folder: Path) -> dict[str, Any]:
