@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from art_cli.checkpoint import best_checkpoint
+from art_cli.checksums import damage
 from art_cli.cli.inputs import confirm
 from art_cli.config.diff import check_same
 from art_cli.deploy.store import Store
@@ -25,8 +26,12 @@ def is_complete(run: RunDir, loaded: LoadedExperiment) -> bool:
     run.check_free()
     check_same(run.root, run.config, loaded.to_yaml())
     status, cfg = run.read_status(), loaded.experiment
-    is_done = status is not None and status.state == "done" and status.step >= cfg.train.steps
-    return is_done and cfg.track.wandb is None  # which may lack what a dead network kept from it
+    if status is None or status.state != "done" or status.step < cfg.train.steps:
+        return False
+    lacks_nothing = cfg.track.wandb is None  # which may lack what a dead network kept from it
+    read = [run.checkpoint(step) for step in run.checkpoint_steps()[-1:]]
+    read += [run.base] if run.base.exists() or cfg.model.base == "tiny" else []
+    return lacks_nothing and all(damage(folder) is None for folder in read)  # else it is told
 
 
 def check_replaceable(run: RunDir, yes: bool) -> None:

@@ -169,6 +169,7 @@ class Asker(TurnAgent):
 def release(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What lets all stuck calls of a test come back; few of them may be stuck."""
     monkeypatch.setattr(deadline, "MAX_STUCK", 3)
+    monkeypatch.setattr(deadline, "_threads", deadline._DaemonThreads())  # without those of others
     event = threading.Event()
     yield event
     event.set()

@@ -165,7 +165,7 @@ def test_a_deployed_checkpoint_is_served_on_loopback(
 ) -> None:
     make_policy().save(tmp_path)
     words = ["art_cli.deploy.chat_server", str(tmp_path), "name", str(port), "256", "8"]
-    with process("-m", *words) as server:
+    with process("-m", *words, ART_SERVE_KEY="k", ART_SERVE_HOST="127.0.0.1") as server:
         found = until(lambda: listening(server.pid))
         assert_on_loopback(found)
 

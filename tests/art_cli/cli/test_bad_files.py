@@ -111,7 +111,11 @@ def test_a_config_that_is_none_is_told(
 @pytest.mark.parametrize(
     ("override", "code", "words"),
     [
-        ("judge={model: stand-in, rubric_file: named}", EXIT_PREFLIGHT, f"named: {NO_FILE}"),
+        (
+            "judge={model: stand-in, rubric_file: named}",
+            EXIT_PREFLIGHT,
+            f"cannot read 'named': {NO_FILE}",
+        ),
         ("warmup.demonstrations=named", EXIT_USAGE, NO_FILE),
         ("env.use=named.py:Mine", EXIT_USAGE, "there is no file"),
     ],

@@ -70,7 +70,7 @@ def test_without_skypilot_it_says_what_to_install(art, arguments: list[str]) -> 
     ("arguments", "message"),
     [
         (["run", "config.yaml", "--attach"], "are of a run on a cluster; name it: --on NAME"),
-        (["run", "config.yaml", "--on", "a", "--smoke"], "--smoke and --json are of a run here"),
+        (["run", "config.yaml", "--on", "a", "--smoke"], "--from-step are of a run here"),
         (["run", "config.yaml", "--on", "a b"], "backend.cluster: expected a name of letters"),
         (["cancel", "config.yaml"], "runs/test/short was not sent to a cluster from here"),
     ],

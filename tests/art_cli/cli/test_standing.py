@@ -75,8 +75,8 @@ def test_a_finished_run_is_told_without_torch(art: Art, flags: list[str]) -> Non
 def test_resuming_a_finished_run_shows_what_it_came_to_and_changes_nothing(art: Art) -> None:
     before = files()
     shown = art(*RUN, "--resume").output
-    for words in ("nothing was left to do", "untrained (step 0)", "trained (step 2)", "reward"):
-        assert words in shown
+    for words in ("nothing was left to do", "untrained", "(step 0)", "(step 2)", "reward"):
+        assert words in shown, shown
     for remedy in ("train.steps=4 --resume", "--overwrite", "art eval runs/test/short"):
         assert remedy in shown
     assert json.loads(art(*RUN, "--resume", "--json").stdout) == json.loads(
@@ -88,7 +88,7 @@ def test_resuming_a_finished_run_shows_what_it_came_to_and_changes_nothing(art: 
 def test_a_resumed_run_ends_with_the_table_that_an_unbroken_one_ends_with(art: Art) -> None:
     shown = art(*RUN, "train.steps=4", "--resume")
     assert shown.exit_code == 0, shown.exception
-    assert "untrained (step 0)" in shown.output and "trained (step 4)" in shown.output
+    assert "(step 0)" in shown.output and "(step 4)" in shown.output
     assert "4 held-out episodes" in shown.output
 
 

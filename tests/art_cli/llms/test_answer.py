@@ -18,6 +18,7 @@ from art_cli.llms.answer import Answer, BadAnswer
 from art_cli.llms.base import Reply
 from art_cli.llms.own import Refused, read_response
 from art_cli.llms.prices import Rates
+from art_cli.render import parse_tool_calls
 
 ASKED = [{"role": "user", "content": "2 + 2?"}]
 RATES = Rates(read=1e-6, written=4e-6, longest=100)
@@ -115,10 +116,12 @@ def test_half_of_a_surrogate_pair_is_replaced() -> None:
     assert reply.text == "4?" and reply.calls[0].arguments == '{"a": "?"}'
 
 
-def test_half_of_a_pair_that_is_spelt_out_reaches_no_turn() -> None:
+def test_half_of_a_pair_that_is_spelt_out_stays_so_and_no_call_is_made() -> None:
     call = {"id": "1", "function": {"name": "look", "arguments": '{"at": "\\ud800"}'}}
-    reply = read(saying("", tool_calls=[call]))
-    assert turn_text(reply) == '<tool_call>{"name": "look", "arguments": {"at": "?"}}</tool_call>'
+    text = turn_text(read(saying("", tool_calls=[call])))
+    assert text.encode() and "\\ud800" in text
+    [refused] = parse_tool_calls(text)
+    assert isinstance(refused, str) and "half a surrogate pair" in refused
 
 
 def test_arguments_may_come_as_an_object() -> None:
