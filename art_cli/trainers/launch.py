@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -255,6 +256,9 @@ def commands_of_parent(folder: Path) -> Iterator[str]:
         with open(0, encoding="utf-8", closefd=False) as pipe:
             for command in pipe:
                 commands.put(command)
+        signal.alarm(
+            1
+        )  # ends this process even where torch, which looks for its file, keeps the GIL
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(EXIT_FAILED)
 
