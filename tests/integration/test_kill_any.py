@@ -104,10 +104,12 @@ def test_merged_weights_are_whole(run: Path, tmp_path: Path) -> None:
 
 def test_an_upload_is_whole(run: Path, tmp_path: Path) -> None:
     with LoopbackHub() as hub:
+        begun: set[Path] = set()
 
         def start(folder: Path) -> Command:
-            if not (folder / "out.txt").exists():
+            if folder not in begun:
                 hub.repos.clear()
+            begun.add(folder)
             flags = ["deploy", "runs/test/short", "--to", "hf", "--yes"]
             where = {"HF_ENDPOINT": hub.url, "HF_TOKEN": hub.token, "HF_HUB_DISABLE_XET": "1"}
             return Command(folder, flags, where)
@@ -151,14 +153,14 @@ class Command:
     """`art` in a process of its own, where what it imports depends on the environment."""
 
     def __init__(self, folder: Path, arguments: list[str], env: dict[str, str]) -> None:
-        self._out = open(folder / "out.txt", "ab")  # noqa: SIM115 (the process has it)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", "from art_cli.cli.main import main; main()", *arguments],
-            cwd=folder,
-            env=os.environ | env,
-            stdout=self._out,
-            stderr=self._out,
-        )
+        with open(folder / "out.txt", "ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", "from art_cli.cli.main import main; main()", *arguments],
+                cwd=folder,
+                env=os.environ | env,
+                stdout=out,
+                stderr=out,
+            )
         self.pid = self._process.pid
         self.folder = folder
 

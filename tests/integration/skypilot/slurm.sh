@@ -38,7 +38,7 @@ node() { # node NAME COMMAND...: the command as on a machine of that name
 
 make_user() {
     id $user >/dev/null 2>&1 ||
-        useradd --system --create-home --home-dir "$dir/home" --shell /bin/bash --password '*' $user
+        useradd --system --no-create-home --home-dir "$dir/home" --shell /bin/bash --password '*' $user
     [ "$(getent passwd $user | cut -d: -f6)" = "$dir/home" ] || usermod -d "$dir/home" $user
     install -d -o $user -g "$(id -gn $user)" -m 755 "$dir/home"
     install -d -o $user -g "$(id -gn $user)" -m 700 "$dir/home/.ssh"
