@@ -1,7 +1,7 @@
 """Faults of every kind, all the while, from env, program and judge; nothing is lost, nothing grows.
 
 Two runs side by side, each of 64 episodes at once: one that plays turn by turn, and one of programs
-that talk to the gateway. ART_SOAK_MINUTES says for how long (1, unless given).
+that talk to the gateway. ART_SOAK_MINUTES says for how long (half of one, unless given).
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from hostile.env import CRASHING, FAILING, PATIENCE, kind_of
+from hostile.env import FAILING, PATIENCE, kind_of
 from loopback_judge import Answer, Ask, LoopbackJudge, dying, refused, says, scored
 from short_run import Art, at_work_in
 
 HOSTILE = Path(__file__).parents[1] / "hostile"
-MINUTES = float(os.environ.get("ART_SOAK_MINUTES", "1"))
+MINUTES = float(os.environ.get("ART_SOAK_MINUTES", "0.5"))
 SAMPLE = 2.0  # seconds between two looks at the processes
 SETTLED = 0.4  # of the time, from which on nothing may grow
-MEGABYTE = 2**20
 CONFIG = """
 project: test
 name: short
@@ -64,8 +63,8 @@ def test_nothing_is_lost_and_nothing_grows(tmp_path: Path) -> None:
             art.signal(signal.SIGINT)
         codes = [art.wait(10 * PATIENCE) for art in (plain, hosted)]
     assert codes == [130, 130], plain.output + hosted.output
-    check_episodes(plain, crashes=False)
-    check_episodes(hosted, crashes=True)
+    check_episodes(plain)
+    check_episodes(hosted)
     for art, samples in zip((plain, hosted), seen, strict=True):
         check_flat(art.folder.name, samples)
         assert "Traceback" not in art.output, art.output
@@ -127,7 +126,7 @@ def check_flat(name: str, samples: list[dict[str, int]]) -> None:
         assert after <= before + allowed, f"{name}: {what} {before:g} -> {after:g}"
 
 
-def check_episodes(art: Art, *, crashes: bool) -> None:
+def check_episodes(art: Art) -> None:
     """Each step has all of its episodes; those failed that had to, and no others."""
     steps = [row["training_step"] for row in art.run.read_metrics() if "data/groups" in row]
     assert steps == list(range(1, len(steps) + 1)) and len(steps) >= 3 * MINUTES
@@ -144,4 +143,4 @@ def check_episodes(art: Art, *, crashes: bool) -> None:
             assert (row["reward"] is None) == must_fail, (step, kind, row["error"], row["logs"])
             json.dumps(row, ensure_ascii=False).encode()  # no lone surrogate
     print(f"{art.folder.name}: {len(steps)} steps, {played.total()} episodes, {dict(failed)}")
-    assert "nothing" in played and len(played) > 8
+    assert played["nothing"] and len(played) > 3
