@@ -139,8 +139,7 @@ def check_episodes(art: Art) -> None:
             kind = kind_of(row["seed"])
             played[kind] += 1
             failed[kind] += row["reward"] is None
-            must_fail = kind in FAILING and not (crashes and kind in CRASHING)
-            assert (row["reward"] is None) == must_fail, (step, kind, row["error"], row["logs"])
+            assert (row["reward"] is None) == (kind in FAILING), (step, kind, row["error"])
             json.dumps(row, ensure_ascii=False).encode()  # no lone surrogate
     print(f"{art.folder.name}: {len(steps)} steps, {played.total()} episodes, {dict(failed)}")
     assert played["nothing"] and len(played) > 3
