@@ -50,7 +50,7 @@ class ServeTarget:
         """See Target."""
         engine, key = self._which(), self._key()
         known = Store(source.run).find("serve", name)
-        if not (known and self._is_at(known)) and _is_taken(self._port):
+        if not (known and self._is_at(known)) and not self._gets_free(known):
             raise PreflightError(f"port {self._port} is in use; choose another: port=8001")
         lines = [("what", merged_words(source)), ("on", engine), ("at", f"{self._url}/v1")]
         lines.append(("key", f"${self._key_env or KEY}" if key else "made, and shown once"))
@@ -76,6 +76,19 @@ class ServeTarget:
         if key and not (key.isascii() and key.isprintable() and " " not in key):
             raise PreflightError(f"{self._key_env or KEY}: a key is ASCII, without spaces")
         return key
+
+    def _gets_free(self, known: Deployment | None) -> bool:
+        """Whether our port is free, or gets free now that a server of ours has died.
+
+        The threads of a killed process can hold its port for a moment after it counts as dead.
+        """
+        died = known is not None and known.made.get("port") == self._port
+        deadline = time.monotonic() + (STOP_TIMEOUT if died else 0)
+        while _is_taken(self._port):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(PAUSE)
+        return True
 
     def _is_at(self, known: Deployment) -> bool:
         """Whether it is the server on our port."""
