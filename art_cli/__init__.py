@@ -21,13 +21,13 @@ if TYPE_CHECKING:
         TrainConfig,
         WarmupConfig,
     )
-    from art_cli.deploy.deploying import deploy_model
-    from art_cli.env import Done, Env, ToolError, tool
-    from art_cli.evaluation.progress import Evaluation, evaluate
-    from art_cli.gather import gather_trajectory_groups, scenarios_of
-    from art_cli.model import TrainableModel
-    from art_cli.rollout import play
-    from art_cli.ruler import TrajectoryScore, ruler, ruler_score_group
+    from art_cli.deploy.lifecycle import deploy_model
+    from art_cli.envs.base import Done, Env, ToolError, tool
+    from art_cli.evaluation.held_out import Evaluation, evaluate
+    from art_cli.llms.judges.api import TrajectoryScore, ruler, ruler_score_group
+    from art_cli.rollout.rollout import play
+    from art_cli.training.gather import gather_trajectory_groups, scenarios_of
+    from art_cli.training.model import TrainableModel
     from art_cli.types import Message, Scenario, Trajectory, TrajectoryGroup
 
 _HOME = {
@@ -42,13 +42,13 @@ _HOME = {
         "TrainConfig",
         "WarmupConfig",
     ),
-    "art_cli.deploy.deploying": ("deploy_model",),
-    "art_cli.env": ("Done", "Env", "ToolError", "tool"),
-    "art_cli.evaluation.progress": ("Evaluation", "evaluate"),
-    "art_cli.gather": ("gather_trajectory_groups", "scenarios_of"),
-    "art_cli.model": ("TrainableModel",),
-    "art_cli.rollout": ("play",),
-    "art_cli.ruler": ("TrajectoryScore", "ruler", "ruler_score_group"),
+    "art_cli.deploy.lifecycle": ("deploy_model",),
+    "art_cli.envs.base": ("Done", "Env", "ToolError", "tool"),
+    "art_cli.evaluation.held_out": ("Evaluation", "evaluate"),
+    "art_cli.training.gather": ("gather_trajectory_groups", "scenarios_of"),
+    "art_cli.training.model": ("TrainableModel",),
+    "art_cli.rollout.rollout": ("play",),
+    "art_cli.llms.judges.api": ("TrajectoryScore", "ruler", "ruler_score_group"),
     "art_cli.types": ("Message", "Scenario", "Trajectory", "TrajectoryGroup"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

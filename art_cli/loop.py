@@ -6,15 +6,15 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from art_cli.ahead import Batches, Stream
-from art_cli.checkpoint import best_checkpoint, prune, read_progress
 from art_cli.errors import BudgetError, JudgeError
-from art_cli.evaluation.progress import Evaluation, evaluate
-from art_cli.gather import scenarios_of
-from art_cli.metrics import batch_metrics
-from art_cli.model import Stop, TrainableModel
-from art_cli.report import Report, silent
-from art_cli.trackers.base import Tracker
+from art_cli.evaluation.held_out import Evaluation, evaluate
+from art_cli.runs.checkpoint import best_checkpoint, prune, read_progress
+from art_cli.runs.trackers.base import Tracker
+from art_cli.system.progress import Report, silent
+from art_cli.training.batches import Batches, Stream
+from art_cli.training.gather import scenarios_of
+from art_cli.training.metrics import batch_metrics
+from art_cli.training.model import Stop, TrainableModel
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from art_cli.config.schema import SamplingConfig, TrainConfig
-from art_cli.policy import Policy
-from art_cli.trainers.grpo import GRPOTrainer
+from art_cli.models.policy import Policy
+from art_cli.training.trainers.grpo import GRPOTrainer
 from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
 
 SAMPLING = SamplingConfig(temperature=0.7, max_tokens=40)

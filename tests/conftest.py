@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from art_cli import tiny
 from art_cli.config.schema import AdapterConfig, TinyConfig
-from art_cli.policy import Policy
+from art_cli.models import tiny
+from art_cli.models.policy import Policy
 
 TEXTS = [
     'look up <tool_call>{"name": "look", "arguments": {"key": "a"}}</tool_call> result is seven',

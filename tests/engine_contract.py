@@ -21,8 +21,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 
 from art_cli.config.schema import SamplingConfig
 from art_cli.engines.base import Engine, Session
-from art_cli.engines.sampler import log_distribution
-from art_cli.policy import Policy
+from art_cli.engines.embedded.sampler import log_distribution
+from art_cli.models.policy import Policy
 from art_cli.types import Completion, Sequence
 
 Start = Callable[..., Engine]

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from art_cli.agents.function import FunctionRunner
-from art_cli.agents.hosted import HostedAgents, Runner
 from art_cli.engines.base import Engine
-from art_cli.env import Done, Env, ToolError, tool
-from art_cli.gateway.hosted import Served
-from art_cli.gateway.server import Gateway
-from art_cli.policy import Policy
-from art_cli.render import Renderer
-from art_cli.rollout import rollout
+from art_cli.envs.base import Done, Env, ToolError, tool
+from art_cli.models.policy import Policy
+from art_cli.models.render import Renderer
+from art_cli.rollout.agents.function import FunctionRunner
+from art_cli.rollout.agents.hosted import HostedAgents, Runner
+from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.rollout.gateway.server import Gateway
+from art_cli.rollout.rollout import rollout
 from art_cli.types import Completion, Scenario, Trajectory
 
 SCENARIO = Scenario(id="train-0", split="train", seed=7)

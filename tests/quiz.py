@@ -16,7 +16,7 @@ from loopback_judge import Answer, Ask
 
 import art_cli as art
 from art_cli.config.schema import LLMConfig
-from art_cli.env import Services
+from art_cli.envs.base import Services
 from art_cli.types import Message, Scenario, Split
 
 NUM = 10

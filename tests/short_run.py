@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.cli.main import main
-from art_cli.rundir import RunDir
+from art_cli.runs.directory import RunDir
 
 COLOURS = Path(__file__).with_name("colours.py")
 CONFIG = f"""

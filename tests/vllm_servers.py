@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
-from art_cli.engines import vllm_server
-from art_cli.engines.vllm import VLLMEngine
-from art_cli.policy import Policy
-from art_cli.server import Server
+from art_cli.engines.vllm import server as vllm_server
+from art_cli.engines.vllm.engine import VLLMEngine
+from art_cli.models.policy import Policy
+from art_cli.system.child_server import Server
 
 EXTRA = {"enforce_eager": True}  # nothing is compiled: a start takes half the time
 MAX_LEN = 1024

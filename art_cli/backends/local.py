@@ -13,12 +13,31 @@ from typing import Any
 
 import torch
 
-from art_cli.agents.base import Agents
-from art_cli.agents.hosted import HostedAgents, Runner
-from art_cli.agents.make import make_runner
-from art_cli.agents.policy import PolicyAgents
-from art_cli.canary import Canary
-from art_cli.checkpoint import (
+from art_cli.config.resume import check_same
+from art_cli.config.schema import Experiment, SamplingConfig, WarmupConfig
+from art_cli.engines.base import Engine
+from art_cli.engines.build import check_engine, make_engine
+from art_cli.engines.embedded.engine import TransformersEngine
+from art_cli.engines.vllm.places import on_one_machine
+from art_cli.envs.base import Env
+from art_cli.envs.tools import schemas_of
+from art_cli.errors import Interrupted
+from art_cli.llms.base import Budget
+from art_cli.llms.judges.build import ask_once, make_judge
+from art_cli.llms.judges.ruler import Ruler
+from art_cli.llms.judges.scorer import Scorer
+from art_cli.llms.reference import ReferenceLLM
+from art_cli.llms.services import RunServices, needs_reference
+from art_cli.models.policy import Policy, Reference, load_policy
+from art_cli.models.render import Renderer
+from art_cli.rollout.agent import Agents
+from art_cli.rollout.agents.build import make_runner
+from art_cli.rollout.agents.hosted import HostedAgents, Runner
+from art_cli.rollout.first_episode import check_env
+from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.rollout.gateway.server import Gateway
+from art_cli.rollout.policy_agent import PolicyAgents
+from art_cli.runs.checkpoint import (
     MAKE_AGAIN,
     Progress,
     check_weights,
@@ -29,36 +48,17 @@ from art_cli.checkpoint import (
     save_checkpoint,
     write_folder,
 )
-from art_cli.checksums import SUMS
-from art_cli.config.diff import check_same
-from art_cli.config.schema import Experiment, SamplingConfig, WarmupConfig
-from art_cli.demonstrations import load_demonstrations, texts_of
-from art_cli.engines.base import Engine
-from art_cli.engines.make import check_engine, make_engine
-from art_cli.engines.places import on_one_machine
-from art_cli.engines.transformers import TransformersEngine
-from art_cli.env import Env
-from art_cli.errors import Interrupted
-from art_cli.files import atomic_write
-from art_cli.gateway.hosted import Served
-from art_cli.gateway.server import Gateway
-from art_cli.judges.make import ask_once, make_judge
-from art_cli.judges.ruler import Ruler
-from art_cli.llms.base import Budget
-from art_cli.llms.reference import ReferenceLLM
-from art_cli.llms.services import RunServices, needs_reference
-from art_cli.model import Parts, Stop, TrainableModel
-from art_cli.policy import Policy, Reference, load_policy
-from art_cli.preflight import check_env
-from art_cli.render import Renderer
-from art_cli.report import Report, silent
-from art_cli.rundir import RunDir
-from art_cli.score import Scorer
-from art_cli.tools import schemas_of
-from art_cli.trainers.budget import TokenBudget
-from art_cli.trainers.launch import Crew
-from art_cli.trainers.make import make_trainer, prepare_training
-from art_cli.trainers.sft import fine_tune
+from art_cli.runs.directory import RunDir
+from art_cli.system.checksums import SUMS
+from art_cli.system.files import atomic_write
+from art_cli.system.progress import Report, silent
+from art_cli.training.canary import Canary
+from art_cli.training.demonstrations import load_demonstrations, texts_of
+from art_cli.training.model import Parts, Stop, TrainableModel
+from art_cli.training.trainers.budget import TokenBudget
+from art_cli.training.trainers.build import make_trainer, prepare_training
+from art_cli.training.trainers.distributed.launch import Crew
+from art_cli.training.trainers.warmup import fine_tune
 from art_cli.types import Message
 
 WARM_REMEDY = f"If you changed it on purpose, remove its {SUMS}: it is then no checkpoint any more"

@@ -16,7 +16,7 @@ from art_cli.errors import Interrupted
 from art_cli.printed import say
 
 if TYPE_CHECKING:
-    from art_cli.backends.plan import Plan
+    from art_cli.backends.cloud.plan import Plan
 
 app = typer.Typer(
     help="Stop a rented cluster, or end it.", no_args_is_help=True, rich_markup_mode=None
@@ -46,8 +46,8 @@ def launch_cluster(
 
     Example:  art launch-cluster config.yaml --name art --gpus H100:1
     """
-    from art_cli.backends import remote
-    from art_cli.backends.task import cluster_of
+    from art_cli.backends.cloud import run as remote
+    from art_cli.backends.cloud.task import cluster_of
 
     accelerators = [] if gpus is None else [f"backend.resources.accelerators={json.dumps(gpus)}"]
     called = inputs.on_cluster(name) or ["backend.use=skypilot"]
@@ -87,7 +87,7 @@ def clusters(
 
     Example:  art clusters
     """
-    from art_cli.backends import skypilot
+    from art_cli.backends.cloud import skypilot
 
     found = skypilot.clusters()
     if as_json:
@@ -100,7 +100,7 @@ def clusters(
 def _table(found: list[Any]) -> None:
     from rich.table import Table
 
-    from art_cli.screen import Screen
+    from art_cli.system.screen import Screen
 
     table = Table(box=None, pad_edge=False)
     for column in ("cluster", "state", "machines", "where", "up for", "autostop", "cost"):
@@ -123,7 +123,7 @@ def stop(name: str) -> None:
 
     Example:  art cluster stop art
     """
-    from art_cli.backends import skypilot
+    from art_cli.backends.cloud import skypilot
 
     skypilot.find(name)
     skypilot.stop(name)
@@ -136,7 +136,7 @@ def down(name: str) -> None:
 
     Example:  art cluster down art
     """
-    from art_cli.backends import skypilot
+    from art_cli.backends.cloud import skypilot
 
     skypilot.find(name)
     skypilot.down(name)
@@ -153,8 +153,8 @@ def cancel(
 
     Example:  art cancel runs/default/quickstart
     """
-    from art_cli.backends import remote
-    from art_cli.rundir import RunDir
+    from art_cli.backends.cloud import run as remote
+    from art_cli.runs.directory import RunDir
 
     root = Path(target[0])
     if not root.is_dir():

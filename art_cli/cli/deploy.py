@@ -17,7 +17,7 @@ from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
 from art_cli.errors import ArtError, Interrupted, UsageError
 from art_cli.printed import say
-from art_cli.report import silent
+from art_cli.system.progress import silent
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -65,10 +65,10 @@ def deploy(
     """
     from art_cli.config.targets import TARGETS, read_settings
     from art_cli.deploy.base import Source
-    from art_cli.deploy.deploying import check_name
-    from art_cli.deploy.deploying import deploy as bring
-    from art_cli.deploy.deploying import undeploy as end
-    from art_cli.deploy.make import make_target
+    from art_cli.deploy.build import make_target
+    from art_cli.deploy.lifecycle import check_name
+    from art_cli.deploy.lifecycle import deploy as bring
+    from art_cli.deploy.lifecycle import undeploy as end
     from art_cli.deploy.store import Store
 
     loaded, folder = inputs.open_run(run)
@@ -122,7 +122,7 @@ def undeploy(
 
     Example:  art undeploy runs/default/quickstart
     """
-    from art_cli.deploy.deploying import undeploy as end
+    from art_cli.deploy.lifecycle import undeploy as end
     from art_cli.deploy.store import Store
 
     _, folder = inputs.open_run(run)
@@ -152,8 +152,8 @@ def deployments(
     from rich.table import Table
 
     from art_cli.deploy.store import Store, cost
-    from art_cli.rundir import RunDir, list_runs
-    from art_cli.screen import Screen
+    from art_cli.runs.directory import RunDir, list_runs
+    from art_cli.system.screen import Screen
 
     inputs.read_dotenv(Path(".env"))
     roots = [run] if run else [r.path for r in list_runs(runs_dir)]
@@ -194,7 +194,7 @@ def _find(store: Store, root: Path, name: str | None) -> Deployment:
 def _target_of(deployment: Deployment) -> Target:
     """To end it, or to look at it: what it was made with does not matter any more."""
     from art_cli.config.targets import TARGETS
-    from art_cli.deploy.make import make_target
+    from art_cli.deploy.build import make_target
 
     return make_target(deployment.target, TARGETS[deployment.target]())
 

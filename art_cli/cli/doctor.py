@@ -27,7 +27,7 @@ def doctor(
 
     Example:  art doctor configs/gpu-80gb.yaml
     """
-    from art_cli.doctor.check import examine
+    from art_cli.preflight.doctor import examine
 
     inputs.read_dotenv(Path(".env"))
     loaded = inputs.load(config) if config else None

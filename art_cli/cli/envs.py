@@ -16,7 +16,7 @@ from art_cli.printed import say, visible
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
-    from art_cli.envcheck.finding import Finding
+    from art_cli.preflight.finding import Finding
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
@@ -36,8 +36,8 @@ def envs(
     """
     if context.invoked_subcommand:
         return None
+    from art_cli.envs.registry import describe, env_class, env_names
     from art_cli.errors import UsageError
-    from art_cli.registry import describe, env_class, env_names
 
     rows = []
     for name, target in env_names().items():
@@ -74,10 +74,10 @@ def check_command(
 
     Example:  art envs check env.py:MyTask level=2
     """
-    from art_cli.envcheck.check import check
-    from art_cli.envcheck.subject import Options
+    from art_cli.envs.registry import env_class
     from art_cli.errors import EXIT_FAILED
-    from art_cli.registry import env_class
+    from art_cli.preflight.envs.check import check
+    from art_cli.preflight.envs.subject import Options
 
     options = Options(episodes=episodes, low=low, timeout=timeout)
     found: list[Finding] = []
@@ -103,7 +103,7 @@ def check_command(
 def _load(use: str, settings: list[str]) -> LoadedExperiment:
     """The env that is named, or that a config names. Raises UsageError."""
     from art_cli.config.load import load_env
-    from art_cli.registry import env_class
+    from art_cli.envs.registry import env_class
 
     if use.endswith(CONFIGS):
         return inputs.load([use, *(f"env.args.{text}" for text in settings)])

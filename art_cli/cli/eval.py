@@ -22,9 +22,9 @@ from art_cli.printed import say
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
     from art_cli.evaluation.session import Policies, Session
-    from art_cli.judges.base import Judge
+    from art_cli.llms.judges.base import Judge
     from art_cli.llms.services import RunServices
-    from art_cli.rundir import RunDir
+    from art_cli.runs.directory import RunDir
 
 Names = list[str] | None
 SMALLEST_BUDGET = 1e-9  # US dollars: what is known from before may still be said
@@ -87,7 +87,7 @@ def evaluate_command(
     from art_cli.evaluation.candidates import baseline_of, default_names, find_candidates
     from art_cli.evaluation.page import page
     from art_cli.evaluation.session import Session
-    from art_cli.files import atomic_write, json_line
+    from art_cli.system.files import atomic_write, json_line
 
     loaded, folder, is_run = _open_target(target, runs_dir)
     cfg, run = loaded.experiment, folder if folder.config.is_file() else None
@@ -122,7 +122,7 @@ def evaluate_command(
 
 def _open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, RunDir, bool]:
     """The experiment, where its run is or would be, and whether that is what was named."""
-    from art_cli.rundir import RunDir
+    from art_cli.runs.directory import RunDir
 
     if os.path.isfile(Path(target[0]) / "config.yaml"):
         return *inputs.open_run(Path(target[0]), target[1:]), True
@@ -156,8 +156,8 @@ def _play(
             async with _judge(loaded, run, left) as judge:
                 await judge_pairs(session.records, baseline, judge, tools, progress)
 
-    from art_cli.evaluation.judged import judge_pairs, unscored
-    from art_cli.tools import schemas_of
+    from art_cli.envs.tools import schemas_of
+    from art_cli.evaluation.pairwise import judge_pairs, unscored
 
     try:
         asyncio.run(play())
@@ -172,7 +172,7 @@ async def _judge(
     loaded: LoadedExperiment, run: RunDir | None, max_usd: float | None
 ) -> AsyncIterator[Judge | None]:
     """The one of the config, if it has one, and what it may spend."""
-    from art_cli.rejudge import open_judge
+    from art_cli.evaluation.rejudge import open_judge
 
     cfg = loaded.experiment.judge
     if cfg is None:

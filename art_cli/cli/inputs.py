@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from art_cli.errors import UsageError
-from art_cli.files import read_text
 from art_cli.printed import masked, replace_line, say, visible
+from art_cli.system.files import read_text
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
-    from art_cli.rundir import RunDir
+    from art_cli.runs.directory import RunDir
 
 SELDOM = 30.0  # seconds between lines of progress in a log
 OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
@@ -32,8 +32,8 @@ def load(arguments: list[str]) -> LoadedExperiment:
     Where it starts programs of the user's, this process is hidden from them. Raises ConfigError.
     """
     from art_cli.config.load import load_experiment
-    from art_cli.guard import hide
-    from art_cli.registry import env_class
+    from art_cli.envs.registry import env_class
+    from art_cli.system.guard import hide
 
     read_dotenv(Path(".env"))
     # os.path: a long override is no name of a file, which Path takes for an error.
@@ -47,7 +47,7 @@ def load(arguments: list[str]) -> LoadedExperiment:
 
 def open_run(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedExperiment, RunDir]:
     """A run that exists, and its experiment. Raises UsageError, ConfigError."""
-    from art_cli.rundir import RunDir
+    from art_cli.runs.directory import RunDir
 
     run = RunDir.open(path.resolve())
     loaded = load([str(run.config), *overrides])

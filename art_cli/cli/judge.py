@@ -18,9 +18,9 @@ from art_cli.printed import say, visible
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
     from art_cli.config.schema import JudgeConfig
-    from art_cli.judges.audit import Audit, Estimate
-    from art_cli.rejudge import Rejudged
-    from art_cli.rundir import RunDir
+    from art_cli.evaluation.rejudge import Rejudged
+    from art_cli.llms.judges.audit import Audit, Estimate
+    from art_cli.runs.directory import RunDir
 
 app = typer.Typer(
     help="Audit a judge on stored trajectories, re-judge them, show what it said.",
@@ -100,8 +100,8 @@ def show_command(
     Example:  art judge show runs/default/quickstart-ruler 40
     """
     from art_cli.errors import UsageError
-    from art_cli.rundir import RunDir
-    from art_cli.trajectory_rows import grouped, reward_width
+    from art_cli.runs.directory import RunDir
+    from art_cli.runs.trajectories import grouped, reward_width
 
     by_group = grouped(RunDir.open(run).read_trajectories(step, "train"))
     if group is None:
@@ -153,8 +153,8 @@ def _judge_of_file(file: Path) -> JudgeConfig:
 async def _audit(
     target: list[str], judges: list[str], num: int, repeats: int, runs_dir: Path
 ) -> list[tuple[Rejudged, Audit]]:
-    from art_cli.judges.audit import audit
-    from art_cli.rejudge import open_judge, rejudge, some_groups, untrained_groups
+    from art_cli.evaluation.rejudge import open_judge, rejudge, some_groups, untrained_groups
+    from art_cli.llms.judges.audit import audit
 
     loaded, run = _open_target(target, runs_dir)
     if run:
@@ -173,7 +173,7 @@ async def _audit(
 
 def _open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, RunDir | None]:
     """The experiment, and its run where it has stored any trajectories."""
-    from art_cli.rundir import RunDir
+    from art_cli.runs.directory import RunDir
 
     run = RunDir(Path(target[0]).resolve())
     if run.config.is_file():
@@ -184,7 +184,7 @@ def _open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, R
 
 
 def _audit_row(found: Rejudged, audit: Audit) -> dict[str, Any]:
-    from art_cli.judges.audit import verdict
+    from art_cli.llms.judges.audit import verdict
 
     return {
         "judge": found.judge,
@@ -200,8 +200,8 @@ def _audit_row(found: Rejudged, audit: Audit) -> dict[str, Any]:
 def _print_audits(results: list[tuple[Rejudged, Audit]]) -> None:
     from rich.table import Table
 
-    from art_cli.judges.audit import verdict
-    from art_cli.screen import Screen
+    from art_cli.llms.judges.audit import verdict
+    from art_cli.system.screen import Screen
 
     found, audits = [r for r, _ in results], [a for _, a in results]
     table = Table(title=f"{found[0].num_groups} groups", title_justify="left")
@@ -235,8 +235,8 @@ def _cell(e: Estimate | None, form: str) -> str:
 
 
 async def _rescore(target: list[str], judges: list[str], step: int | None) -> list[dict[str, Any]]:
-    from art_cli.rejudge import open_judge, rejudge, stored_groups
-    from art_cli.rundir import RunDir
+    from art_cli.evaluation.rejudge import open_judge, rejudge, stored_groups
+    from art_cli.runs.directory import RunDir
 
     run = RunDir.open(Path(target[0]).resolve())
     loaded = inputs.load([str(run.config), *target[1:]])
@@ -251,8 +251,8 @@ async def _rescore(target: list[str], judges: list[str], step: int | None) -> li
 
 def _keep(run: RunDir, found: Rejudged) -> dict[str, Any]:
     """Write what the judge said, and sum it up."""
-    from art_cli.files import atomic_write, json_line
-    from art_cli.judges.audit import kendall_tau, mean_with_ci
+    from art_cli.llms.judges.audit import kendall_tau, mean_with_ci
+    from art_cli.system.files import atomic_write, json_line
 
     lines = [
         {
@@ -283,10 +283,10 @@ def _print_group(rows: list[dict[str, Any]], step: int, group: int, num: int) ->
     from rich.table import Table
     from rich.text import Text
 
-    from art_cli.judges.base import Transcript
-    from art_cli.judges.prompt import split_opening
-    from art_cli.screen import Screen
-    from art_cli.trajectory_rows import env_reward_of
+    from art_cli.llms.judges.base import Transcript
+    from art_cli.llms.judges.prompt import split_opening
+    from art_cli.runs.trajectories import env_reward_of
+    from art_cli.system.screen import Screen
 
     opening, rests = split_opening([Transcript(messages=r["messages"]) for r in rows])
     console = Screen()

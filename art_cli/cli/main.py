@@ -92,7 +92,7 @@ def root(
 ) -> None:
     """What all commands begin with."""
     from art_cli.cli.inputs import progress
-    from art_cli.report import listen
+    from art_cli.system.progress import listen
 
     listen(progress)
 

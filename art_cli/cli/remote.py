@@ -13,7 +13,7 @@ from art_cli.errors import ArtError, Interrupted
 from art_cli.printed import say
 
 if TYPE_CHECKING:
-    from art_cli.backends.plan import Plan
+    from art_cli.backends.cloud.plan import Plan
     from art_cli.config.load import LoadedExperiment
 
 
@@ -30,8 +30,8 @@ def run_there(
 
     `command` is what the user typed, without --resume and --attach: how to go on.
     """
-    from art_cli.backends import remote
-    from art_cli.rundir import RunDir
+    from art_cli.backends.cloud import run as remote
+    from art_cli.runs.directory import RunDir
 
     cfg = loaded.experiment
     run = RunDir(runs_dir / cfg.project / cfg.name)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
     from art_cli.config.schema import Experiment
     from art_cli.loop import Outcome
-    from art_cli.rundir import RunDir
-    from art_cli.trackers.base import Tracker
-    from art_cli.trackers.console import Console
+    from art_cli.runs.directory import RunDir
+    from art_cli.runs.trackers.base import Tracker
+    from art_cli.runs.trackers.console import Console
 
 
 def run(
@@ -90,7 +90,7 @@ def run(
         return say(loaded.to_yaml(with_origins=True), end="")
     if "RANK" in os.environ and _serves(loaded.experiment.train.num_processes):
         return None
-    from art_cli.rundir import RunDir
+    from art_cli.runs.directory import RunDir
 
     cfg = loaded.experiment
     run = RunDir(runs_dir / cfg.project / cfg.name)
@@ -138,7 +138,7 @@ def _is_settled(
 
 
 def _serves(num_processes: int) -> bool:
-    from art_cli.trainers.ranks import serve_if_launched
+    from art_cli.training.trainers.distributed.ranks import serve_if_launched
 
     return serve_if_launched(num_processes)
 
@@ -152,14 +152,14 @@ async def _run(
     as_json: bool,
     smoke: Smoke | None,
 ) -> Outcome:
-    from art_cli.fit import check_fit
-    from art_cli.gpus import present
-    from art_cli.preflight import check_env
-    from art_cli.registry import env_class
-    from art_cli.rundir import RunDir
-    from art_cli.screen import Screen
-    from art_cli.trackers.console import Console
-    from art_cli.trackers.wandb_server import choose_mode
+    from art_cli.envs.registry import env_class
+    from art_cli.preflight.memory.fit import check_fit
+    from art_cli.preflight.memory.gpus import present
+    from art_cli.rollout.first_episode import check_env
+    from art_cli.runs.directory import RunDir
+    from art_cli.runs.trackers.console import Console
+    from art_cli.runs.trackers.wandb.server import choose_mode
+    from art_cli.system.screen import Screen
 
     cfg = loaded.experiment
     opening = await check_env(env_class(cfg.env.use), loaded.env_settings)
@@ -194,9 +194,9 @@ async def _train(
 ) -> Outcome:
     from art_cli.backends.local import LocalBackend
     from art_cli.loop import run_loop
-    from art_cli.model import Stop, TrainableModel
-    from art_cli.trackers.base import Trackers
-    from art_cli.trackers.jsonl import JsonlTracker
+    from art_cli.runs.trackers.base import Trackers
+    from art_cli.runs.trackers.jsonl import JsonlTracker
+    from art_cli.training.model import Stop, TrainableModel
 
     stop = Stop()
     _stop_on_interrupt(stop, console)
@@ -231,7 +231,7 @@ async def _train(
 def _wandb(loaded: LoadedExperiment, run: RunDir, console: Console) -> list[Tracker]:
     import yaml
 
-    from art_cli.trackers.wandb import WandbTracker
+    from art_cli.runs.trackers.wandb.tracker import WandbTracker
 
     if loaded.experiment.track.wandb is None:
         return []

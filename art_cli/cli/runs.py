@@ -23,8 +23,8 @@ def runs(
     """
     from rich.table import Table
 
-    from art_cli.rundir import list_runs
-    from art_cli.screen import Screen
+    from art_cli.runs.directory import list_runs
+    from art_cli.system.screen import Screen
 
     found = list_runs(runs_dir)
     for line in (line for r in found for line in r.damaged):

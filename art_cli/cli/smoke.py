@@ -11,15 +11,15 @@ from typing import Any
 
 from art_cli.cli import inputs
 from art_cli.config.load import LoadedExperiment
-from art_cli.demonstrations import load_demonstrations, texts_of
+from art_cli.envs.registry import env_class
+from art_cli.envs.tools import schemas_of
 from art_cli.errors import UsageError
-from art_cli.files import atomic_write
 from art_cli.llms.services import llm_settings
-from art_cli.registry import env_class
-from art_cli.rollouts import shown
-from art_cli.rundir import RunDir
-from art_cli.smoke import StandIn, make_small, name_of, overrides, render, stand_in_for
-from art_cli.tools import schemas_of
+from art_cli.preflight.smoke import StandIn, make_small, name_of, overrides, render, stand_in_for
+from art_cli.rollout.groups import shown
+from art_cli.runs.directory import RunDir
+from art_cli.system.files import atomic_write
+from art_cli.training.demonstrations import load_demonstrations, texts_of
 from art_cli.types import Message
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from art_cli.checkpoint import best_checkpoint
-from art_cli.checksums import damage
 from art_cli.cli.inputs import confirm
-from art_cli.config.diff import check_same
+from art_cli.config.resume import check_same
 from art_cli.deploy.store import Store
 from art_cli.errors import Interrupted, UsageError
-from art_cli.rundir import RunDir
+from art_cli.runs.checkpoint import best_checkpoint
+from art_cli.runs.directory import RunDir
+from art_cli.system.checksums import damage
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from art_cli.evaluation.comparison import PASS, Column, Comparison, is_sure
 from art_cli.evaluation.statistics import Estimate
-from art_cli.screen import Screen
+from art_cli.system.screen import Screen
 
 
 def comparison(*columns: tuple[str, dict[str, Any]]) -> None:

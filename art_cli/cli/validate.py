@@ -15,8 +15,8 @@ from art_cli.printed import say
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
     from art_cli.config.schema import Experiment
-    from art_cli.env import Env
-    from art_cli.fit import Forecast
+    from art_cli.envs.base import Env
+    from art_cli.preflight.memory.fit import Forecast
     from art_cli.types import Message
 
 
@@ -36,12 +36,12 @@ def validate(
 
     Example:  art validate configs/retail-7b.yaml train.steps=50 --gpu H100
     """
-    from art_cli.agents.make import make_runner
+    from art_cli.envs.registry import env_class
     from art_cli.errors import ArtError, ConfigError
-    from art_cli.fit import forecast
-    from art_cli.gpus import named, present
-    from art_cli.preflight import check_env
-    from art_cli.registry import env_class
+    from art_cli.preflight.memory.fit import forecast
+    from art_cli.preflight.memory.gpus import named, present
+    from art_cli.rollout.agents.build import make_runner
+    from art_cli.rollout.first_episode import check_env
 
     async def check() -> tuple[LoadedExperiment, Forecast | None]:
         card = named(gpu) if gpu else next(iter(present()), None)
@@ -76,8 +76,8 @@ def validate(
 def _print_memory(memory: Forecast) -> None:
     from rich.table import Table
 
-    from art_cli.memory import GIB
-    from art_cli.screen import Screen
+    from art_cli.preflight.memory.estimate import GIB
+    from art_cli.system.screen import Screen
 
     console = Screen()
     if memory.estimate is None:
@@ -107,8 +107,8 @@ def _print_memory(memory: Forecast) -> None:
 
 
 async def _check_judge(cfg: Experiment, opening: list[Message], env: type[Env], ping: bool) -> None:
-    from art_cli.judges.make import ask_once, check_setup, make_judge
-    from art_cli.tools import schemas_of
+    from art_cli.envs.tools import schemas_of
+    from art_cli.llms.judges.build import ask_once, check_setup, make_judge
 
     assert cfg.judge
     check_setup(cfg.judge)

@@ -25,15 +25,7 @@ from art_cli.config.interpolate import Resolved, escape, resolve
 from art_cli.config.rules import broken_rules
 from art_cli.config.schema import FORBID_UNKNOWN, Experiment
 from art_cli.config.targets import TARGETS
-from art_cli.config.yaml import (
-    KeyPath,
-    Node,
-    Problem,
-    dotted,
-    dump,
-    read_file,
-    read_override,
-)
+from art_cli.config.yaml import KeyPath, Node, Problem, dotted, dump, read_file, read_override
 from art_cli.errors import ConfigError, UsageError
 
 _USE: KeyPath = ("env", "use")

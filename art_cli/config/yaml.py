@@ -22,7 +22,7 @@ from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
-from art_cli.files import read_text
+from art_cli.system.files import read_text
 
 KeyPath = tuple[str | int, ...]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from art_cli.checkpoint import MAKE_AGAIN, check_weights, find_checkpoint, read_progress
 from art_cli.config.schema import Experiment
-from art_cli.report import Report
-from art_cli.rundir import RunDir
+from art_cli.runs.checkpoint import MAKE_AGAIN, check_weights, find_checkpoint, read_progress
+from art_cli.runs.directory import RunDir
+from art_cli.system.progress import Report
 
 State = Literal["deploying", "ready", "failed", "stopped"]
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from art_cli.deploy.base import Deployment
 from art_cli.errors import ArtError, UsageError
-from art_cli.files import atomic_write, json_line, make_folder
-from art_cli.lock import hold
-from art_cli.rundir import RunDir
+from art_cli.runs.directory import RunDir
+from art_cli.system.files import atomic_write, json_line, make_folder
+from art_cli.system.lock import hold
 
 HOUR = 3600.0  # seconds
 RECORD = "deployment.json"

@@ -13,19 +13,19 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from art_cli.agents.prompted import PromptedAgent
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import LLMConfig, PricesConfig
 from art_cli.deploy.base import Deployment, Source
+from art_cli.envs.registry import env_class
+from art_cli.envs.tools import schemas_of
 from art_cli.evaluation.candidates import Candidate
 from art_cli.evaluation.policies import RunPolicies
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.services import open_remote
-from art_cli.registry import env_class
-from art_cli.render import TOOL_CALL, parse_tool_calls, spoken
-from art_cli.report import Report
-from art_cli.rollouts import eval_seed, play_groups, scenarios_in
-from art_cli.tools import schemas_of
+from art_cli.models.render import TOOL_CALL, parse_tool_calls, spoken
+from art_cli.rollout.agents.prompted import PromptedAgent
+from art_cli.rollout.groups import eval_seed, play_groups, scenarios_in
+from art_cli.system.progress import Report
 from art_cli.types import Message
 
 SCENARIOS = 16

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from art_cli.types import Completion
 
-# The variables by which a run on a cluster knows its nodes that only serve (host.py): their
+# The variables by which a run on a cluster knows its nodes that only serve (vllm/host.py): their
 # addresses, and what a node shows to be believed.
 HOSTS = "ART_ENGINE_HOSTS"
 TOKEN = "ART_ENGINE_TOKEN"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.errors import ArtError
-from art_cli.files import json_line, read_lines
 from art_cli.printed import masked
+from art_cli.system.files import json_line, read_lines
 from art_cli.types import Message, Scenario, Trajectory
 
 TAGS = ("level", "kind")  # of scenario.data, by which results are broken down

@@ -11,13 +11,13 @@ from typing import Any, Literal
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from art_cli.checkpoint import find_checkpoint
 from art_cli.config.credentials import written_credentials
 from art_cli.config.explain import mistakes
 from art_cli.config.schema import Experiment, LLMConfig
 from art_cli.config.yaml import dotted
 from art_cli.errors import UsageError
-from art_cli.rundir import RunDir
+from art_cli.runs.checkpoint import find_checkpoint
+from art_cli.runs.directory import RunDir
 
 Source = Literal["start", "checkpoint", "base", "llm"]
 WORDS = ("untrained", "base", "best", "last")

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.config.schema import AgentConfig, Experiment, LLMConfig
-from art_cli.env import Env
+from art_cli.envs.base import Env
 from art_cli.llms.remote import identity_of
-from art_cli.rundir import RunDir
+from art_cli.runs.directory import RunDir
 
 VERSION = 1
 LARGEST_FILE = 1_000_000  # bytes, of a program's own; what is larger is no code

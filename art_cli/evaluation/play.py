@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from art_cli.agents.base import Agents
-from art_cli.env import Env, Services
+from art_cli.envs.base import Env, Services
 from art_cli.evaluation.attempts import Attempt, AttemptStore, digest_of
 from art_cli.evaluation.candidates import Candidate
-from art_cli.report import Report
-from art_cli.rollouts import eval_seed, play_groups
+from art_cli.rollout.agent import Agents
+from art_cli.rollout.groups import eval_seed, play_groups
+from art_cli.system.progress import Report
 from art_cli.types import Scenario, Split, TrajectoryGroup
 
 

@@ -7,16 +7,16 @@ import dataclasses
 import tempfile
 from pathlib import Path
 
-from art_cli.agents.base import Agents
 from art_cli.backends.local import LocalBackend
 from art_cli.config.load import LoadedExperiment
-from art_cli.engines.places import on_one_machine
-from art_cli.env import Services
+from art_cli.engines.vllm.places import on_one_machine
+from art_cli.envs.base import Services
 from art_cli.evaluation.candidates import Candidate
 from art_cli.llms.services import RunServices
-from art_cli.model import TrainableModel
-from art_cli.report import Report
-from art_cli.rundir import RunDir
+from art_cli.rollout.agent import Agents
+from art_cli.runs.directory import RunDir
+from art_cli.system.progress import Report
+from art_cli.training.model import TrainableModel
 
 
 class RunPolicies:

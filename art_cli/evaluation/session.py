@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from art_cli.agents.base import Agents
-from art_cli.agents.prompted import PromptedAgents
 from art_cli.config.load import LoadedExperiment
-from art_cli.env import Services
+from art_cli.envs.base import Services
+from art_cli.envs.registry import env_class
+from art_cli.envs.tools import schemas_of
 from art_cli.errors import EnvError
 from art_cli.evaluation.attempts import AttemptStore
 from art_cli.evaluation.candidates import Candidate
@@ -20,12 +20,12 @@ from art_cli.evaluation.play import Record, Task, play_missing
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.remote import identity_of
 from art_cli.llms.services import RunServices, llm_settings, needs_reference, open_remote
-from art_cli.preflight import check_env
-from art_cli.registry import env_class
-from art_cli.report import Report
-from art_cli.rollouts import scenarios_in, why_none
-from art_cli.rundir import RunDir
-from art_cli.tools import schemas_of
+from art_cli.rollout.agent import Agents
+from art_cli.rollout.agents.prompted import PromptedAgents
+from art_cli.rollout.first_episode import check_env
+from art_cli.rollout.groups import scenarios_in, why_none
+from art_cli.runs.directory import RunDir
+from art_cli.system.progress import Report
 from art_cli.types import Split
 
 WAVE = 32  # episodes of a policy, where its users' money may run out: what is begun may be lost

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from art_cli.errors import ArtError, BudgetError
-from art_cli.files import json_line, read_lines
-from art_cli.report import silent
+from art_cli.system.files import json_line, read_lines
+from art_cli.system.progress import silent
 
 ChatMessage = dict[str, Any]  # as OpenAI's protocol has it
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from art_cli.config.schema import LLMConfig
-from art_cli.env import Services
+from art_cli.envs.base import Services
 from art_cli.llms.base import LLM, ChatMessage, Reply
 
 

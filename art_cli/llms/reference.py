@@ -9,13 +9,13 @@ import hashlib
 import time
 from typing import Any
 
-from art_cli.chat import read_messages, write_turn
-from art_cli.deadline import beside
 from art_cli.engines.base import Engine
-from art_cli.env import seed_of
+from art_cli.envs.base import seed_of
 from art_cli.errors import EngineError, LLMError
 from art_cli.llms.base import ChatMessage, Reply, Usage, calls_of
-from art_cli.render import Conversation, Renderer, TooLongError
+from art_cli.models.openai_format import read_messages, write_turn
+from art_cli.models.render import Conversation, Renderer, TooLongError
+from art_cli.system.deadline import beside
 
 
 class ReferenceLLM:

@@ -28,7 +28,7 @@ from art_cli.llms.answer import Answer, BadAnswer, answer_of
 from art_cli.llms.base import Budget, ChatMessage, Reply, Usage
 from art_cli.llms.own import OwnServer
 from art_cli.llms.prices import Rates
-from art_cli.server import Server
+from art_cli.system.child_server import Server
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds before another attempt, doubling
 LONGEST_RETRY_AFTER = 300.0  # a server that asks for more is not waited for

@@ -11,7 +11,7 @@ from art_cli.errors import LLMError, PreflightError
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.stand_in import STAND_IN, StandInLLM
-from art_cli.server import Server
+from art_cli.system.child_server import Server
 
 REFERENCE = "reference"
 QUESTION = {"role": "user", "content": "What is 2 + 2?"}

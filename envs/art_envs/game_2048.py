@@ -21,8 +21,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from art_cli.env import Done, Env, seed_of
-from art_cli.rollout import play
+from art_cli.envs.base import Done, Env, seed_of
+from art_cli.rollout.rollout import play
 from art_cli.types import Message, Scenario, Trajectory
 
 Board = list[list[int]]  # rows of tiles; 0 is an empty cell

@@ -25,8 +25,8 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import Field
 
-from art_cli.env import Done, Env, ToolError, seed_of, tool
-from art_cli.rollout import play
+from art_cli.envs.base import Done, Env, ToolError, seed_of, tool
+from art_cli.rollout.rollout import play
 from art_cli.types import Message, Scenario, Split, Trajectory
 
 Action = Literal["cancel", "return", "exchange"]

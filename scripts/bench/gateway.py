@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from art_cli import tiny
 from art_cli.config.schema import TinyConfig
-from art_cli.demonstrations import texts_of
-from art_cli.episode import Episode
-from art_cli.gateway.hosted import Hosted, Served
-from art_cli.gateway.server import Gateway
-from art_cli.render import Renderer
+from art_cli.models import tiny
+from art_cli.models.render import Renderer
+from art_cli.rollout.episode import Episode
+from art_cli.rollout.gateway.hosted_episode import Hosted, Served
+from art_cli.rollout.gateway.server import Gateway
+from art_cli.training.demonstrations import texts_of
 from art_cli.types import Completion, Trajectory
 from art_envs.order_desk import OrderDesk
 

@@ -35,11 +35,11 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
-from art_cli.flex import works
-from art_cli.logprobs import chosen_logprobs
-from art_cli.pack import TrainSequence, num_packed, pack, partition
-from art_cli.policy import Policy
-from art_cli.trainers.grpo import GRPOTrainer, training_sequences
+from art_cli.models.policy import Policy
+from art_cli.models.tree_attention import works
+from art_cli.training.algorithm.logprobs import chosen_logprobs
+from art_cli.training.algorithm.packing import TrainSequence, num_packed, pack, partition
+from art_cli.training.trainers.grpo import GRPOTrainer, training_sequences
 from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
 
 PEAK_TFLOPS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "4090": 165}  # dense bf16

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
 
-from art_cli.advantage import advantages
+from art_cli.training.algorithm.advantage import advantages
 from art_cli.types import TrajectoryGroup
 
 

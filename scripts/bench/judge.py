@@ -32,11 +32,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from rule_based_judge import serve
 
 from art_cli.config.schema import JudgeConfig
-from art_cli.judges.base import Transcript
-from art_cli.judges.cache import AnswerCache
-from art_cli.judges.make import ask_once
-from art_cli.judges.ruler import Ruler
 from art_cli.llms.base import ChatMessage, Reply, Usage
+from art_cli.llms.judges.base import Transcript
+from art_cli.llms.judges.build import ask_once
+from art_cli.llms.judges.cache import AnswerCache
+from art_cli.llms.judges.ruler import Ruler
 from art_cli.llms.remote import RemoteLLM
 
 GROUPS, SIBLINGS = 256, 8

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 if TYPE_CHECKING:
-    from art_cli.pack import TrainSequence
+    from art_cli.training.algorithm.packing import TrainSequence
 
 VOCABULARIES = (32_000, 64_000, 128_000, 151_936)
 SCORED, HIDDEN = 2048, 256
@@ -77,7 +77,7 @@ def peak_of_logprobs(vocab: int, device: str) -> dict[str, float]:
     """In this process: memory that one loss and gradient took, in MB."""
     import torch
 
-    from art_cli.logprobs import head_loss
+    from art_cli.training.algorithm.logprobs import head_loss
 
     torch.manual_seed(0)
     head = torch.nn.Parameter(torch.empty(vocab, HIDDEN, device=device).normal_(0, 0.02))
@@ -113,7 +113,7 @@ def memory_mb(device: str, peak: bool = False) -> float:
 
 def packing() -> dict[str, int]:
     """Tokens of three layouts of the same trajectories, and how full microbatches are."""
-    from art_cli.pack import num_packed, partition
+    from art_cli.training.algorithm.packing import num_packed, partition
 
     groups = skewed_groups()
     lengths = sorted(len(s.ids) for group in groups for s in group)
@@ -154,7 +154,7 @@ def padded_by_length(lengths: list[int]) -> int:
 
 def skewed_groups() -> list[list[TrainSequence]]:
     """16 prompts, 8 trajectories each; most are short and a few are very long (Pareto)."""
-    from art_cli.pack import TrainSequence
+    from art_cli.training.algorithm.packing import TrainSequence
 
     rng = random.Random(0)
 

@@ -17,13 +17,13 @@ from setting import (
 )
 
 import art_cli as art
-from art_cli.agents import base as turns
-from art_cli.agents.policy import PolicyAgents
-from art_cli.engines.transformers import TransformersEngine
-from art_cli.episode import opening
+from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.loop import Stream
-from art_cli.metrics import batch_metrics
-from art_cli.render import parse_tool_calls
+from art_cli.models.render import parse_tool_calls
+from art_cli.rollout import agent as turns
+from art_cli.rollout.episode import opening
+from art_cli.rollout.policy_agent import PolicyAgents
+from art_cli.training.metrics import batch_metrics
 from art_cli.types import ToolCall
 from art_envs.order_desk import OrderDesk
 
@@ -36,7 +36,7 @@ def as_trl_reads(text: str, *, cut_off: bool = False) -> list[ToolCall | str]:
     """The tool calls of a turn by TRL's rule: if one is broken or not closed, all is an answer.
 
     `art run` lets the model read what is wrong with it, and makes no calls of a turn that was cut
-    off (`art_cli.agents.base.calls_in`); that would be another task.
+    off (`art_cli.rollout.agent.calls_in`); that would be another task.
     """
     calls = parse_tool_calls(text)
     whole = text.count("<tool_call>") == text.count("</tool_call>")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from art_cli.env import Done, Env
+from art_cli.envs.base import Done, Env
 from art_cli.types import Scenario, Split, Trajectory
 from art_envs.order_desk import OrderDesk
 

@@ -33,7 +33,7 @@ from trl.chat_template_utils import (  # pyright: ignore[reportMissingImports]
     qwen3_template,
 )
 
-from art_cli.tools import ToolError, tools_of
+from art_cli.envs.tools import ToolError, tools_of
 from art_cli.types import Message, Scenario, Trajectory
 from art_envs.order_desk import OrderDesk
 

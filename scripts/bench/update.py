@@ -33,7 +33,7 @@ os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="
 if TYPE_CHECKING:
     import torch
 
-    from art_cli.policy import Policy
+    from art_cli.models.policy import Policy
     from art_cli.types import TrajectoryGroup
 
 AGREEMENT = 1e-5  # relative, of loss and gradient
@@ -197,7 +197,7 @@ def tree(side: str) -> tuple[Run, Gradient, int]:
     import torch
 
     from art_cli.config.schema import SamplingConfig, TrainConfig
-    from art_cli.trainers.grpo import GRPOTrainer
+    from art_cli.training.trainers.grpo import GRPOTrainer
 
     policy, group = siblings()
     config = TrainConfig(
@@ -239,9 +239,9 @@ def siblings() -> tuple[Policy, TrajectoryGroup]:
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
     from art_cli.config.schema import SamplingConfig, TrainConfig
-    from art_cli.pack import TrainSequence
-    from art_cli.policy import Policy
-    from art_cli.trainers.grpo import GRPOTrainer
+    from art_cli.models.policy import Policy
+    from art_cli.training.algorithm.packing import TrainSequence
+    from art_cli.training.trainers.grpo import GRPOTrainer
     from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
 
     config = Qwen3Config(
@@ -285,7 +285,7 @@ def padded_loss(policy: Policy, group: TrajectoryGroup) -> torch.Tensor:
     """
     import torch
 
-    from art_cli.advantage import advantages
+    from art_cli.training.algorithm.advantage import advantages
 
     sequences = [t.sequences[0] for t in group.trajectories]
     width = max(len(s.ids) for s in sequences)
@@ -308,8 +308,8 @@ def logprobs(side: str, *, trained: bool) -> tuple[Run, Gradient, int]:
     """-> (loss and gradient of the head's input, and of the head if `trained`, ...)"""
     import torch
 
-    from art_cli.logprobs import head_loss
-    from art_cli.loss import LOSSES, Tokens
+    from art_cli.training.algorithm.logprobs import head_loss
+    from art_cli.training.algorithm.loss import LOSSES, Tokens
 
     head = torch.nn.Parameter(torch.empty(VOCAB, HIDDEN).normal_(0, 0.02), requires_grad=trained)
     hidden = torch.randn(SCORED, HIDDEN).requires_grad_()

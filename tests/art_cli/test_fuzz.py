@@ -12,16 +12,16 @@ from fuzz import any_json, any_json_text, any_text, broken, fuzz
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_cli.agents.base import TurnAgent
-from art_cli.chat import ChatFormatError, read_message, write_turn
-from art_cli.env import Done, Env, ToolError, tool
+from art_cli.envs.base import Done, Env, ToolError, tool
+from art_cli.envs.tools import tools_of
 from art_cli.evaluation.attempts import Attempt
-from art_cli.files import json_line
-from art_cli.outside import OutsideError, check_json, read_json
-from art_cli.render import parse_tool_calls
-from art_cli.rollout import rollout
-from art_cli.tools import tools_of
-from art_cli.trajectory_rows import read_rows, write_rows
+from art_cli.models.openai_format import ChatFormatError, read_message, write_turn
+from art_cli.models.render import parse_tool_calls
+from art_cli.rollout.agent import TurnAgent
+from art_cli.rollout.rollout import rollout
+from art_cli.runs.trajectories import read_rows, write_rows
+from art_cli.system.files import json_line
+from art_cli.system.outside import OutsideError, check_json, read_json
 from art_cli.types import Message, Scenario, Trajectory, TrajectoryGroup
 
 SCENARIO = Scenario(id="train-0", split="train", seed=7)

@@ -23,12 +23,12 @@ from batches import (
 from colours import colours_model
 
 import art_cli as art
-from art_cli import flex
-from art_cli import pack as pack_module
-from art_cli.pack import TrainSequence, pack
-from art_cli.policy import Policy, load_policy
-from art_cli.trainers.grpo import GRPOTrainer
-from art_cli.trainers.ranks import RanksTrainer
+from art_cli.models import tree_attention as flex
+from art_cli.models.policy import Policy, load_policy
+from art_cli.training.algorithm import packing as pack_module
+from art_cli.training.algorithm.packing import TrainSequence, pack
+from art_cli.training.trainers.distributed.ranks import RanksTrainer
+from art_cli.training.trainers.grpo import GRPOTrainer
 
 pytestmark = [
     pytest.mark.gpu,

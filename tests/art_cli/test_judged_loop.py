@@ -15,7 +15,6 @@ from colours import OPPOSITE, Opposites, colours_model
 from loopback_judge import Answer, Ask, LoopbackJudge, Step, entries, refused, scored
 
 import art_cli as art
-from art_cli.advantage import has_gradient
 from art_cli.config.schema import (
     AdapterConfig,
     EngineConfig,
@@ -26,8 +25,9 @@ from art_cli.config.schema import (
 )
 from art_cli.errors import BudgetError, JudgeError, PreflightError
 from art_cli.loop import Outcome, run_loop
-from art_cli.model import Stop
-from art_cli.rundir import RunDir
+from art_cli.runs.directory import RunDir
+from art_cli.training.algorithm.advantage import has_gradient
+from art_cli.training.model import Stop
 
 KEY = "my-own-secret-0123456789"
 A_DOLLAR = PricesConfig(input=1000.0, output=0.0)  # for each call: loopback reads 1000 tokens

@@ -24,8 +24,8 @@ import pytest
 from short_run import CONFIG, Art
 
 from art_cli.config.schema import EngineConfig
-from art_cli.engines import vllm_server
 from art_cli.engines.base import TOKEN
+from art_cli.engines.vllm import server as vllm_server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel is asked by /proc")
 
@@ -122,6 +122,7 @@ headers = {"Content-Type": "application/json"}
 request = urllib.request.Request(url, json.dumps(body).encode(), headers)
 urllib.request.urlopen(request).read()
 """
+CHAT_SERVER = "art_cli.deploy.targets.serve.chat_server"
 JUDGE = Path(__file__).parents[2] / "scripts" / "rule_based_judge.py"
 
 
@@ -146,7 +147,7 @@ def test_a_run_with_ranks_a_gateway_a_judges_server_and_wandb_listens_on_loopbac
     found = listening(art.pid)
     assert_on_loopback(found)
     commands = [command for command, _ in found]
-    assert any("art_cli.trainers.ranks" in command for command in commands)
+    assert any("art_cli.training.trainers.distributed.ranks" in command for command in commands)
     assert any("rule_based_judge.py" in command for command in commands)
     assert sum("forkserver" in command for command in commands) >= 2  # a rank, and the gateway
     everyone = tree(art.pid)
@@ -164,7 +165,14 @@ def test_a_deployed_checkpoint_is_served_on_loopback(
     make_policy: Any, tmp_path: Path, port: int
 ) -> None:
     make_policy().save(tmp_path)
-    words = ["art_cli.deploy.chat_server", str(tmp_path), "name", str(port), "256", "8"]
+    words = [
+        "art_cli.deploy.targets.serve.chat_server",
+        str(tmp_path),
+        "name",
+        str(port),
+        "256",
+        "8",
+    ]
     with process("-m", *words, ART_SERVE_KEY="k", ART_SERVE_HOST="127.0.0.1") as server:
         found = until(lambda: listening(server.pid))
         assert_on_loopback(found)
@@ -207,7 +215,7 @@ def test_vllm_is_told_to_listen_on_loopback(
 def test_an_engine_host_alone_listens_beyond_and_answers_nobody_without_the_token(
     port: int,
 ) -> None:
-    with process("-m", "art_cli.engines.host", "0.0.0.0", str(port), **{TOKEN: "s"}) as host:
+    with process("-m", "art_cli.engines.vllm.host", "0.0.0.0", str(port), **{TOKEN: "s"}) as host:
         [(_, address)] = until(lambda: listening(host.pid))
         assert str(address) == "0.0.0.0"
         url = f"http://127.0.0.1:{port}"

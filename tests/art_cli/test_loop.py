@@ -11,12 +11,12 @@ import pytest
 from colours import Opposites, colours_model
 
 import art_cli as art
-from art_cli.ahead import Stream
-from art_cli.checkpoint import best_checkpoint, find_checkpoint, read_progress
 from art_cli.config.schema import CheckpointConfig, EngineConfig, EvalConfig
 from art_cli.errors import UsageError
 from art_cli.loop import Outcome, Stop, run_loop
-from art_cli.rundir import RunDir
+from art_cli.runs.checkpoint import best_checkpoint, find_checkpoint, read_progress
+from art_cli.runs.directory import RunDir
+from art_cli.training.batches import Stream
 
 
 class Rows:

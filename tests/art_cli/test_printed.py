@@ -6,7 +6,7 @@ import json
 import pytest
 
 from art_cli.printed import hide, masked, say, visible
-from art_cli.screen import Screen
+from art_cli.system.screen import Screen
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,15 @@ from hosted import host, script
 from loopback_judge import LoopbackJudge, says
 from typer.testing import CliRunner
 
-from art_cli.agents.make import make_runner
 from art_cli.cli.main import app
 from art_cli.config.load import load_experiment
 from art_cli.config.schema import AgentConfig
 from art_cli.config.targets import TARGETS, read_settings
-from art_cli.envcheck.check import check
-from art_cli.preflight import check_env
-from art_cli.registry import env_class
-from art_cli.rollout import play
+from art_cli.envs.registry import env_class
+from art_cli.preflight.envs.check import check
+from art_cli.rollout.agents.build import make_runner
+from art_cli.rollout.first_episode import check_env
+from art_cli.rollout.rollout import play
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from art_cli.rollout import play
-from art_cli.tools import tools_of
+from art_cli.envs.tools import tools_of
+from art_cli.rollout.rollout import play
 from art_cli.types import Split, Trajectory
 from art_envs.airline import desk as module
 from art_envs.airline.desk import AirlineDesk

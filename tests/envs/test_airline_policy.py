@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from art_cli.env import ToolError
+from art_cli.envs.base import ToolError
 from art_envs.airline import actions
 from art_envs.airline.database import CABINS, Extent, build, departure_id
 from art_envs.airline.policy import RULES, Case, broken_rule, compensation, document

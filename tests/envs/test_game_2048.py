@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from art_cli.env import Done
-from art_cli.rollout import play
+from art_cli.envs.base import Done
+from art_cli.rollout.rollout import play
 from art_cli.types import Scenario, Trajectory
 from art_envs.game_2048 import MOVES, Board, Game2048, legal_moves, render, slide
 

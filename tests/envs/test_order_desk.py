@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from art_cli.rollout import play
+from art_cli.rollout.rollout import play
 from art_cli.types import Scenario, Trajectory
 from art_envs.order_desk import ITEMS, OrderDesk, right_action
 

@@ -18,9 +18,9 @@ import pytest
 
 from art_cli.config.load import load_experiment
 from art_cli.config.schema import LLMConfig
-from art_cli.env import Done, ToolError
+from art_cli.envs.base import Done, ToolError
 from art_cli.errors import LLMError
-from art_cli.rollout import play
+from art_cli.rollout.rollout import play
 from art_cli.types import Scenario, Trajectory
 from art_envs.retail import desk as retail
 from art_envs.retail.desk import RetailDesk

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from art_cli.env import ToolError
+from art_cli.envs.base import ToolError
 from art_cli.types import Scenario
 from art_envs.retail.desk import RetailDesk
 from art_envs.service.gates import finished

@@ -2,7 +2,7 @@
 
 import pytest
 
-from art_cli.env import ToolError
+from art_cli.envs.base import ToolError
 from art_envs.service.answer import SLOTS, agrees, asked_slots, denies, proposes, says
 from art_envs.service.arithmetic import calculated
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from art_cli.env import Done
-from art_cli.rollout import play
+from art_cli.envs.base import Done
+from art_cli.rollout.rollout import play
 from art_cli.types import Scenario, Trajectory
 from art_envs.tic_tac_toe import (
     TicTacToe,

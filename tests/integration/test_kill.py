@@ -10,8 +10,8 @@ import pytest
 import torch
 from short_run import CONFIG, Art, results
 
-from art_cli.checkpoint import read_progress
-from art_cli.checksums import damage
+from art_cli.runs.checkpoint import read_progress
+from art_cli.system.checksums import damage
 
 NUM_KILLS = 20
 MORE_SAVING = {"every: 3, episodes: 8": "every: 2, episodes: 4", "every: 2, keep": "every: 1, keep"}

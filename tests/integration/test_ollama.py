@@ -15,10 +15,10 @@ from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
+from art_cli.envs.registry import env_class
+from art_cli.envs.tools import schemas_of
 from art_cli.errors import EXIT_USAGE
-from art_cli.registry import env_class
-from art_cli.rundir import RunDir
-from art_cli.tools import schemas_of
+from art_cli.runs.directory import RunDir
 
 GO = shutil.which("go")
 PROGRAM = Path(__file__).with_name("ollama") / "main.go"

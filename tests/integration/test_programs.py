@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from art_cli.render import Conversation, Renderer
-from art_cli.rundir import RunDir
-from art_cli.tools import schemas_of
+from art_cli.envs.tools import schemas_of
+from art_cli.models.render import Conversation, Renderer
+from art_cli.runs.directory import RunDir
 from art_cli.types import Completion
 from art_envs.order_desk import OrderDesk
 

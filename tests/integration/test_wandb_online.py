@@ -8,7 +8,7 @@ from loopback_wandb import LoopbackWandb
 from tracked_run import OFFLINE, ended, in_step_6, killed_in_step_6, missing, online, start
 from wandb_file import read_wandb
 
-from art_cli.trackers.wandb import FINISH_SECONDS, SLACK_SECONDS
+from art_cli.runs.trackers.wandb.tracker import FINISH_SECONDS, SLACK_SECONDS
 
 
 def test_a_run_that_was_killed_online_goes_on_in_the_same_run_and_repeats_nothing(

@@ -14,8 +14,8 @@ import pytest
 from loopback_wandb import LoopbackWandb
 from own_venv import python_with
 
-from art_cli.rundir import RunDir
-from art_cli.trackers.weave import WeaveTraces, calls_of
+from art_cli.runs.directory import RunDir
+from art_cli.runs.trackers.wandb.weave import WeaveTraces, calls_of
 from art_cli.types import Scenario, Trajectory, TrajectoryGroup
 
 SEND = """

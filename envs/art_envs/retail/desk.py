@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from art_cli.env import ToolError, tool
+from art_cli.envs.base import ToolError, tool
 from art_cli.types import Split
 from art_envs.retail import policy
 from art_envs.retail.data import SCALES, make_database

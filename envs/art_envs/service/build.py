@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from art_cli.env import seed_of
-from art_cli.report import tell
+from art_cli.envs.base import seed_of
+from art_cli.system.progress import tell
 from art_cli.types import Scenario, Split
 from art_envs.service.desk import ServiceDesk
 from art_envs.service.gates import check

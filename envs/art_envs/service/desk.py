@@ -17,9 +17,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from art_cli.config.schema import LLMConfig
-from art_cli.env import Done, Env, ToolError, seed_of, tool
-from art_cli.rollout import play
-from art_cli.tools import tools_of
+from art_cli.envs.base import Done, Env, ToolError, seed_of, tool
+from art_cli.envs.tools import tools_of
+from art_cli.rollout.rollout import play
 from art_cli.types import Message, Scenario, Split, Trajectory
 from art_envs.service.answer import SLOTS, Slots, agrees, denies, says
 from art_envs.service.arithmetic import calculated

@@ -17,8 +17,8 @@ from short_run import COLOURS, CONFIG, Art
 
 from art_cli.cli.main import COMMANDS, main
 from art_cli.errors import EXIT_FAILED, EXIT_PREFLIGHT, EXIT_USAGE
-from art_cli.policy import Policy
-from art_cli.rundir import RunDir
+from art_cli.models.policy import Policy
+from art_cli.runs.directory import RunDir
 
 ENV = """
 from art_cli import Done, Env

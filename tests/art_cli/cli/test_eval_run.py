@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from art_cli.cli.main import app
 from art_cli.errors import ArtError, UsageError
-from art_cli.rundir import RunDir
+from art_cli.runs.directory import RunDir
 
 EIGHT = ("--episodes", "8")
 

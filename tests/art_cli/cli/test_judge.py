@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from art_cli.cli.judge import app
 from art_cli.errors import ArtError, UsageError
-from art_cli.rundir import RunDir
+from art_cli.runs.directory import RunDir
 from art_cli.types import Scenario, Trajectory, TrajectoryGroup
 
 CONFIG = f"""

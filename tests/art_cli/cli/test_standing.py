@@ -19,9 +19,9 @@ from typer.testing import CliRunner, Result
 from art_cli.cli.main import app
 from art_cli.deploy.base import Deployment
 from art_cli.errors import EXIT_INTERRUPTED, PreflightError, UsageError
-from art_cli.files import atomic_write
-from art_cli.lock import hold
-from art_cli.rundir import RunDir
+from art_cli.runs.directory import RunDir
+from art_cli.system.files import atomic_write
+from art_cli.system.lock import hold
 
 ROOT = Path(__file__).parents[3]
 QUICK = "warmup=null train.steps=2 train.scenarios_per_step=1 eval.every=2 eval.episodes=4"

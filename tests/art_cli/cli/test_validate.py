@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from art_cli.cli.main import app
 from art_cli.errors import EXIT_PREFLIGHT, EXIT_USAGE, PreflightError
-from art_cli.gpus import present
+from art_cli.preflight.memory.gpus import present
 
 CONFIG = f"""
 env: {{use: "{COLOURS}:Opposites"}}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from art_cli.config.diff import changes_on_resume
 from art_cli.config.load import LoadedExperiment, load_experiment
+from art_cli.config.resume import changes_on_resume
 from art_cli.config.schema import JudgeConfig, PricesConfig, RewardConfig
 from art_cli.errors import ConfigError
 

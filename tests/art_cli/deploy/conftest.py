@@ -12,8 +12,10 @@ from together_server import LoopbackTogether
 from typer.testing import CliRunner, Result
 
 from art_cli.cli.main import app
-from art_cli.deploy import together, together_api, upload
-from art_cli.rundir import RunDir
+from art_cli.deploy.targets.together import api as together_api
+from art_cli.deploy.targets.together import target as together
+from art_cli.deploy.targets.together import upload
+from art_cli.runs.directory import RunDir
 
 ADAPTER = ["model.adapter={rank: 4}", "warmup.weights=all", "train.steps=2", "eval.every=1"]
 Deploy = Callable[..., Result]

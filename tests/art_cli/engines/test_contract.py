@@ -13,10 +13,10 @@ from engine_contract import NEVER, PROMPTS, SHARED, Start, assert_exact, play, s
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.engines.base import Engine
-from art_cli.engines.sampler import log_distribution
-from art_cli.engines.transformers import TransformersEngine
+from art_cli.engines.embedded.engine import TransformersEngine
+from art_cli.engines.embedded.sampler import log_distribution
 from art_cli.errors import EngineError
-from art_cli.policy import Policy
+from art_cli.models.policy import Policy
 from art_cli.types import Completion
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from loopback_judge import Answer as Sent
 from loopback_judge import completion
 
-from art_cli.agents.prompted import turn_text
 from art_cli.llms.answer import Answer, BadAnswer
 from art_cli.llms.base import Reply
 from art_cli.llms.own import Refused, read_response
 from art_cli.llms.prices import Rates
-from art_cli.render import parse_tool_calls
+from art_cli.models.render import parse_tool_calls
+from art_cli.rollout.agents.prompted import turn_text
 
 ASKED = [{"role": "user", "content": "2 + 2?"}]
 RATES = Rates(read=1e-6, written=4e-6, longest=100)

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
-from art_cli.engines.transformers import TransformersEngine
+from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import JudgeError, LLMError
-from art_cli.judges.base import Transcript
-from art_cli.judges.prompt import chat, dump
-from art_cli.judges.ruler import Ruler
+from art_cli.llms.judges.base import Transcript
+from art_cli.llms.judges.prompt import chat, dump
+from art_cli.llms.judges.ruler import Ruler
 from art_cli.llms.reference import ReferenceLLM
-from art_cli.policy import Policy, Reference
-from art_cli.render import Renderer
+from art_cli.models.policy import Policy, Reference
+from art_cli.models.render import Renderer
 from art_cli.types import Completion
 
 QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "red or blue?"}]

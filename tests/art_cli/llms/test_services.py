@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from loopback_judge import LoopbackJudge, refused, says
 
-from art_cli.agents.base import TurnAgent
 from art_cli.config.schema import LLMConfig, PricesConfig
-from art_cli.env import Done, Env
+from art_cli.envs.base import Done, Env
 from art_cli.errors import PreflightError
 from art_cli.llms.services import RunServices
-from art_cli.preflight import check_env
-from art_cli.rollout import rollout
+from art_cli.rollout.agent import TurnAgent
+from art_cli.rollout.first_episode import check_env
+from art_cli.rollout.rollout import rollout
 from art_cli.types import Message, Scenario, Trajectory
 
 SCENARIO = Scenario(id="train-0", split="train", seed=7)

@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file
 from sky_user import CLUSTER, User, eventually, read_until, slurm
 
-from art_cli.rundir import RunDir
+from art_cli.runs.directory import RunDir
 
 # 5000 steps take two minutes, and were over once before they were to be cancelled
 ENDLESS = ("train.steps=1000000", "eval=null", "checkpoint.every=200")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from art_cli.deploy.skyserve import service_of
+from art_cli.deploy.targets.skyserve import service_of
 
 sky: Any = pytest.importorskip("sky")
 

@@ -10,8 +10,8 @@ import pytest
 from engine_contract import NEVER, Start
 from vllm_servers import Servers
 
-from art_cli.engines.vllm import VLLMEngine
-from art_cli.policy import Policy
+from art_cli.engines.vllm.engine import VLLMEngine
+from art_cli.models.policy import Policy
 
 
 @pytest.fixture

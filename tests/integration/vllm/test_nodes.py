@@ -48,7 +48,7 @@ class Nodes:
             script = f"from art_cli.engines import host; host.SILENCE = {silence}; host.main()"
             words = ["-c", script, "127.0.0.2", str(port_of(self.folder.name))]
         else:
-            words = ["-m", "art_cli.backends.node", self.config, "--run", "default/small"]
+            words = ["-m", "art_cli.backends.cloud.node", self.config, "--run", "default/small"]
             words += ["--runs-dir", self.folder / "runs", "--engine-nodes", "1"]
         with self.said(rank).open("wb") as out:
             process = subprocess.Popen(

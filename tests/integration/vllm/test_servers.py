@@ -18,12 +18,12 @@ import torch
 from engine_contract import PROMPTS, SHARED, Start, assert_exact, play
 from vllm_servers import EXTRA
 
-from art_cli.canary import Canary
 from art_cli.config.schema import EngineConfig, SamplingConfig, TrainConfig
-from art_cli.engines.vllm import VLLMEngine
+from art_cli.engines.vllm.engine import VLLMEngine
 from art_cli.errors import EngineError, PreflightError
-from art_cli.policy import Policy
-from art_cli.trainers.grpo import GRPOTrainer
+from art_cli.models.policy import Policy
+from art_cli.training.canary import Canary
+from art_cli.training.trainers.grpo import GRPOTrainer
 from art_cli.types import Sequence
 
 SAMPLING = SamplingConfig(max_tokens=24)
@@ -89,7 +89,7 @@ def test_thirty_syncs_under_load_each_proven_by_the_canary(
 def test_an_adapter_may_be_merged_and_served_beside_the_base_again(
     start: Start, make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch, sync: str
 ) -> None:
-    monkeypatch.setattr("art_cli.engines.vllm.LEAST_TOKENS", 10)
+    monkeypatch.setattr("art_cli.engines.vllm.engine.LEAST_TOKENS", 10)
     policy = make_policy(rank=4)
     engine: Any = start(policy, max_tokens=8, sync=sync)
     ways = set()

@@ -23,7 +23,7 @@ from itertools import islice
 from typing import Any
 
 from art_cli import Done, Env, Message, Scenario, ToolError, Trajectory, play, tool
-from art_cli.env import seed_of
+from art_cli.envs.base import seed_of
 from art_cli.types import Split
 
 NAMES = ("Ann", "Bob", "Eve", "Ian", "Kim", "Lea", "Max", "Pia", "Sam", "Tom", "Una", "Zoe")

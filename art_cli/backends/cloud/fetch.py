@@ -1,0 +1,128 @@
+"""A run directory from a cluster to here, as often as one likes: only what is new travels."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from art_cli.errors import PreflightError
+from art_cli.runs.directory import RunDir
+from art_cli.system.files import make_folder
+from art_cli.system.lock import hold
+
+SSH = "ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=10 -o LogLevel=ERROR"
+SILENT_SECONDS = 60  # in which not a byte has come
+LONGEST_SECONDS = 3600.0  # of one transfer
+LOCK_SECONDS = LONGEST_SECONDS  # until another process must have brought it back
+NOT_THERE = {23, 24}  # rsync's codes: the folder is not there (yet), a file has gone meanwhile
+EVERY = 20.0  # seconds between two looks at a run that goes on
+
+
+def check_rsync() -> None:
+    """Raises PreflightError where a run could not be brought back."""
+    for program in ("rsync", "ssh"):
+        if not shutil.which(program):
+            raise PreflightError(f"{program} is missing, which brings runs back; install it")
+
+
+def bring_back(host: str, remote: str, run: RunDir) -> bool:
+    """Make `run` like the run directory `remote` on `host`. -> whether there was something.
+
+    A checkpoint appears whole or not at all, as it does there. Raises PreflightError where the
+    connection fails.
+    """
+    with alone(run):
+        flat = ["--exclude=/checkpoints", "--exclude=/run.lock", "--exclude=.*"]
+        if not _rsync(*flat, f"{host}:{remote}/", f"{run.root}/"):
+            return False
+        _bring_checkpoints(host, remote, run)
+    return True
+
+
+@contextmanager
+def alone(run: RunDir) -> Iterator[None]:
+    """Who watches and who cancels may bring it back at the same time. Raises PreflightError where
+    another process does so for too long."""
+    busy = (
+        f"another process has been bringing {run.root} back for more than {LOCK_SECONDS:g} s; end "
+        "it (`art run --attach` or `art cancel`), and try again"
+    )
+    make_folder(run.root)
+    with hold(run.root / ".bringing.lock", LOCK_SECONDS, lambda: PreflightError(busy)):
+        yield
+
+
+def _bring_checkpoints(host: str, remote: str, run: RunDir) -> None:
+    there = _steps(host, f"{remote}/checkpoints/")
+    here = set(run.checkpoint_steps())
+    for step in sorted(there - here):
+        beside = run.checkpoints / f".coming-{step}"
+        beside.mkdir(parents=True, exist_ok=True)
+        # It may be removed there at any instant: then it is not wanted here either.
+        if _rsync(f"{host}:{remote}/checkpoints/{step}/", f"{beside}/"):
+            os.replace(beside, run.checkpoint(step))
+        else:
+            shutil.rmtree(beside)
+    for step in here - there if there else ():
+        shutil.rmtree(run.checkpoint(step))
+
+
+def copy(host: str, folder: str, here: Path) -> bool:
+    """A folder of `host` into a folder that is here. -> whether there was one
+
+    Raises PreflightError where the connection fails.
+    """
+    return _rsync(f"{host}:{folder}/", f"{here}/")
+
+
+def _steps(host: str, folder: str) -> set[int]:
+    done = _run("--list-only", f"{host}:{folder}")
+    names = [line.split()[-1] for line in done.stdout.splitlines() if line.split()]
+    return {int(name) for name in names if name.isdecimal()} if done.returncode == 0 else set()
+
+
+def _rsync(*arguments: str) -> bool:
+    done = _run("-rltz", *arguments)
+    if done.returncode not in {0, *NOT_THERE}:
+        last = (done.stderr.strip().splitlines() or [f"rsync ended with {done.returncode}"])[-1]
+        raise PreflightError(f"cannot bring the run back: {last}")
+    return done.returncode == 0
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["rsync", "-e", SSH, f"--timeout={SILENT_SECONDS}", *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise PreflightError(
+            f"cannot bring the run back: more than {LONGEST_SECONDS:g} s for {arguments[-2]}"
+        ) from None
+
+
+class Bringing:
+    """Brings a run back every now and then while it goes on; in a thread."""
+
+    def __init__(self, bring: Callable[[], object]) -> None:
+        self._bring = bring
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="art-bring", daemon=True)
+
+    def __enter__(self) -> Bringing:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(SILENT_SECONDS)
+
+    def _work(self) -> None:
+        while not self._over.wait(EVERY):
+            try:
+                self._bring()
+            except PreflightError:  # no connection at the moment; the last time must succeed
+                continue

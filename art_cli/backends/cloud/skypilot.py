@@ -1,0 +1,389 @@
+"""SkyPilot: the one file that imports it, and only when a cloud command is under way (3 s).
+
+What it raises becomes an error of ours here: who has to do what, and what goes on billing.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from copy import deepcopy
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from art_cli.backends.cloud.listening import SILENCE, SilentError, listening
+from art_cli.backends.cloud.plan import Cluster, Plan, read_plan
+from art_cli.backends.cloud.task import place_of
+from art_cli.errors import ArtError, ConfigError, Interrupted, PreflightError, UsageError
+
+T = TypeVar("T")
+Document = dict[str, Any]
+
+ANSWER_SECONDS = 120.0  # the API server starts in half a minute on a busy machine
+LOOK = 2.0  # seconds between two looks at a job that is about to end
+DOWN_SECONDS = 900.0  # clouds take minutes to end a machine
+JOB_SUCCEEDED = 0
+ACTIVE = {"INIT", "PENDING", "SETTING_UP", "RUNNING"}  # states of a job that has not ended
+MANAGED_ENDED = ("SUCCEEDED", "CANCELLED", "FAILED")  # and FAILED_SETUP and the like
+LEFT_BEHIND = {".env", ".venv", "runs"}  # what nobody means to ship
+
+
+def load_sky() -> Any:
+    """The module. Raises PreflightError where it is not installed."""
+    os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
+    try:
+        import sky  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise PreflightError(
+            f"SkyPilot is not installed ({error}); it rents machines: pip install 'art-cli[cloud]' "
+            "(not in the environment of vLLM: the two need other versions of click)"
+        ) from None
+    return sky
+
+
+def parse(document: Document, origins: dict[str, str]) -> Any:
+    """A sky.Task of the document. Raises ConfigError in SkyPilot's words, with the place."""
+    sky = load_sky()
+    try:
+        with redirect_stdout(io.StringIO()):
+            return sky.Task.from_yaml_config(deepcopy(document))  # which it takes apart
+    except (ValueError, AssertionError, TypeError) as error:
+        message = " ".join(str(error).split())
+        raise ConfigError([place_of(message, origins) + message]) from None
+
+
+def check_workdir(workdir: str | None) -> None:
+    """Raises UsageError where what nobody means to ship would be shipped."""
+    load_sky()
+    from sky.data import storage_utils  # pyright: ignore[reportMissingImports]
+
+    if workdir is None:
+        return
+    folder = Path(workdir).expanduser().resolve()
+    if folder in (Path.home(), Path("/")):
+        raise UsageError(
+            f"backend.workdir is {folder}, all of which would be shipped; start art in the folder "
+            "of your code, or name it"
+        )
+    ignored = {
+        path.removeprefix("./").rstrip("/*") for path in storage_utils.get_excluded_files(workdir)
+    }
+    found = sorted(name for name in LEFT_BEHIND if (folder / name).exists() and name not in ignored)
+    if found:
+        # SkyPilot reads .gitignore in a git repository only, and not beside a .skyignore.
+        in_git = any((parent / ".git").exists() for parent in (folder, *folder.parents))
+        own = (folder / ".skyignore").exists() or not in_git
+        file = folder / (".skyignore" if own else ".gitignore")
+        raise UsageError(
+            f"{', '.join(found)} in {folder} would be shipped to the cluster; leave them out: "
+            f"printf '%s\\n' {' '.join(found)} >> {file}"
+        )
+
+
+def plan(task: Any) -> Plan:
+    """What SkyPilot would choose now, and its price. Raises ArtError, PreflightError."""
+    sky = load_sky()
+    with sky.Dag() as dag:
+        dag.add(task)
+    printed = io.StringIO()
+    ask(lambda: sky.stream_and_get(sky.optimize(dag), output_stream=printed), "a plan")
+    return read_plan(printed.getvalue())
+
+
+def can_stop(chosen: Plan) -> bool:
+    """Whether such machines can be stopped and keep their disks, or only be taken down."""
+    sky = load_sky()
+    cloud = sky.CLOUD_REGISTRY.from_str(chosen.cloud)
+    stopping = {sky.clouds.CloudImplementationFeatures.STOP}
+    try:
+        machine = sky.Resources(cloud=cloud, use_spot=chosen.is_spot)
+        cloud.check_features_are_supported(machine, stopping)
+    except sky.exceptions.NotSupportedError:
+        return False
+    return True
+
+
+def clusters(names: list[str] | None = None) -> list[Cluster]:
+    """Those that there are, as the clouds say. Raises ArtError, PreflightError."""
+    sky = load_sky()
+    auto = sky.StatusRefreshMode.AUTO
+    records = ask(lambda: sky.get(sky.status(names, refresh=auto)), "the clusters")
+    costs = ask(lambda: sky.get(sky.cost_report()), "their costs") if records else []
+    usd = {row["cluster_hash"]: row["total_cost"] for row in costs}
+    return [
+        Cluster(
+            name=record["name"],
+            state=record["status"].value,
+            resources=record["resources_str"],
+            infra=f"{record['cloud']} ({record['region']})",
+            since=datetime.fromtimestamp(record["launched_at"], UTC),
+            autostop_minutes=record["autostop"] if record["autostop"] >= 0 else None,
+            usd=usd.get(record["cluster_hash"], 0.0),
+            accelerators=record["handle"].launched_resources.accelerators,
+        )
+        for record in records
+    ]
+
+
+def find(name: str) -> Cluster:
+    """The cluster of that name. Raises UsageError with those that there are."""
+    there = clusters()
+    for cluster in there:
+        if cluster.name == name:
+            return cluster
+    names = ", ".join(c.name for c in there) or "none"
+    raise UsageError(
+        f"there is no cluster {name!r}; there is: {names}. Rent one: art launch-cluster CONFIG "
+        f"--name {name}"
+    )
+
+
+def launch(
+    task: Any, name: str, *, idle_minutes: int | None = None, down: bool = False
+) -> int | None:
+    """Rent the cluster if it is not there, make it ready, and send the task's command, if it has
+    one. -> the job's number. SkyPilot prints what it does.
+
+    Raises ArtError (no capacity, no quota, a set-up that fails), PreflightError.
+    """
+    sky = load_sky()
+    try:
+        with translated(name), listening(lambda: False) as out:
+            job, _ = sky.stream_and_get(
+                sky.launch(
+                    task, cluster_name=name, idle_minutes_to_autostop=idle_minutes, down=down
+                ),
+                output_stream=out,
+            )
+    except SilentError:
+        raise ArtError(
+            f"SkyPilot has said nothing of the launch of {name} for {SILENCE / 60:g} minutes. It "
+            f"may go on, and is billed then. Look: sky status {name}, sky api status. End it: art "
+            f"cluster down {name}"
+        ) from None
+    except KeyboardInterrupt:  # SkyPilot's server goes on with it
+        raise Interrupted(
+            f"\nlet go of the launch, which goes on, and {name} is billed. Look: art clusters. End "
+            f"it: art cluster down {name}"
+        ) from None
+    return job
+
+
+def write_ssh_config(name: str) -> None:
+    """Let `ssh NAME` find the cluster, as `sky status NAME` does. Raises PreflightError."""
+    try:
+        _command("status", name)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise PreflightError(
+            f"`sky status {name}` failed, so ssh knows no {name}: {error}"
+        ) from None
+
+
+def follow(cluster: str, job: int) -> bool:
+    """Print what the job prints until it ends. -> whether it went well. Raises ArtError."""
+    sky = load_sky()
+
+    def goes_on() -> bool:  # a run may be silent for as long as a step takes
+        return _state_of(cluster, job) in ACTIVE
+
+    with translated(cluster):
+        try:
+            with listening(goes_on) as out:
+                code = sky.tail_logs(cluster, job, follow=True, output_stream=out)
+        except SilentError:
+            return _state_of(cluster, job) == "SUCCEEDED"
+        return code == JOB_SUCCEEDED
+
+
+def _state_of(cluster: str, job: int) -> str | None:
+    return next((state for number, _, state in jobs(cluster) if number == job), None)
+
+
+def jobs(cluster: str) -> list[tuple[int, str, str]]:
+    """The number, name and state of each job of a cluster, the newest first."""
+    sky = load_sky()
+    with translated(cluster):
+        rows = ask(lambda: sky.get(sky.queue(cluster, all_users=True)), "the jobs")
+    found = [(row["job_id"], row["job_name"], row["status"].value) for row in map(dict, rows)]
+    return sorted(found, reverse=True)
+
+
+def cancel(cluster: str, job: int) -> None:
+    """End a job. Raises ArtError."""
+    sky = load_sky()
+    with translated(cluster):
+        ask(lambda: sky.get(sky.cancel(cluster, job_ids=[job])), f"the end of job {job}")
+
+
+def stop(cluster: str) -> None:
+    """Stop its machines, keep their disks. Raises UsageError where that cloud cannot."""
+    sky = load_sky()
+    with translated(cluster):
+        ask(lambda: sky.get(sky.stop(cluster)), f"{cluster} to stop", DOWN_SECONDS)
+
+
+def down(cluster: str) -> None:
+    """End its machines and remove their disks. Raises ArtError."""
+    sky = load_sky()
+    with translated(cluster):
+        ask(lambda: sky.get(sky.down(cluster)), f"the end of {cluster}", DOWN_SECONDS)
+
+
+# -- managed jobs ------------------------------------------------------------------------------
+
+
+def launch_managed(task: Any, name: str) -> int:
+    """Start a job that has machines of its own. -> its number. Raises ArtError, PreflightError."""
+    sky = load_sky()
+    try:
+        with translated(name), listening(lambda: False) as out:
+            request = sky.jobs.launch(task, name=name)
+            numbers, _ = sky.stream_and_get(request, output_stream=out)
+    except SilentError:
+        raise ArtError(
+            f"SkyPilot has said nothing of the job {name} for {SILENCE / 60:g} minutes. It may go "
+            "on, and is billed then. Look: sky jobs queue, sky api status. End it: sky jobs cancel "
+            f"-n {name}"
+        ) from None
+    return numbers[0]
+
+
+def follow_managed(job: int) -> str:
+    """Print what the job prints until it ends. -> how, as `managed_state` says it. A job whose
+    machines are taken away goes on in here. Raises ArtError."""
+    sky = load_sky()
+    with (
+        translated(f"job {job}"),
+        suppress(SilentError),
+        listening(lambda: not has_ended(managed_state(job))) as out,
+    ):
+        sky.jobs.tail_logs(job_id=job, follow=True, output_stream=out)
+    return managed_state(job)
+
+
+def has_ended(state: str) -> bool:
+    """Whether a managed job of that state has."""
+    return state.startswith(MANAGED_ENDED)
+
+
+def managed_state(job: int) -> str:
+    """What SkyPilot says of a managed job: RUNNING, RECOVERING, SUCCEEDED, FAILED, ..."""
+    sky = load_sky()
+    with translated(f"job {job}"):
+        request = sky.jobs.queue_v2(refresh=False, job_ids=[job])
+        rows = ask(lambda: sky.get(request), "the managed jobs")[0]
+    if not rows:
+        raise UsageError(f"SkyPilot knows no managed job {job}")
+    return dict(rows[0])["status"].value
+
+
+def cancel_managed(job: int) -> None:
+    """End a managed job and its machines, and wait until it has. Raises ArtError."""
+    sky = load_sky()
+    with translated(f"job {job}"):
+        ask(lambda: sky.get(sky.jobs.cancel(job_ids=[job])), f"the end of job {job}")
+    deadline = time.monotonic() + DOWN_SECONDS
+    while not has_ended(state := managed_state(job)):
+        if time.monotonic() > deadline:
+            raise ArtError(
+                f"job {job} was to end, but is {state} after {DOWN_SECONDS / 60:g} minutes, and "
+                "billed. Look: sky jobs queue"
+            )
+        time.sleep(LOOK)
+
+
+# -- answers and errors ------------------------------------------------------------------------
+
+
+def ask(question: Callable[[], T], what: str, seconds: float = ANSWER_SECONDS) -> T:
+    """The answer of SkyPilot's API server, which may never come by itself.
+
+    Raises PreflightError when it is late, ArtError and others as `translated` does.
+    """
+    outcome: list[tuple[bool, Any]] = []
+
+    def run() -> None:
+        try:
+            outcome.append((True, question()))
+        except BaseException as error:
+            outcome.append((False, error))
+
+    thread = threading.Thread(target=run, name="art-sky", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not outcome:
+        raise PreflightError(
+            f"SkyPilot's API server did not answer within {seconds:g} s (asked for {what}); see "
+            "`sky api status`, or start it anew: sky api stop && sky api start"
+        )
+    with translated(what):
+        well, result = outcome[0]
+        if not well:
+            raise result
+    return result
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """SkyPilot's exceptions as ours. `what` was being done, or to which cluster."""
+    sky = load_sky()
+    e = sky.exceptions
+    try:
+        yield
+    except ArtError:
+        raise
+    except e.NoCloudAccessError as error:
+        raise PreflightError(f"no cloud is enabled: {_plain(error)}\n{_checked()}") from None
+    except (e.ApiServerConnectionError, e.ApiServerAuthenticationError, ConnectionError) as error:
+        raise PreflightError(f"SkyPilot's API server is not there: {_plain(error)}") from None
+    except e.ClusterDoesNotExist as error:
+        raise UsageError(f"{_plain(error)}. `art clusters` lists what there is") from None
+    except (e.ResourcesMismatchError, e.NotSupportedError, e.InvalidClusterNameError) as error:
+        raise UsageError(f"{what}: {_plain(error)}") from None
+    except (e.ResourcesUnavailableError, e.ProvisionPrechecksError) as error:
+        raise ArtError(f"{what}: {_plain(error)}\n{_billing(sky)}") from None
+    except (e.CommandError, e.ClusterSetUpError, e.ClusterNotUpError, e.StorageError) as error:
+        raise ArtError(f"{what}: {_plain(error)}\n{_billing(sky)}") from None
+    except (ValueError, RuntimeError, e.RequestCancelled) as error:
+        raise ArtError(f"{what}: {_plain(error)}") from None
+
+
+def _plain(error: BaseException | str) -> str:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    return text or type(error).__name__
+
+
+def _checked() -> str:
+    """What `sky check` says."""
+    try:
+        return _plain(_command("check"))
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"`sky check` failed: {error}"
+
+
+def _command(*arguments: str) -> str:
+    """What SkyPilot's own command prints. Raises OSError, SubprocessError."""
+    command = [str(Path(sys.executable).with_name("sky")), *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=True
+    )
+    return done.stdout
+
+
+def _billing(sky: Any) -> str:
+    """What is left after a failure and costs money."""
+    try:
+        left = [r["name"] for r in sky.get(sky.status()) if r["status"].value != "STOPPED"]
+    except Exception:  # this is about an error already
+        return "What is left could not be asked: look with `art clusters`"
+    if not left:
+        return "No cluster is left, so nothing is billed."
+    return f"Still there, and billed: {', '.join(left)}. End one: art cluster down NAME"

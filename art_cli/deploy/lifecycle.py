@@ -1,0 +1,124 @@
+"""Deploying a checkpoint, once however often it is asked for, and ending that again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from art_cli.config.targets import TARGETS, read_settings
+from art_cli.deploy.base import Deployment, Plan, Source, Target
+from art_cli.deploy.build import make_target
+from art_cli.deploy.store import Store
+from art_cli.errors import ArtError, Interrupted, UsageError
+from art_cli.system.progress import Report, silent
+
+if TYPE_CHECKING:
+    from art_cli.training.model import TrainableModel
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")  # some targets take less, and say so
+
+
+def check_name(target: str, plan: Plan) -> Deployment | None:
+    """The deployment of this name, if it goes on or is there already.
+
+    Raises UsageError where it is of another checkpoint, or the name is none.
+    """
+    if not NAME.fullmatch(plan.name):
+        raise UsageError(f"the name {plan.name!r}: expected letters, digits and . _ - : /")
+    known = Store(plan.source.run).find(target, plan.name)
+    if known is None or known.state == "stopped":
+        return None
+    if known.step != plan.source.step:
+        raise UsageError(
+            f"{plan.name} on {target} is step {known.step}, not step {plan.source.step}; end it "
+            f"(art undeploy {plan.source.run.root} {plan.name}), or choose another: --name NAME"
+        )
+    return known
+
+
+def deploy(kind: str, target: Target, plan: Plan, report: Report, *, wait: bool) -> Deployment:
+    """Bring it there, or find that it is; go on where an earlier call was interrupted.
+
+    `kind` is the target's name. Raises ArtError, with what is left and what it costs.
+    """
+    store = Store(plan.source.run)
+    with store.alone(kind, plan.name):
+        deployment = check_name(kind, plan)
+        if deployment and deployment.state == "ready" and target.state(deployment) == "ready":
+            return deployment
+        if deployment is None:
+            deployment = Deployment(target=kind, name=plan.name, step=plan.source.step)
+        with _told(store, deployment):
+            deployment.state, deployment.message = "deploying", ""
+            store.keep(deployment)
+            target.deploy(plan, deployment, lambda: store.keep(deployment), report, wait=wait)
+    return deployment
+
+
+async def deploy_model(
+    *,
+    model: TrainableModel,
+    deploy_to: str,
+    step: int | str = "best",
+    name: str | None = None,
+    wait_for_completion: bool = True,
+    report: Report = silent,
+    **settings: Any,
+) -> Deployment:
+    """`art deploy` from Python: nobody asks before it costs money.
+
+    `settings` are the target's, as `config.targets` has them. Raises what `deploy` raises.
+
+    await art.deploy_model(model=model, deploy_to="together", base="Qwen/Qwen3-8B")
+    """
+    if deploy_to not in TARGETS:
+        raise UsageError(f"deploy_to={deploy_to!r}: expected one of {', '.join(TARGETS)}")
+    target = make_target(deploy_to, read_settings(deploy_to, settings, ()))
+
+    def bring() -> Deployment:
+        source = Source.open(model.parts.run, model.experiment, str(step))
+        plan = target.plan(source, name or source.default_name)
+        return deploy(deploy_to, target, plan, report, wait=wait_for_completion)
+
+    return await asyncio.to_thread(bring)
+
+
+def undeploy(store: Store, target: Target, deployment: Deployment, report: Report) -> str:
+    """End it -> what is left, for the user's eyes. Raises ArtError."""
+    with store.alone(deployment.target, deployment.name):
+        left = target.undeploy(deployment, lambda: store.keep(deployment), report)
+        deployment.state = "stopped"
+        store.keep(deployment)
+    return left
+
+
+@contextlib.contextmanager
+def _told(store: Store, deployment: Deployment) -> Iterator[None]:
+    """Keep what happens to it, and say at a failure what it has left behind."""
+    try:
+        yield
+    except ArtError as e:
+        deployment.state, deployment.message = "failed", str(e)
+        e.args = (f"{e}\n{_left(deployment)}",)
+        raise
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted.\n{_left(deployment)}") from None
+    finally:
+        store.keep(deployment)
+
+
+def _left(deployment: Deployment) -> str:
+    again = "the same command goes on from here"
+    end = f"art undeploy {deployment.name} ends what there is"
+    if deployment.billed_since:
+        price = deployment.usd_per_hour
+        each = "at a price that is not known" if price is None else f"${price:.2f} an hour"
+        return f"IT MAY BE RUNNING AND COSTING MONEY, {each}: {end}; {again}"
+    if deployment.made:
+        kept = ", ".join(sorted(deployment.made.keys() - {"project", "sent"}))
+        return f"Nothing is billed. Made so far: {kept or 'nothing'}; {again}"
+    return "Nothing was made, and nothing is billed."

@@ -1,0 +1,130 @@
+"""A folder with all weights, which transformers, vLLM and others load as any model."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from art_cli.config.targets import MergedConfig
+from art_cli.deploy.base import Deployment, Plan, Source
+from art_cli.deploy.chat_template import served_template
+from art_cli.deploy.store import Store
+from art_cli.errors import UsageError
+from art_cli.runs.checkpoint import weight_files, write_folder
+from art_cli.system.progress import Report
+
+WEIGHTS = "weights"  # in the folder of a deployment
+
+
+class MergedTarget:
+    """Implements Target."""
+
+    def __init__(self, settings: MergedConfig) -> None:
+        self._settings = settings
+
+    def plan(self, source: Source, name: str) -> Plan:
+        """See Target."""
+        folder = Path(
+            self._settings.folder or source.run.deployment("merged", name) / WEIGHTS
+        ).absolute()
+        known = Store(source.run).find("merged", name)
+        is_ours = known is not None and known.made.get("folder") == str(folder)
+        if folder.exists() and not is_ours and (folder.is_file() or any(folder.iterdir())):
+            raise UsageError(f"{folder} is not empty; choose another: folder=PATH")
+        lines = [("what", merged_words(source)), ("to", str(folder))]
+        return Plan(source=source, name=name, lines=lines, details=folder)
+
+    def deploy(
+        self,
+        plan: Plan,
+        deployment: Deployment,
+        keep: Callable[[], None],
+        report: Report,
+        *,
+        wait: bool,
+    ) -> None:
+        """See Target."""
+        make_merged(plan.source, plan.details, deployment, report)
+        deployment.url = str(plan.details)
+        deployment.state = "ready"
+
+    def state(self, deployment: Deployment) -> str:
+        """See Target."""
+        return "ready" if has_merged(deployment) else "gone"
+
+    def undeploy(self, deployment: Deployment, keep: Callable[[], None], report: Report) -> str:
+        """See Target."""
+        return remove_merged(deployment)
+
+
+def merged_words(source: Source) -> str:
+    """What `write_merged` writes."""
+    return "the adapter, merged into its base" if source.has_adapter else "all weights"
+
+
+def make_merged(source: Source, folder: Path, deployment: Deployment, report: Report) -> None:
+    """`write_merged`, as a part of a deployment. Raises as that does."""
+    report("merging the weights")
+    write_merged(source, folder)
+    deployment.made["folder"] = str(folder)
+
+
+def has_merged(deployment: Deployment) -> bool:
+    """Whether the weights are there."""
+    return "folder" in deployment.made and Path(deployment.made["folder"]).is_dir()
+
+
+def remove_merged(deployment: Deployment) -> str:
+    """Remove the weights -> what was done."""
+    if not has_merged(deployment):
+        return "its weights were gone already"
+    folder = deployment.made.pop("folder")
+    shutil.rmtree(folder)
+    return f"{folder} is removed"
+
+
+def write_merged(source: Source, folder: Path) -> None:
+    """All weights of a checkpoint, with config and tokenizer, in the dtype of the base.
+
+    The folder appears whole or not at all. Raises UsageError where the base cannot be loaded,
+    TrainerError where the disk is full.
+    """
+
+    def write(to: Path) -> None:
+        if source.has_adapter:
+            _merge(source, to)
+        for path in weight_files(source.folder):
+            if not path.name.startswith("adapter_") and path.name != "README.md":
+                shutil.copy(path, to / path.name)
+        write_template(to, to)
+
+    write_folder(folder, write)
+
+
+def write_template(weights: Path, to: Path) -> None:
+    """Where the chat template of `weights` does not say what was trained on, write one that does
+    into the folder `to`, for whoever renders it."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(weights))
+    if template := served_template(tokenizer):
+        (to / "chat_template.jinja").write_text(template, encoding="utf-8")
+
+
+def _merge(source: Source, to: Path) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    from art_cli.models import merge
+
+    logging.disable_progress_bar()
+    try:
+        base = AutoModelForCausalLM.from_pretrained(source.base, dtype="auto")
+    except (OSError, ValueError) as e:
+        first = str(e).strip().splitlines()[0]
+        raise UsageError(f"cannot load the base {source.base!r} to merge into: {first}") from e
+    base.config.save_pretrained(to)
+    base.generation_config.save_pretrained(to)
+    merge.write_merged(PeftModel.from_pretrained(base, str(source.folder)), to)

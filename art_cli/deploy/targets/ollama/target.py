@@ -1,0 +1,131 @@
+"""Ollama: a Modelfile beside the merged weights."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
+
+from art_cli.config.targets import OllamaConfig
+from art_cli.deploy.base import Deployment, Plan, Source
+from art_cli.deploy.chat_template import served_template
+from art_cli.deploy.targets.merged import (
+    WEIGHTS,
+    has_merged,
+    make_merged,
+    merged_words,
+    remove_merged,
+)
+from art_cli.deploy.targets.ollama.go_template import go_template
+from art_cli.envs.registry import env_class
+from art_cli.envs.tools import schemas_of
+from art_cli.errors import ArtError
+from art_cli.models.render import Renderer
+from art_cli.system.files import atomic_write
+from art_cli.system.progress import Report
+
+CREATE_TIMEOUT = 3600.0  # seconds
+
+
+class OllamaTarget:
+    """Implements Target."""
+
+    def __init__(self, settings: OllamaConfig) -> None:
+        self._ollama = shutil.which("ollama")
+
+    def plan(self, source: Source, name: str) -> Plan:
+        """See Target."""
+        folder = source.run.deployment("ollama", name)
+        details = folder, *_template(source)
+        then = f"ollama create {name} -f {folder / 'Modelfile'}"
+        lines = [("what", merged_words(source)), ("file", str(folder / "Modelfile"))]
+        lines.append(("runs" if self._ollama else "then", then))
+        return Plan(source=source, name=name, lines=lines, details=details)
+
+    def deploy(
+        self,
+        plan: Plan,
+        deployment: Deployment,
+        keep: Callable[[], None],
+        report: Report,
+        *,
+        wait: bool,
+    ) -> None:
+        """See Target."""
+        folder, template, stop = plan.details
+        make_merged(plan.source, folder / WEIGHTS, deployment, report)
+        text = modelfile(plan.source, folder / WEIGHTS, template, stop)
+        atomic_write(folder / "Modelfile", text)
+        deployment.url = str(folder / "Modelfile")
+        if self._ollama:
+            report("ollama create")
+            self._run("create", plan.name, "-f", str(folder / "Modelfile"))
+            deployment.made["created"] = True
+        deployment.state = "ready"
+
+    def _run(self, *words: str) -> None:
+        assert self._ollama
+        try:
+            done = subprocess.run(
+                [self._ollama, *words], capture_output=True, text=True, timeout=CREATE_TIMEOUT
+            )
+        except (OSError, subprocess.TimeoutExpired) as e:
+            raise ArtError(f"ollama {' '.join(words)}: {e}") from e
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise ArtError(f"ollama {' '.join(words)} failed: {' '.join(said[-3:])}")
+
+    def state(self, deployment: Deployment) -> str:
+        """See Target."""
+        return "ready" if has_merged(deployment) else "gone"
+
+    def undeploy(self, deployment: Deployment, keep: Callable[[], None], report: Report) -> str:
+        """See Target."""
+        if deployment.made.pop("created", False) and self._ollama:
+            self._run("rm", deployment.name)
+        return remove_merged(deployment)
+
+
+def modelfile(source: Source, weights: Path, template: str, stop: str) -> str:
+    """What `ollama create` reads: it samples as the policy was sampled from."""
+    sampling = source.experiment.sampling
+    lines = [
+        f"FROM {weights}",
+        f"PARAMETER temperature {sampling.temperature:g}",
+        f"PARAMETER top_p {sampling.top_p:g}",
+        f"PARAMETER top_k {sampling.top_k}",
+        "PARAMETER repeat_penalty 1",
+        f"PARAMETER num_ctx {source.experiment.engine.max_model_len}",
+        f'PARAMETER stop "{stop}"',
+        f'TEMPLATE """{template}"""',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _template(source: Source) -> tuple[str, str]:
+    """In Go's language, and what ends a turn. Raises UsageError."""
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(source.folder))
+    tools = schemas_of(env_class(source.experiment.env.use))
+    stop = Renderer(tokenizer, tools).end_of_turn
+    template = served_template(tokenizer) or tokenizer.chat_template
+
+    def render(messages: list[Any], tools: list[Any] | None = None, generate: bool = False) -> str:
+        try:
+            text: str = tokenizer.apply_chat_template(
+                messages,
+                tools=tools,
+                tokenize=False,
+                add_generation_prompt=generate,
+                chat_template=template,
+            )
+        except (TemplateError, TypeError) as e:
+            raise ValueError(f"it refuses a conversation: {e}") from e
+        return text.removeprefix(tokenizer.bos_token or "")  # Ollama puts it there by itself
+
+    return go_template(render, tools), stop

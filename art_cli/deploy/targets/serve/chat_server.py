@@ -1,0 +1,186 @@
+"""A model folder as an OpenAI-compatible server, on the embedded engine: no GPU and no vLLM needed.
+
+    python -m art_cli.deploy.targets.serve.chat_server FOLDER NAME PORT MAX_MODEL_LEN MAX_TOKENS
+
+The variables ART_SERVE_KEY and ART_SERVE_HOST say what callers have to show, and where it listens.
+Unlike the gateway, which trains, it samples as a request says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+import sys
+import time
+import traceback
+from collections import OrderedDict
+from dataclasses import replace
+from functools import partial
+from typing import Annotated
+
+import torch
+from aiohttp import web
+from pydantic import Field
+
+from art_cli.config.schema import EngineConfig, ModelConfig, SamplingConfig
+from art_cli.deploy.targets.serve.access import Access, checked
+from art_cli.engines.embedded.engine import TransformersEngine
+from art_cli.errors import EngineError
+from art_cli.models.openai_format import write_turn
+from art_cli.models.policy import Policy, load_policy
+from art_cli.models.render import Conversation, Renderer
+from art_cli.rollout.gateway.answer import Answer, completion, stream
+from art_cli.rollout.gateway.body import MAX_BODY, read_body
+from art_cli.rollout.gateway.hosted_episode import Served, cut
+from art_cli.rollout.gateway.request import ChatRequest, RequestError, read_in
+from art_cli.system.deadline import beside
+
+PROBE = {"role": "user", "content": "hello"}
+MAX_ENGINES = 8  # ways of sampling at once; each has a cache of its own
+
+
+class ServedRequest(ChatRequest):
+    """A request whose sampling settings have an effect."""
+
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+
+    def sampling(self, usual: SamplingConfig) -> SamplingConfig:
+        """`usual`, but for what the request says; temperature 0 is the likeliest token."""
+        temperature = usual.temperature if self.temperature is None else self.temperature
+        top_p = usual.top_p if self.top_p is None else self.top_p
+        if temperature == 0:
+            return replace(usual, temperature=1.0, top_p=1.0, top_k=1)
+        return replace(usual, temperature=temperature, top_p=top_p)
+
+
+class ChatServer:
+    """Serves one policy under one name."""
+
+    def __init__(self, policy: Policy, name: str, cfg: EngineConfig, usual: SamplingConfig) -> None:
+        self._policy = policy
+        self._name = name
+        self._cfg = cfg
+        self._usual = usual
+        self._stop_ids = Renderer(policy.tokenizer, None, policy.eos_token_ids).stop_ids
+        self._engines: OrderedDict[SamplingConfig, Served] = OrderedDict()
+        self._failed: str | None = None  # why the last request got no answer
+
+    def app(self, access: Access) -> web.Application:
+        """/v1/models and /v1/chat/completions; /health, which needs no key."""
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[checked(access)])
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/health", self._health)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        return app
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        model = {"id": self._name, "object": "model", "created": 0, "owned_by": "art"}
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def _health(self, request: web.Request) -> web.StreamResponse:
+        """200 where it can answer; after a failure, that is found out by a request of its own."""
+        if self._failed:
+            with contextlib.suppress(RequestError):
+                await self._answer(ServedRequest(messages=[PROBE], max_tokens=1))
+        body = {"status": "failed", "error": self._failed} if self._failed else {"status": "ok"}
+        return web.json_response(body, status=503 if self._failed else 200)
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        try:
+            body = await read_body(request)
+            asked = await beside(len(body), ServedRequest.read, body)
+            if asked.model != self._name:
+                raise RequestError(404, f"there is no model {asked.model}; it is {self._name}")
+            head = {"id": f"chatcmpl-{random.getrandbits(64):x}", "created": int(time.time())}
+            head["model"] = self._name
+            if asked.stream:
+                return await stream(request, asked, head, self._answer(asked))
+            return web.json_response(head | completion(await self._answer(asked), asked))
+        except RequestError as e:
+            return web.json_response(e.body(), status=e.status)
+
+    async def _answer(self, asked: ServedRequest) -> Answer:
+        """Raises RequestError, whatever fails: other requests go on, and so does the server."""
+        try:
+            answer = await self._complete(asked)
+        except RequestError:
+            raise
+        except EngineError as e:  # it can never answer again: the next request gets a new one
+            self._engines.clear()
+            self._failed = str(e)
+            raise RequestError(503, str(e), "engine") from e
+        except Exception as e:
+            traceback.print_exc()
+            raise RequestError(500, f"the server failed: {type(e).__name__}", "server") from e
+        self._failed = None
+        return answer
+
+    async def _complete(self, asked: ServedRequest) -> Answer:
+        served = self._served(asked.sampling(self._usual))
+        messages = await beside(asked.size, asked.conversation)
+        tools = asked.offered_tools()
+        renderer = await served.renderer(tools, asked.size)
+        talk = Conversation(renderer)
+        num_prompt = await read_in(talk, messages, asked, served.max_model_len)
+        seed = random.getrandbits(31) if asked.seed is None else asked.seed
+        session, stop = served.engine.open(seed, awaited=False), tuple(asked.stop or ())
+        try:
+            sampled = await session.generate(talk.ids, max_tokens=asked.limit(), stop=stop)
+        finally:
+            session.close()
+        message = write_turn(cut(talk.add_completion(sampled), stop), with_tools=bool(tools))
+        return Answer(
+            message=message,
+            finish_reason="tool_calls" if message.get("tool_calls") else sampled.finish_reason,
+            completion=sampled,
+            tokens=[renderer.decode([i]) for i in sampled.token_ids] if asked.logprobs else [],
+            num_prompt=num_prompt,
+        )
+
+    def _served(self, sampling: SamplingConfig) -> Served:
+        """An engine that samples like this: the embedded one has a way of sampling for all."""
+        if sampling not in self._engines:
+            engine = TransformersEngine(self._policy, self._cfg, sampling, self._stop_ids)
+            make = partial(
+                Renderer, self._policy.tokenizer, eos_token_ids=self._policy.eos_token_ids
+            )
+            self._engines[sampling] = Served(engine, make, self._cfg.max_model_len)
+        self._engines.move_to_end(sampling)
+        if len(self._engines) > MAX_ENGINES:
+            self._engines.popitem(last=False)  # it goes once its last request is answered
+        return self._engines[sampling]
+
+
+async def serve(server: ChatServer, access: Access, port: int) -> None:
+    """Answer until the process is asked to end."""
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    runner = web.AppRunner(
+        server.app(access), access_log=None, handler_cancellation=True, auto_decompress=False
+    )
+    await runner.setup()
+    await web.TCPSite(runner, access.host, port).start()
+    await ended.wait()
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(runner.cleanup(), 5)
+
+
+def main() -> None:
+    """The arguments are those of the head of this file."""
+    folder, name, port, max_model_len, max_tokens = sys.argv[1:]
+    dtype = "bfloat16" if torch.cuda.is_available() else "auto"
+    policy = load_policy(ModelConfig(base=folder, adapter=None, dtype=dtype), (), 0)
+    server = ChatServer(
+        policy,
+        name,
+        EngineConfig(max_model_len=int(max_model_len)),
+        SamplingConfig(max_tokens=int(max_tokens)),
+    )
+    asyncio.run(serve(server, Access.from_environment(), int(port)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""A server on this machine that speaks OpenAI's protocol: vLLM, or the embedded engine.
+
+It is a process of its own, which outlives `art deploy --no-wait` and ends with `art undeploy`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import httpx
+
+from art_cli.config.targets import ServeConfig
+from art_cli.deploy.base import Deployment, Plan, Source
+from art_cli.deploy.store import Store
+from art_cli.deploy.targets.merged import WEIGHTS, make_merged, merged_words, remove_merged
+from art_cli.deploy.targets.serve.access import HOST, KEY, is_loopback
+from art_cli.errors import ArtError, PreflightError
+from art_cli.system.progress import Report
+
+START_TIMEOUT = 600.0  # seconds: vLLM compiles
+STOP_TIMEOUT = 15.0  # between asking to end and killing
+ANSWER_TIMEOUT = 5.0
+PAUSE = 0.2
+EVERYWHERE = ("0.0.0.0", "::")
+SHOWN = 2000  # characters of what a server that failed has said
+
+
+class ServeTarget:
+    """Implements Target."""
+
+    def __init__(self, settings: ServeConfig) -> None:
+        self._port = settings.port
+        self._host = settings.host
+        self._engine = settings.engine
+        self._key_env = settings.key_env
+        shown = "127.0.0.1" if settings.host in EVERYWHERE else settings.host
+        self._url = f"http://{f'[{shown}]' if ':' in shown else shown}:{settings.port}"
+
+    def plan(self, source: Source, name: str) -> Plan:
+        """See Target."""
+        engine, key = self._which(), self._key()
+        known = Store(source.run).find("serve", name)
+        if not (known and self._is_at(known)) and not self._gets_free(known):
+            raise PreflightError(f"port {self._port} is in use; choose another: port=8001")
+        lines = [("what", merged_words(source)), ("on", engine), ("at", f"{self._url}/v1")]
+        lines.append(("key", f"${self._key_env or KEY}" if key else "made, and shown once"))
+        if not is_loopback(self._host):
+            lines.append(("open to", f"whoever reaches {self._host} and has the key"))
+        return Plan(
+            source=source,
+            name=name,
+            lines=lines,
+            serves=True,
+            stays=True,
+            details=engine,
+        )
+
+    def _key(self) -> str | None:
+        """The key that the user has chosen."""
+        key = os.environ.get(self._key_env or KEY)
+        if not key and self._key_env:
+            raise PreflightError(
+                f"key_env: {self._key_env} is not set; put the server's key into it, or leave "
+                "key_env out: then one is made"
+            )
+        if key and not (key.isascii() and key.isprintable() and " " not in key):
+            raise PreflightError(f"{self._key_env or KEY}: a key is ASCII, without spaces")
+        return key
+
+    def _gets_free(self, known: Deployment | None) -> bool:
+        """Whether our port is free, or gets free now that a server of ours has died.
+
+        The threads of a killed process can hold its port for a moment after it counts as dead.
+        """
+        died = known is not None and known.made.get("port") == self._port
+        deadline = time.monotonic() + (STOP_TIMEOUT if died else 0)
+        while _is_taken(self._port):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(PAUSE)
+        return True
+
+    def _is_at(self, known: Deployment) -> bool:
+        """Whether it is the server on our port."""
+        pid, port = known.made.get("pid"), known.made.get("port")
+        return port == self._port and pid is not None and _is_ours(pid, known.name)
+
+    def _which(self) -> str:
+        if self._engine == "transformers":
+            return "the embedded engine"
+        import torch
+
+        has_vllm, has_gpu = find_spec("vllm") is not None, torch.cuda.is_available()
+        if self._engine == "vllm" and not has_vllm:
+            raise PreflightError("vLLM is not installed: pip install 'art-cli[vllm]'")
+        if self._engine == "vllm" or (has_vllm and has_gpu):
+            return "vLLM"
+        return "the embedded engine"
+
+    def deploy(
+        self,
+        plan: Plan,
+        deployment: Deployment,
+        keep: Callable[[], None],
+        report: Report,
+        *,
+        wait: bool,
+    ) -> None:
+        """See Target. It answers when this returns, `wait` or not."""
+        made, source = deployment.made, plan.source
+        home = source.run.deployment("serve", plan.name)
+        folder, log = home / WEIGHTS, home / "server.log"
+        self._end_process(deployment)
+        make_merged(source, folder, deployment, report)
+        chosen = self._key()
+        key = chosen or secrets.token_urlsafe(32)
+        with log.open("wb") as printed:
+            process = subprocess.Popen(
+                self._command(plan, folder),
+                env={**os.environ, KEY: key, HOST: self._host},  # a command line is seen by all
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                start_new_session=True,
+            )
+        made["pid"], made["port"] = process.pid, self._port
+        keep()
+        self._until_answered(process, key, plan.name, log, report)
+        process.returncode = 0  # it outlives us, of which Popen would warn
+        deployment.url, deployment.model = f"{self._url}/v1", plan.name
+        deployment.key_env, deployment.key = self._key_env or KEY, None if chosen else key
+        deployment.state = "ready"
+
+    def _command(self, plan: Plan, folder: Path) -> list[str]:
+        cfg = plan.source.experiment
+        room = str(cfg.engine.max_model_len)
+        if plan.details != "vLLM":
+            most = str(cfg.sampling.max_tokens)
+            words = [str(folder), plan.name, str(self._port), room, most]
+            return [sys.executable, "-m", "art_cli.deploy.targets.serve.chat_server", *words]
+        return [
+            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)),
+            *("--served-model-name", plan.name, "--host", self._host, "--port", str(self._port)),
+            *("--middleware", "art_cli.deploy.targets.serve.asgi.Checked"),
+            *("--max-model-len", room, "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+        ]
+
+    def _until_answered(
+        self, process: subprocess.Popen[bytes], key: str, name: str, log: Path, report: Report
+    ) -> None:
+        began = time.monotonic()
+        while _name_at(self._url, key) != name:
+            waited = time.monotonic() - began
+            if process.poll() is not None or waited > START_TIMEOUT:
+                said = log.read_text(errors="replace")[-SHOWN:]
+                how = "ended" if process.poll() is not None else f"said nothing in {waited:.0f} s"
+                raise ArtError(f"the server {how}; {log} ends with:\n{said}")
+            report(f"starting the server, {waited:.0f} s")
+            time.sleep(PAUSE)
+
+    def state(self, deployment: Deployment) -> str:
+        """See Target."""
+        pid = deployment.made.get("pid")
+        if pid is None or deployment.url is None or not _is_ours(pid, deployment.name):
+            return "stopped"
+        return "ready" if _is_healthy(deployment.url.removesuffix("/v1")) else "not answering"
+
+    def undeploy(self, deployment: Deployment, keep: Callable[[], None], report: Report) -> str:
+        """See Target."""
+        self._end_process(deployment)
+        return remove_merged(deployment)
+
+    def _end_process(self, deployment: Deployment) -> None:
+        """End the server's process, if it is one of ours that has this number."""
+        pid = deployment.made.pop("pid", None)
+        if pid is None or not _is_ours(pid, deployment.name):
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            _kill(pid, number)
+            deadline = time.monotonic() + STOP_TIMEOUT
+            while time.monotonic() < deadline:
+                if not _is_ours(pid, deployment.name):
+                    return
+                time.sleep(PAUSE)
+
+
+def _is_healthy(url: str) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        answer = httpx.get(f"{url}/health", timeout=ANSWER_TIMEOUT, trust_env=False)
+        return answer.status_code == 200
+    return False
+
+
+def _name_at(url: str, key: str) -> str | None:
+    """The model that is served there."""
+    shown = {"Authorization": f"Bearer {key}"}
+    try:
+        answer = httpx.get(
+            f"{url}/v1/models", headers=shown, timeout=ANSWER_TIMEOUT, trust_env=False
+        )
+        return answer.json()["data"][0]["id"]
+    except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
+        return None
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def _is_ours(pid: int, name: str) -> bool:
+    """Numbers of processes are given again."""
+    listed = subprocess.run(
+        ["ps", "-ww", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True
+    ).stdout
+    return f" {name} " in f"{listed.strip()} " and not listed.lstrip().startswith("Z")
+
+
+def _kill(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, number)

@@ -1,0 +1,73 @@
+"""Makes each thing of a deployment once, although answers get lost and processes are killed.
+
+That a thing is asked for is kept before it is, and its id as soon as that is known. What was asked
+for and has no id may be there all the same: it is looked for by its name before it is asked for
+again. What has the name without having been asked for is somebody else's, and stays so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from art_cli.deploy.base import Deployment
+from art_cli.deploy.targets.together.api import CONFLICT, ApiError, TogetherAPI, Unanswered
+from art_cli.errors import UsageError
+
+TRIES = 4  # at making one thing whose answers are lost
+
+
+class Once:
+    """For one deployment at Together."""
+
+    def __init__(self, api: TogetherAPI, deployment: Deployment, keep: Callable[[], None]) -> None:
+        self._api = api
+        self._deployment = deployment
+        self._keep = keep
+
+    def make(self, kind: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """What was made, now or before. Raises UsageError where someone else's has the name."""
+        made, asked = self._deployment.made, self._deployment.asked
+        if kind in made:
+            return self._api.get(f"{path}/{made[kind]}")
+        lost = kind in asked
+        if not lost:
+            asked.append(kind)
+            self._keep()
+        for attempt in range(TRIES):
+            if lost and (found := self.find(kind, path, body["name"])):
+                return found
+            try:
+                return self._keep_id(kind, self._api.send("POST", path, body))
+            except Unanswered:
+                if attempt == TRIES - 1:
+                    raise
+                lost = True
+            except ApiError as e:
+                asked.remove(kind)
+                self._keep()
+                if e.status == CONFLICT:
+                    raise UsageError(
+                        f"there is another {kind} named {body['name']} at Together ({e}); choose "
+                        "a name: --name NAME"
+                    ) from None
+                raise
+        raise AssertionError
+
+    def find(self, kind: str, path: str, name: str) -> dict[str, Any] | None:
+        """The one of this name, which is then known."""
+        for each in self._api.list(path):
+            if each["name"].rsplit("/", 1)[-1] == name:
+                return self._keep_id(kind, each)
+        return None
+
+    def _keep_id(self, kind: str, thing: dict[str, Any]) -> dict[str, Any]:
+        self._deployment.made[kind] = thing["id"]
+        self._keep()
+        return thing
+
+
+def forget(deployment: Deployment, kind: str) -> None:
+    """It is gone."""
+    del deployment.made[kind]
+    deployment.asked.remove(kind)

@@ -1,0 +1,45 @@
+"""From the section `engine` to what generates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from art_cli.config.schema import EngineConfig, Experiment, SamplingConfig
+from art_cli.engines.base import Engine
+from art_cli.engines.embedded.engine import TransformersEngine
+from art_cli.engines.vllm.engine import VLLMEngine
+from art_cli.engines.vllm.places import check_nodes
+from art_cli.engines.vllm.server import check_vllm
+from art_cli.models.policy import Policy
+from art_cli.system.progress import silent
+
+
+def check_engine(cfg: Experiment) -> None:
+    """Raises PreflightError where the engine cannot run; asked before a model is loaded. Waits for
+    the nodes that serve."""
+    if cfg.engine.nodes:
+        check_nodes(cfg.engine)
+    elif cfg.engine.use == "vllm":
+        check_vllm(cfg.engine, cfg.train)
+
+
+async def make_engine(
+    policy: Policy,
+    cfg: EngineConfig,
+    sampling: SamplingConfig,
+    stop_ids: frozenset[int],
+    *,
+    logs: Path,
+    apart: bool = False,
+    say: Callable[[str], None] = silent,
+) -> Engine:
+    """Start it; `apart`: it goes on while the policy is updated.
+
+    Raises PreflightError, UsageError.
+    """
+    if cfg.use == "vllm":
+        return await VLLMEngine.start(policy, cfg, sampling, stop_ids, logs=logs, say=say)
+    if apart:
+        return TransformersEngine(policy.twin(), cfg, sampling, stop_ids, source=policy)
+    return TransformersEngine(policy, cfg, sampling, stop_ids)

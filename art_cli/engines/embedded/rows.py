@@ -1,0 +1,340 @@
+"""The rows of one KV cache: who has which, and the steps that answer them.
+
+A step reads what is new in the rows that wait for it, or samples one more token in those that have
+been read. A prompt prefix that the first rows share is computed once and copied.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.engines.embedded.kv_cache import KVCache
+from art_cli.engines.embedded.sampler import draw
+from art_cli.models.policy import Policy, Reference
+
+PREFILL_TOKENS = 16384  # at most in one forward, padding included
+PADDING = 256  # tokens; fewer are not worth another forward
+SHORTEST_PREFIX = 8  # tokens; a shorter one is not worth a forward of its own
+SHORTEST_SHARED = 64  # tokens; a shorter one is read as quickly from each row
+IDLE_ROWS = 0.5  # of all: run along in a decoding step, rather than copied around
+JOIN_AT = 0.34  # of the rows waiting for prefill: let them join, else decode the others further
+
+Reason = Literal["stop", "length"]  # why a turn ended
+
+
+@dataclass(eq=False, slots=True)
+class Occupant:
+    """One episode: what its row holds, and what its turn has come to."""
+
+    order: int  # of opening: batches are laid out by it, not by who came first
+    uniforms: random.Random
+    awaited: bool
+    shares: bool = False  # its row begins with the prefix that is kept
+    row: int | None = None
+    cached: list[int] = field(default_factory=list)  # ids whose keys and values are in the row
+    pending: list[int] = field(default_factory=list)  # ids to prefill
+    is_asking: bool = False  # for a turn
+    sampled: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    room: int = 0  # tokens that the turn may have
+    stop: tuple[str, ...] = ()
+    longest_stop: int = 0  # bytes of the longest of them
+
+    def prepare(self, ids: list[int], room: int, stop: tuple[str, ...]) -> None:
+        """For a turn behind these ids. What is cached of them is not read again."""
+        same = len(self.cached)
+        if ids[:same] != self.cached:  # a fork: keep what still stands
+            same = _common_prefix([ids, self.cached])
+            self.shares = False
+        same = min(same, len(ids) - 1)
+        self.cached, self.pending = ids[:same], ids[same:]
+        self.room, self.stop = room, stop
+        self.longest_stop = max((len(s.encode()) for s in stop), default=0)
+
+    def end_turn(self) -> tuple[list[int], list[float]]:
+        """-> what was sampled, and its log-probabilities"""
+        done = self.sampled, self.logprobs
+        self.is_asking, self.sampled, self.logprobs = False, [], []
+        return done
+
+    def lose_row(self) -> None:
+        """What was in it has to be read again."""
+        self.pending = self.cached + self.pending
+        self.row, self.cached, self.shares = None, [], False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its row may be given to another: it may never ask again."""
+        return not self.awaited and not self.is_asking
+
+
+class Rows:
+    """At most `max_concurrent` rows, and those who wait for one."""
+
+    def __init__(
+        self,
+        policy: Policy | Reference,
+        cfg: EngineConfig,
+        sampling: SamplingConfig,
+        stop_ids: frozenset[int],
+        finished: Callable[[Occupant, Reason], None],
+    ) -> None:
+        """`finished` is told of each turn that is over."""
+        self.queue: list[Occupant] = []
+        self._policy = policy
+        self._cfg = cfg
+        self._sampling = sampling
+        self._stop_ids = stop_ids
+        self._finished = finished
+        self._rows: list[Occupant | None] = []
+        self._cache: KVCache | None = None
+        self._prefix: tuple[list[int], KVCache] | None = None
+        self._widest = (0, 0)  # the most rows that a cache had, and how long they became
+
+    @property
+    def everyone(self) -> list[Occupant]:
+        """Who has a row, or waits for one."""
+        return [*self.queue, *(s for s in self._rows if s)]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a step has anyone to answer; one who gave up, or has no row, does not count."""
+        if any(s and s.is_asking for s in self._rows):
+            return True
+        taken = sum(s is not None and not s.is_idle for s in self._rows)
+        return bool(self.queue) and taken < self._cfg.max_concurrent
+
+    def add(self, occupant: Occupant) -> None:
+        """It asks for the turn that it is prepared for."""
+        occupant.is_asking = True
+        if occupant.row is None:
+            self.queue.append(occupant)
+
+    def release(self, occupant: Occupant) -> None:
+        """It will not ask again."""
+        if occupant.row is not None:
+            self._rows[occupant.row] = None
+        occupant.row = None
+
+    def clear(self) -> None:
+        """Nobody has a row, and nothing is cached."""
+        for occupant in self._rows:
+            if occupant:
+                occupant.lose_row()
+        self._prefix = self._cache = None
+        self._rows = []
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """One forward for some of those who ask, or a few."""
+        self._seat()
+        asking = [s for s in self._rows if s and s.is_asking]
+        joining = [s for s in asking if s.pending]
+        decoding = [s for s in asking if not s.pending]
+        if joining and (not decoding or len(joining) >= JOIN_AT * len(asking)):
+            self._prefill(joining)
+        else:
+            self._decode(decoding)
+
+    def _seat(self) -> None:
+        """Give rows to those who wait for one, and drop rows that nobody needs."""
+        self.queue.sort(key=lambda s: s.order)
+        self._evict()
+        if not self._rows:
+            self._cache = None
+        if self._cache and self._cache.num_rows >= self._widest[0]:
+            self._widest = (self._cache.num_rows, self._cache.length)
+        free = [i for i, s in enumerate(self._rows) if s is None]
+        room = self._cfg.max_concurrent - len(self._rows) + len(free)
+        arriving, self.queue = self.queue[:room], self.queue[room:]
+        new = max(0, len(arriving) - len(free))
+        if self._cache is None:
+            longest = max(len(s.pending) for s in arriving) + self._sampling.max_tokens
+            before = self._widest[1] if new <= self._widest[0] else 0  # saves it from growing again
+            self._cache = KVCache(self._policy, new, max(longest, before))
+        elif new:
+            self._cache.add_rows(new)
+        free += range(len(self._rows), len(self._rows) + new)
+        self._rows += [None] * new
+        for occupant, row in zip(arriving, free, strict=False):
+            occupant.row, self._rows[row] = row, occupant
+        if arriving:
+            self._share_prefix(arriving)
+        elif self._rows.count(None) > 0.3 * len(self._rows):
+            self._compact()
+
+    def _evict(self) -> None:
+        """Take rows back from those that may never ask again, where others wait for one."""
+        taken = len(self._rows) - self._rows.count(None)
+        missing = len(self.queue) + taken - self._cfg.max_concurrent
+        if missing <= 0:
+            return
+        idle = [s for s in self._rows if s and s.is_idle]
+        for occupant in sorted(idle, key=lambda s: s.order)[:missing]:
+            self._rows[occupant.row or 0] = None
+            occupant.lose_row()
+
+    def _compact(self) -> None:
+        assert self._cache is not None
+        keep = [i for i, s in enumerate(self._rows) if s]
+        self._cache.select(keep)
+        self._rows = [self._rows[i] for i in keep]
+        for row, occupant in enumerate(self._rows):
+            assert occupant is not None
+            occupant.row = row
+
+    def _share_prefix(self, arriving: list[Occupant]) -> None:
+        """Compute a prefix that many prompts share once, and copy it into their rows."""
+        assert self._cache is not None
+        if self._prefix is None and len(arriving) > 1:
+            shared = _common_prefix([s.pending[:-1] for s in arriving])
+            if shared >= SHORTEST_PREFIX:
+                ids = arriving[0].pending[:shared]
+                cache = KVCache(self._policy, 1, shared)
+                self._forward(cache, [0], [ids], [0])
+                self._prefix = (ids, cache)
+        if self._prefix is None:
+            return
+        ids, cache = self._prefix
+        takers = [s for s in arriving if len(s.pending) > len(ids) and s.pending[: len(ids)] == ids]
+        if takers:
+            self._cache.copy_prefix(cache, [s.row for s in takers if s.row is not None], len(ids))
+        for occupant in takers:
+            occupant.shares = True
+            occupant.cached, occupant.pending = list(ids), occupant.pending[len(ids) :]
+
+    def _prefill(self, asking: list[Occupant]) -> None:
+        """Read the new tokens of these rows and sample the first one of their turns.
+
+        Siblings that have read and said the same so far are read once, and copied.
+        """
+        assert self._cache is not None
+        alike: dict[tuple[int, ...], list[Occupant]] = {}
+        for s in asking:
+            alike.setdefault((len(s.cached), *s.cached, *s.pending), []).append(s)
+        groups = sorted(alike.values(), key=lambda g: (len(g[0].pending), g[0].row))
+        while groups:
+            count = _worth_padding([len(g[0].pending) for g in groups])
+            # In the order of rows: where all take part, nothing has to be gathered.
+            part, groups = sorted(groups[:count], key=lambda g: g[0].row or 0), groups[count:]
+            first = [g[0] for g in part]
+            rows, tokens = [s.row or 0 for s in first], [s.pending for s in first]
+            logits = self._forward(self._cache, rows, tokens, [len(s.cached) for s in first])
+            everyone = [s for g in part for s in g]
+            self._cache.copy(
+                [(g[0].row or 0, s.row or 0) for g in part for s in g[1:]],
+                min(len(s.cached) for s in first),
+                max(len(s.cached) + len(s.pending) for s in first),
+            )
+            for s in everyone:
+                s.cached, s.pending = s.cached + s.pending, []
+            which = [i for i, g in enumerate(part) for _ in g]
+            self._sample(everyone, logits[which])
+
+    def _decode(self, asking: list[Occupant]) -> None:
+        """One more token for these rows."""
+        assert self._cache is not None
+        shared = self._shared_by(asking)
+        idle = len(self._rows) - len(asking)
+        if 0 < idle <= IDLE_ROWS * len(self._rows):
+            logits = self._decode_all(asking, shared)
+        else:
+            tokens = [[s.sampled[-1]] for s in asking]
+            rows = [s.row or 0 for s in asking]
+            starts = [len(s.cached) for s in asking]
+            logits = self._forward(self._cache, rows, tokens, starts, shared)
+        for s in asking:
+            s.cached.append(s.sampled[-1])
+        self._sample(asking, logits)
+
+    def _shared_by(self, asking: list[Occupant]) -> KVCache | None:
+        """The prefix that these rows begin with, where it is worth being read from one place."""
+        if self._prefix is None or not all(s.shares for s in asking):
+            return None
+        return self._prefix[1] if len(self._prefix[0]) >= SHORTEST_SHARED else None
+
+    def _decode_all(self, asking: list[Occupant], shared: KVCache | None) -> Tensor:
+        """The same with idle rows run along: cheaper than to copy the others' keys out and back.
+
+        An idle row gets a token behind its last; what comes next will overwrite it.
+        """
+        assert self._cache is not None
+        tokens = [[0] for _ in self._rows]
+        starts = [len(s.cached) if s else 0 for s in self._rows]
+        rows = [s.row or 0 for s in asking]
+        for occupant, row in zip(asking, rows, strict=True):
+            tokens[row] = [occupant.sampled[-1]]
+        return self._forward(self._cache, list(range(len(tokens))), tokens, starts, shared)[rows]
+
+    def _forward(
+        self,
+        cache: KVCache,
+        rows: list[int],
+        tokens: list[list[int]],
+        starts: list[int],
+        shared: KVCache | None = None,
+    ) -> Tensor:
+        """Logits [R, V] behind the last of the new tokens of these rows, which ascend.
+
+        The tokens begin at `starts`, and are padded on the right.
+        """
+        device = self._policy.device
+        lengths = [len(t) for t in tokens]
+        width = max(lengths)
+        padded = [i for t in tokens for i in (*t, *[0] * (width - len(t)))]
+        ids = torch.tensor(padded, device=device).view(-1, width)
+        positions = torch.tensor(starts, device=device)[:, None] + torch.arange(
+            width, device=device
+        )
+        index = None if len(rows) == cache.num_rows else torch.tensor(rows, device=device)
+        layout = cache.at(index, positions, max(starts) + width, shared)
+        hidden = self._policy.hidden(ids, positions, layout)
+        if width > 1:
+            last = torch.tensor(lengths, device=device)[:, None, None] - 1
+            hidden = hidden.gather(1, last.expand(-1, 1, hidden.shape[2]))
+        return hidden[:, 0] @ self._policy.head.T
+
+    def _sample(self, asking: list[Occupant], logits: Tensor) -> None:
+        """Draw a token for each row from its own stream of random numbers."""
+        uniforms = [s.uniforms.random() for s in asking]
+        ids, logprobs = draw(logits, self._sampling, uniforms)
+        for occupant, i, logprob in zip(asking, ids, logprobs, strict=True):
+            occupant.sampled.append(i)
+            occupant.logprobs.append(logprob)
+            if i in self._stop_ids or (occupant.stop and self._has_stop_text(occupant)):
+                self._finished(occupant, "stop")
+            elif len(occupant.sampled) >= occupant.room:
+                self._finished(occupant, "length")
+
+    def _has_stop_text(self, occupant: Occupant) -> bool:
+        last = occupant.sampled[-occupant.longest_stop :]  # a token is at least a byte
+        text = str(self._policy.tokenizer.decode(last))
+        return any(s in text for s in occupant.stop)
+
+
+def _worth_padding(lengths: list[int]) -> int:
+    """How many of these ascending lengths, from the first on, are read in one forward."""
+    tokens = 0
+    for count, length in enumerate(lengths):
+        tokens += length
+        padded = length * (count + 1)
+        if count and padded > min(PREFILL_TOKENS, tokens + max(PADDING, tokens / 2)):
+            return count
+    return len(lengths)
+
+
+def _common_prefix(lists: list[list[int]]) -> int:
+    first, last = min(lists), max(lists)
+    shared = 0
+    for a, b in zip(first, last, strict=False):
+        if a != b:
+            break
+        shared += 1
+    return shared

@@ -1,0 +1,304 @@
+"""Where vLLM servers run, and how weights get there: this machine, or a node that only serves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import aiohttp
+import httpx
+import torch
+
+from art_cli.config.schema import EngineConfig
+from art_cli.engines.base import HOSTS, TOKEN
+from art_cli.engines.vllm import server as vllm_server
+from art_cli.engines.vllm.host import CHUNK, LONGEST_ANSWER
+from art_cli.errors import EngineError, PreflightError
+from art_cli.system.child_server import Server
+
+JOIN_TIMEOUT = 600.0  # seconds until a node must answer: its set-up began when ours did
+ASK_TIMEOUT = 60.0  # seconds, of a question to a host
+SEND_TIMEOUT = 3600.0  # seconds, of one file
+
+
+class Started(Protocol):
+    """A vLLM server, wherever it runs."""
+
+    url: str
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs, as far as is known."""
+        ...
+
+    async def ends_within(self, seconds: float) -> bool:
+        """Whether it is gone, or goes in so many seconds. Raises EngineError."""
+        ...
+
+    async def close(self) -> None:
+        """End it."""
+        ...
+
+
+class Place(Protocol):
+    """A machine that servers run on."""
+
+    headers: dict[str, str]  # that its servers are to be asked with
+
+    async def put(self, folder: Path) -> None:
+        """Bring a folder of this machine there. Raises EngineError."""
+        ...
+
+    def path(self, folder: Path) -> str:
+        """Where it is there. What was never put there may have the same name everywhere."""
+        ...
+
+    async def drop(self, folder: Path) -> None:
+        """No server there needs it any more. Raises EngineError."""
+        ...
+
+    async def start(self, options: dict[str, Any], gpus: list[int], log: Path) -> Started:
+        """Start a server there, which prints to `log` here. Raises PreflightError."""
+        ...
+
+
+class Here:
+    """This machine."""
+
+    headers: dict[str, str] = {}  # noqa: RUF012 (nobody changes it)
+
+    async def put(self, folder: Path) -> None:
+        """See Place."""
+
+    def path(self, folder: Path) -> str:
+        """See Place."""
+        return str(folder)
+
+    async def drop(self, folder: Path) -> None:
+        """See Place. Who wrote it removes it."""
+
+    async def start(self, options: dict[str, Any], gpus: list[int], log: Path) -> Server:
+        """See Place."""
+        return await vllm_server.start(options, gpus, log)
+
+
+class There:
+    """A node with an engine host (host.py)."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.headers = {"Authorization": f"Bearer {token}"}
+        self.name = f"the engine's node {httpx.URL(url).host}"
+        self.url = url
+        self._folders: dict[Path, tuple[str, str]] = {}  # as they are called there, and where
+        self._started: set[_StartedThere] = set()
+
+    async def put(self, folder: Path) -> None:
+        """See Place. What the servers there have printed comes back meanwhile."""
+        name = f"{folder.name}-{secrets.token_hex(8)}"
+        files = {file.relative_to(folder).as_posix(): file for file in _files(folder)}
+        sizes = {path: file.stat().st_size for path, file in files.items()}
+        await self.ask("POST", "/folders", json={"name": name, "files": sizes})
+        for path, file in files.items():
+            await self.ask(
+                "PUT",
+                f"/folders/{name}/{quote(path)}",
+                timeout=SEND_TIMEOUT,
+                data=_content(file),
+                headers={"Content-Length": str(sizes[path])},
+            )
+        where = await self.ask("POST", f"/folders/{name}")
+        self._folders[folder] = name, where["path"]
+        for server in tuple(self._started):
+            await server.bring_log()
+
+    def path(self, folder: Path) -> str:
+        """See Place."""
+        return self._folders[folder][1] if folder in self._folders else str(folder)
+
+    async def drop(self, folder: Path) -> None:
+        """See Place."""
+        name, _ = self._folders.pop(folder)
+        await self.ask("DELETE", f"/folders/{name}")
+
+    async def start(self, options: dict[str, Any], gpus: list[int], log: Path) -> Started:
+        """See Place."""
+        asked = {"options": options, "gpus": gpus}
+        number = (await self.ask("POST", "/servers", json=asked))["number"]
+        server = _StartedThere(self, number, log)
+        self._started.add(server)
+        try:
+            deadline = time.monotonic() + vllm_server.START_TIMEOUT + ASK_TIMEOUT
+            while (found := await server.state("starting"))["state"] == "starting":
+                if time.monotonic() > deadline:
+                    raise PreflightError(f"{self.name} says nothing of the vLLM it was to start")
+            if found["state"] != "running":
+                raise PreflightError(f"{self.name}: {found.get('error', found)}")
+        except BaseException:
+            await server.close()
+            raise
+        return server
+
+    def forget(self, server: _StartedThere) -> None:
+        """It has been closed."""
+        self._started.discard(server)
+
+    async def ask(
+        self, method: str, path: str, *, timeout: float = ASK_TIMEOUT, **more: Any
+    ) -> Any:
+        """What the host answers. Raises EngineError."""
+        limit = aiohttp.ClientTimeout(total=timeout)
+        headers = self.headers | more.pop("headers", {})
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=limit) as client,
+                client.request(method, self.url + path, headers=headers, **more) as response,
+            ):
+                body = await response.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as e:
+            raise EngineError(f"{self.name} does not answer {method} {path}: {e!r}") from None
+        if response.status >= 400:
+            raise EngineError(f"{self.name}: {_message(body)}")
+        return json.loads(body) if response.content_type == "application/json" else body
+
+
+class _StartedThere:
+    """A server on another node."""
+
+    def __init__(self, place: There, number: int, log: Path) -> None:
+        self._place = place
+        self._path = f"/servers/{number}"
+        self._log = log
+        self._brought = 0  # bytes of what it has printed
+        self.url = f"{place.url}{self._path}/vllm"
+        self.exit_code: int | None = None
+
+    async def state(self, known: str) -> dict[str, Any]:
+        """See Host; waits a while for another one than is known."""
+        waits = LONGEST_ANSWER + ASK_TIMEOUT
+        return await self._place.ask("GET", f"{self._path}?while={known}", timeout=waits)
+
+    async def ends_within(self, seconds: float) -> bool:
+        """See Started. What it has said until its end is then in its log."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):
+                left = deadline - time.monotonic()
+                found = await asyncio.wait_for(self.state("running"), left)
+                if found["state"] != "running":
+                    self.exit_code = found.get("exit_code")
+                    await self.bring_log()
+                    return True
+        return False
+
+    async def close(self) -> None:
+        """See Started. Where the host is gone, so is all that it started."""
+        with contextlib.suppress(EngineError):
+            await self._place.ask("DELETE", self._path)
+            await self.bring_log()
+        self._place.forget(self)
+
+    async def bring_log(self) -> None:
+        """What it has printed since the last time comes to the end of its log here."""
+        while True:
+            new = await self._place.ask("GET", f"{self._path}/log?from={self._brought}")
+            if not new:
+                return
+            with self._log.open("ab") as file:
+                file.write(new)
+            self._brought += len(new)
+
+
+def seats(cfg: EngineConfig) -> list[tuple[Place, list[int]]]:
+    """Where each replica runs, and on which GPUs of that machine."""
+    each = range(cfg.tensor_parallel)
+    if cfg.nodes:
+        per_node = range(cfg.replicas // cfg.nodes)
+        return [
+            (place, [i * cfg.tensor_parallel + gpu for gpu in each])
+            for place in _nodes(cfg)
+            for i in per_node
+        ]
+    here = Here()
+    gpus = cfg.gpus or ([torch.cuda.current_device()] if torch.cuda.is_available() else [])
+    starts = (i * cfg.tensor_parallel for i in range(cfg.replicas))
+    return [(here, gpus[at : at + cfg.tensor_parallel]) for at in starts]
+
+
+def on_one_machine(cfg: EngineConfig) -> EngineConfig:
+    """What plays a run later: the nodes that served it are not there any more. One replica does, on
+    the policy's GPU or, if it is split, on those behind it."""
+    if not cfg.nodes:
+        return cfg
+    behind = list(range(1, cfg.tensor_parallel + 1))
+    return replace(cfg, nodes=0, replicas=1, gpus=behind if cfg.tensor_parallel > 1 else None)
+
+
+def check_nodes(cfg: EngineConfig) -> None:
+    """Wait until the nodes that serve are there. Raises PreflightError where one is not, or has not
+    what it takes."""
+    deadline = time.monotonic() + JOIN_TIMEOUT
+    wanted = cfg.replicas // cfg.nodes * cfg.tensor_parallel
+    for place in _nodes(cfg):
+        found = _about(place, deadline)
+        if found["missing"]:
+            raise PreflightError(f"{place.name}: {found['missing']}")
+        if 0 < found["gpus"] < wanted:
+            raise PreflightError(
+                f"{place.name} has {found['gpus']} GPUs, but {wanted} are needed on each: "
+                f"engine.replicas ({cfg.replicas}) / engine.nodes ({cfg.nodes}) x "
+                f"engine.tensor_parallel ({cfg.tensor_parallel})"
+            )
+
+
+def _about(place: There, deadline: float) -> dict[str, Any]:
+    while True:
+        try:
+            answer = httpx.get(f"{place.url}/about", headers=place.headers, trust_env=False)
+        except httpx.HTTPError as e:
+            if time.monotonic() > deadline:
+                raise PreflightError(
+                    f"{place.name} did not answer within {JOIN_TIMEOUT:g} s: {e!r}"
+                ) from None
+            time.sleep(0.5)
+            continue
+        if answer.status_code >= 400:
+            raise PreflightError(f"{place.name}: {_message(answer.content)}")
+        return answer.json()
+
+
+def _nodes(cfg: EngineConfig) -> list[There]:
+    urls, token = os.environ.get(HOSTS, "").split(), os.environ.get(TOKEN, "")
+    if len(urls) != cfg.nodes:
+        raise PreflightError(
+            f"engine.nodes is {cfg.nodes}, but this process is not one of a run on a cluster with "
+            f"nodes that serve ({len(urls)} are known); send it to one: art run CONFIG --on NAME"
+        )
+    return [There(url, token) for url in urls]
+
+
+def _files(folder: Path) -> list[Path]:
+    """All but hidden ones."""
+    found = (p for p in sorted(folder.rglob("*")) if p.is_file())
+    return [p for p in found if not any(x.startswith(".") for x in p.relative_to(folder).parts)]
+
+
+async def _content(file: Path) -> AsyncIterator[bytes]:
+    with file.open("rb") as opened:
+        while chunk := await asyncio.to_thread(opened.read, CHUNK):
+            yield chunk
+
+
+def _message(body: bytes) -> str:
+    try:
+        return json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        return body[:1000].decode(errors="replace")

@@ -1,0 +1,137 @@
+"""The base class of task environments.
+
+    class GuessNumber(Env):
+        '''Guess a number between 1 and 100.'''
+
+        async def start(self) -> str:
+            self.secret = self.rng.randint(1, 100)
+            return "I think of a number between 1 and 100. Guess it."
+
+        async def reply(self, text: str) -> str | Done:
+            if text.strip() == str(self.secret):
+                return Done()
+            return "Wrong."
+
+        async def score(self, trajectory: Trajectory) -> float:
+            return 1 / trajectory.num_turns if trajectory.stop_reason == "env" else 0.0
+
+One instance is one episode; `self` is its state. Methods may be plain `def`: they then run in a
+thread, so that one that blocks ends in a counted failure at its deadline. An `async def` runs on
+the event loop and must not block it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from art_cli.config.schema import LLMConfig
+from art_cli.envs.tools import ToolError, tool
+from art_cli.types import Message, Scenario, Split, Trajectory
+
+if TYPE_CHECKING:
+    from art_cli.llms.base import LLM
+
+__all__ = ["Done", "Env", "ToolError", "seed_of", "tool"]
+
+
+class Done:
+    """Returned by `reply` or a tool: the episode is over."""
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """The settings of an env that has none."""
+
+
+class Services(Protocol):
+    """What a run has for its envs."""
+
+    def llm(self, cfg: LLMConfig) -> LLM:
+        """The model behind a setting of type LLMConfig, one for all episodes.
+
+        It was started and asked a question before the run began. An LLMError that it raises is an
+        infrastructure failure of the episode.
+        """
+        ...
+
+
+class NoServicesError(Exception):
+    """An episode outside of a run, as a demonstration is, asked for a model."""
+
+
+class NoServices:
+    """Implements Services where there is no run."""
+
+    def llm(self, cfg: LLMConfig) -> LLM:
+        """See Services."""
+        raise NoServicesError(f"{cfg.model} cannot be asked: this episode is not part of a run")
+
+
+def seed_of(*parts: object) -> int:
+    """A 63-bit seed that depends on nothing but the parts: the same on every machine."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+class Env:
+    """One episode of a task. Subclasses override `start`, `reply` or tools, and `score`."""
+
+    Config: ClassVar[type] = NoSettings  # a dataclass; `env.args` of the YAML is read into it
+    system: ClassVar[str] = ""  # the system prompt, where `start` returns a string
+    max_turns: int = 30  # `__init__` may set it from a setting
+    tool_timeout: ClassVar[float] = 10.0  # seconds, of one tool call
+    episode_timeout: ClassVar[float] = 600.0  # seconds, without the engine's time
+    num_scenarios: ClassVar[dict[Split, int]] = {"train": 4096, "val": 512, "test": 512}
+    services: Services  # set before `start`
+
+    def __init__(self, scenario: Scenario, cfg: Any) -> None:
+        self.scenario = scenario
+        self.cfg = cfg
+        self.rng = random.Random(scenario.seed)
+        self.metrics: dict[str, float] = {}  # logged as train/<name> and val/<name>
+
+    @classmethod
+    def scenarios(cls, cfg: Any, split: Split) -> Iterable[Scenario]:
+        """The instances of the task: deterministic, and disjoint between splits."""
+        for i in range(cls.num_scenarios[split]):
+            yield Scenario(id=f"{split}-{i}", split=split, seed=seed_of(split, i))
+
+    @classmethod
+    def demonstrations(cls, cfg: Any, num: int) -> Iterable[list[Message]]:
+        """At most `num` whole conversations to warm up on; they need not be perfect.
+
+        `art_cli.play` makes one from an episode and a function that answers. The texts also train
+        the tokenizer of `model.base: tiny`.
+        """
+        return ()
+
+    def gold(self) -> Iterator[str] | None:
+        """The turns of a perfect player of this episode, each asked for when it is due.
+
+        It may look at all that the env knows. `art envs check` plays it: it must earn the most that
+        can be earned. None: there is no such player.
+        """
+        return None
+
+    async def start(self) -> str | list[Message]:
+        """The first user message, or the whole opening."""
+        raise NotImplementedError(f"{type(self).__name__} must override start()")
+
+    async def reply(self, text: str) -> str | Done:
+        """What the model reads next when its turn called no tool. The default ends the episode."""
+        return Done()
+
+    async def score(self, trajectory: Trajectory) -> float | None:
+        """The reward of the finished episode. None: only a judge can say."""
+        raise NotImplementedError(f"{type(self).__name__} must override score()")
+
+    async def judge_context(self) -> str:
+        """What a judge should know beside the transcript: the goal, what really changed."""
+        return ""
+
+    async def close(self) -> None:
+        """Release what `start` opened. Runs after every episode, failed ones too."""

@@ -1,0 +1,107 @@
+"""How good is the policy in training on scenarios that it never saw: cheap, and often."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from art_cli.errors import JudgeError
+from art_cli.llms.judges.base import Judge, Transcript
+from art_cli.llms.judges.scorer import stored_transcript, transcript
+from art_cli.system.progress import Report, silent
+from art_cli.training.gather import gather_trajectory_groups, scenarios_of
+from art_cli.training.metrics import ci95, reward_metrics
+from art_cli.training.model import TrainableModel
+from art_cli.types import Split, Trajectory, TrajectoryGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Means over the episodes that have a reward."""
+
+    split: Split
+    step: int
+    episodes: int
+    failed: int
+    reward: float
+    ci: float  # half the width of the reward's 95% confidence interval
+    metrics: dict[str, float]  # the env's own, turns and tokens; success among them
+    groups: list[TrajectoryGroup]
+
+    def log_row(self) -> dict[str, float]:
+        """As a line of metrics.jsonl."""
+        row = {"training_step": self.step, "val/reward": self.reward, "val/reward_ci": self.ci}
+        return row | {f"val/{k}": v for k, v in self.metrics.items()}
+
+
+class _AgainstUntrained:
+    """Sets the reward of an episode that has none: 1 for a win, 0.5 for a tie, 0 for a loss."""
+
+    def __init__(self, model: TrainableModel, judge: Judge) -> None:
+        self._model = model
+        self._judge = judge
+        self._rows: dict[str, dict[str, Any]] | None = None  # of the untrained policy, by scenario
+
+    async def __call__(self, group: TrajectoryGroup) -> None:
+        [now] = group.trajectories
+        if now.reward is not None:
+            return
+        before = self._before(now)
+        if before is None:  # it is the untrained policy
+            now.reward = 0.5
+            return
+        try:
+            verdict = await self._judge.judge([before, transcript(now)])
+        except JudgeError as e:
+            now.error = f"the judge failed: {e}"
+            return
+        then, score = verdict.scores
+        now.logs.append(f"RULER: {score.explanation}")
+        now.reward = 0.5 if score.score == then.score else float(score.score > then.score)
+
+    def _before(self, now: Trajectory) -> Transcript | None:
+        """The untrained policy's episode of the scenario; None at step 0, or where it has none."""
+        run, split = self._model.parts.run, now.scenario.split
+        if self._model.step == 0 or not run.trajectory_file(0, split).exists():
+            return None
+        if self._rows is None:
+            self._rows = {r["scenario_id"]: r for r in run.read_trajectories(0, split)}
+        row = self._rows.get(now.scenario.id)
+        return stored_transcript(row, now.tools) if row else None
+
+
+async def evaluate(
+    model: TrainableModel,
+    *,
+    split: Split = "val",
+    episodes: int = 64,
+    report: Report = silent,
+) -> Evaluation:
+    """One episode of each of the first `episodes` scenarios of a split (fewer if it has fewer).
+
+    Where the env has no score of its own, the reward is the share of episodes that a judge finds
+    better than the untrained policy's of the same scenario: judged scores mean nothing across
+    groups, but who wins a pair does. Raises EngineError, EnvError, JudgeError, BudgetError.
+    """
+    scenarios = scenarios_of(model, split)[:episodes]
+    against = _AgainstUntrained(model, model.parts.scorer.judge) if model.parts.scorer else None
+    groups = await gather_trajectory_groups(
+        model, scenarios, group_size=1, purpose="eval", after_each=against, report=report
+    )
+    trajectories = [t for g in groups for t in g.trajectories]
+    rewards = [t.reward for t in trajectories if t.reward is not None]
+    if not rewards:
+        raise JudgeError(f"the judge failed at all {len(groups)} pairs: {trajectories[0].error}")
+    metrics = {k.removeprefix("val/"): v for k, v in reward_metrics("val", trajectories).items()}
+    metrics.pop("reward")
+    return Evaluation(
+        split=split,
+        step=model.step,
+        episodes=len(trajectories),
+        failed=len(trajectories) - len(rewards),
+        reward=statistics.fmean(rewards),
+        ci=ci95(rewards),
+        metrics=metrics,
+        groups=groups,
+    )

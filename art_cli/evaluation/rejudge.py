@@ -1,0 +1,175 @@
+"""Stored trajectories before a judge, once more or for the first time: nothing is rolled out again.
+
+What `art judge audit` and `art judge rescore` are made of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from art_cli.backends.local import LocalBackend
+from art_cli.config.load import LoadedExperiment
+from art_cli.config.schema import JudgeConfig
+from art_cli.engines.vllm.places import on_one_machine
+from art_cli.envs.registry import env_class
+from art_cli.envs.tools import schemas_of
+from art_cli.errors import JudgeError, UsageError
+from art_cli.llms.judges.audit import JudgedGroup
+from art_cli.llms.judges.base import Judge, Transcript, Verdict
+from art_cli.llms.judges.build import make_judge
+from art_cli.llms.judges.scorer import stored_transcript
+from art_cli.runs.directory import RunDir
+from art_cli.runs.trajectories import env_reward_of, grouped
+from art_cli.system.progress import Report, silent
+from art_cli.training.gather import gather_trajectory_groups, scenarios_of
+from art_cli.training.model import TrainableModel
+
+Rows = list[dict[str, Any]]  # of one group, as RunDir.read_trajectories gives them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredGroup:
+    """One group as it was stored: what can be judged of it."""
+
+    step: int
+    scenario_id: str
+    transcripts: list[Transcript]
+    env_rewards: list[float | None]
+    rewards: list[float | None]  # that were trained on
+
+    @classmethod
+    def of(cls, rows: Rows, tools: list[Any]) -> StoredGroup:
+        """Without the trajectories that failed."""
+        played = [r for r in rows if r["stop_reason"] not in ("error", "timeout")]
+        return cls(
+            step=rows[0]["step"],
+            scenario_id=rows[0]["scenario_id"],
+            transcripts=[stored_transcript(r, tools) for r in played],
+            env_rewards=[env_reward_of(r) for r in played],
+            rewards=[r["reward"] for r in played],
+        )
+
+    def judged(self, verdict: Verdict) -> JudgedGroup:
+        """With what a judge says of it, for an audit."""
+        return JudgedGroup(
+            votes=verdict.votes,
+            orders=verdict.orders,
+            env_rewards=self.env_rewards,
+            lengths=[len(json.dumps(t.messages)) for t in self.transcripts],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejudged:
+    """What became of judging some groups."""
+
+    judge: str
+    groups: list[tuple[StoredGroup, Verdict]]  # without those that the judge failed at
+    errors: list[str]  # of those
+    usd: float
+    seconds: float
+
+    @property
+    def num_groups(self) -> int:
+        """All that the judge was asked about."""
+        return len(self.groups) + len(self.errors)
+
+
+def stored_groups(run: RunDir, loaded: LoadedExperiment, steps: list[int]) -> list[StoredGroup]:
+    """The train groups of these steps that have two trajectories to compare.
+
+    Raises UsageError where there is none.
+    """
+    tools = schemas_of(env_class(loaded.experiment.env.use))
+    rows = [group for step in steps for group in grouped(run.read_trajectories(step, "train"))]
+    groups = [StoredGroup.of(group, tools) for group in rows]
+    found = [group for group in groups if len(group.transcripts) > 1]
+    if not found:
+        raise UsageError(f"{run.root} has no train group of two finished trajectories there")
+    return found
+
+
+def some_groups(run: RunDir, loaded: LoadedExperiment, num: int) -> list[StoredGroup]:
+    """At most `num` groups, evenly from the first step to the last. Raises UsageError."""
+    steps = run.trajectory_steps("train")
+    if not steps:
+        raise UsageError(f"{run.root} has no train trajectories yet; audit its config instead")
+    some = sorted({steps[i * (len(steps) - 1) // max(1, num - 1)] for i in range(num)})
+    groups = stored_groups(run, loaded, some)
+    return [groups[i * len(groups) // num] for i in range(num)] if len(groups) > num else groups
+
+
+async def untrained_groups(
+    loaded: LoadedExperiment, num: int, report: Report = silent
+) -> list[StoredGroup]:
+    """Groups of the policy that the config starts from; its run is thrown away."""
+    engine = on_one_machine(loaded.experiment.engine)
+    experiment = dataclasses.replace(loaded.experiment, judge=None, reward=None, engine=engine)
+    model = TrainableModel.of(experiment, loaded.env_settings, loaded.to_yaml())
+    with tempfile.TemporaryDirectory() as folder:
+        async with LocalBackend(folder, report=report) as backend:
+            await model.register(backend)
+            scenarios = scenarios_of(model, "train")[:num]
+            size = experiment.train.group_size
+            groups = await gather_trajectory_groups(
+                model, scenarios, group_size=size, report=report
+            )
+            model.parts.run.write_trajectories(0, "train", groups)
+            return stored_groups(model.parts.run, loaded, [0])
+
+
+@contextlib.asynccontextmanager
+async def open_judge(
+    cfg: JudgeConfig, loaded: LoadedExperiment, run: RunDir | None, report: Report = silent
+) -> AsyncIterator[Judge]:
+    """The judge, ready. `model: reference` is the base of the run.
+
+    Raises PreflightError; UsageError where a base is needed and there is no run.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        if cfg.model != "reference":
+            report(f"asking {cfg.model}")
+            judge = await make_judge(cfg, loaded.experiment.seed, say=report)
+            stack.push_async_callback(judge.close)
+        elif run is None:
+            raise UsageError("judge.model=reference is the base of a run, and there is none yet")
+        else:
+            experiment = dataclasses.replace(loaded.experiment, judge=cfg)
+            model = TrainableModel.of(experiment, loaded.env_settings, loaded.to_yaml())
+            local = LocalBackend(run.root.parent.parent, report=report)
+            backend = await stack.enter_async_context(local)
+            await model.open(backend)
+            judge = await backend.reference_judge(model, model.parts)
+        yield judge
+
+
+async def rejudge(
+    name: str, judge: Judge, groups: list[StoredGroup], report: Report = silent
+) -> Rejudged:
+    """All groups, side by side; a group that the judge fails at is left out. Raises BudgetError."""
+    done, began = 0, time.monotonic()
+    errors: list[str] = []
+
+    async def one(group: StoredGroup) -> Verdict | None:
+        nonlocal done
+        try:
+            return await judge.judge(group.transcripts)
+        except JudgeError as e:
+            errors.append(str(e))
+            return None
+        finally:
+            done += 1
+            report(f"{name}: judging", done, len(groups))
+
+    verdicts = await asyncio.gather(*(one(group) for group in groups))
+    found = [(g, v) for g, v in zip(groups, verdicts, strict=True) if v is not None]
+    seconds = time.monotonic() - began
+    return Rejudged(judge=name, groups=found, errors=errors, usd=judge.spent, seconds=seconds)

@@ -1,0 +1,105 @@
+"""RULER from Python: the names and arguments of OpenPipe's ART, without its faults."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+from art_cli.config.schema import JudgeConfig, RewardConfig
+from art_cli.errors import ArtError
+from art_cli.llms.judges.base import Transcript
+from art_cli.llms.judges.build import make_judge
+from art_cli.llms.judges.ruler import Ruler
+from art_cli.llms.judges.scorer import Scorer
+from art_cli.printed import say
+from art_cli.types import TrajectoryGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryScore:
+    """What the judge said of one of the message lists."""
+
+    trajectory_id: str  # its place in the list
+    explanation: str
+    score: float  # in [0, 1], and relative to the others
+
+
+async def ruler(
+    message_lists: list[list[Any]],
+    judge_model: str = "openai/o3",
+    extra_litellm_params: dict[str, Any] | None = None,
+    rubric: str | None = None,
+    tools: list[Any] | None = None,
+    *,
+    debug: bool = False,
+) -> list[TrajectoryScore]:
+    """Score conversations against each other, in the order in which they are given.
+
+    `judge_model` is any name that litellm knows; `extra_litellm_params` go to it (api_base,
+    temperature, ...); `tools` are JSON schemas of what could be called; `debug` prints what the
+    judge says. Raises JudgeError, PreflightError.
+    """
+    judge = await _judge(judge_model, extra_litellm_params, rubric)
+    try:
+        transcripts = [Transcript(messages=m, tools=tools or []) for m in message_lists]
+        verdict = await judge.judge(transcripts)
+    finally:
+        await judge.close()
+    scores = [
+        TrajectoryScore(trajectory_id=str(n), explanation=s.explanation, score=s.score)
+        for n, s in enumerate(verdict.scores)
+    ]
+    if debug:
+        _print(scores)
+    return scores
+
+
+async def ruler_score_group(
+    group: TrajectoryGroup,
+    judge_model: str = "openai/o3",
+    extra_litellm_params: dict[str, Any] | None = None,
+    rubric: str | None = None,
+    *,
+    swallow_exceptions: bool = False,
+    debug: bool = False,
+) -> TrajectoryGroup | None:
+    """A copy of the group whose rewards are the judge's scores; all else in it is kept.
+
+    The reward that a trajectory had stays as its metric `env_reward`, and the explanation is the
+    last of its `logs`. Raises JudgeError, PreflightError; with `swallow_exceptions` gives None.
+    """
+    copy = TrajectoryGroup(
+        [replace(t, metrics=dict(t.metrics), logs=list(t.logs)) for t in group.trajectories]
+    )
+    try:
+        judge = await _judge(judge_model, extra_litellm_params, rubric)
+        try:
+            await Scorer(judge, RewardConfig(ruler=1.0), on_failure="stop")(copy)
+        finally:
+            await judge.close()
+    except ArtError as e:
+        if not swallow_exceptions:
+            raise
+        say(f"RULER: the group is left out: {e}", file=sys.stderr)
+        return None
+    if debug:
+        scored = [t for t in copy.trajectories if t.reward is not None]
+        _print(
+            TrajectoryScore(trajectory_id=str(n), explanation=t.logs[-1], score=t.reward or 0.0)
+            for n, t in enumerate(scored)
+        )
+    return copy
+
+
+async def _judge(model: str, params: dict[str, Any] | None, rubric: str | None) -> Ruler:
+    params = dict(params or {})
+    base = params.pop("api_base", None)
+    return await make_judge(
+        JudgeConfig(model=model, api_base=base, params=params, rubric=rubric), seed=0
+    )
+
+
+def _print(scores: Any) -> None:
+    for s in scores:
+        say(f"RULER {s.trajectory_id}: {s.score:.3f}  {s.explanation}")

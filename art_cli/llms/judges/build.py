@@ -1,0 +1,116 @@
+"""The section `judge` of a config becomes a judge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from art_cli.config.schema import JudgeConfig, LLMConfig
+from art_cli.errors import JudgeError, PreflightError
+from art_cli.llms.base import LLM, Budget
+from art_cli.llms.judges.base import Transcript
+from art_cli.llms.judges.cache import AnswerCache, default_folder
+from art_cli.llms.judges.ruler import Ruler
+from art_cli.llms.remote import RemoteLLM
+from art_cli.llms.services import QUESTION
+from art_cli.llms.stand_in import STAND_IN, StandInLLM
+from art_cli.system.child_server import Server
+from art_cli.system.files import read_text
+from art_cli.system.progress import silent
+
+KEYS = {  # of the providers that most people use; litellm knows the others'
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+    "openrouter": "OPENROUTER_API_KEY",
+    "groq": "GROQ_API_KEY",
+    "mistral": "MISTRAL_API_KEY",
+    "deepseek": "DEEPSEEK_API_KEY",
+    "xai": "XAI_API_KEY",
+}
+
+
+async def make_judge(
+    cfg: JudgeConfig,
+    seed: int,
+    *,
+    costs: Path | None = None,
+    reference: LLM | None = None,
+    say: Callable[[str], None] = silent,
+) -> Ruler:
+    """A judge that is ready to be asked; close it. `costs` is where money spent is noted, `say` is
+    told what the user should know of how it is counted.
+
+    Raises PreflightError: no key, no such model, no price to count, a server that does not start.
+    """
+    check_setup(cfg)
+    return Ruler(
+        reference or await _remote(cfg, costs, say),
+        rubric=read_rubric(cfg),
+        votes=cfg.votes,
+        max_per_call=cfg.max_per_call,
+        cache=AnswerCache(default_folder() if cfg.cache else None),
+        seed=seed,
+    )
+
+
+def check_setup(cfg: JudgeConfig) -> None:
+    """What can be seen without litellm, in no time: the rubric's file, and a key.
+
+    Raises PreflightError.
+    """
+    read_rubric(cfg)
+    key = key_of(cfg)
+    if key and not os.environ.get(key):
+        raise PreflightError(
+            f"judge.model={cfg.model} needs {key}, which is not set; put it into the environment "
+            "or into .env, or name another variable: judge.api_key_env"
+        )
+
+
+def key_of(cfg: LLMConfig) -> str | None:
+    """The variable that must hold a key for this model, where that is known."""
+    given = cfg.api_base or cfg.command or cfg.params.get("api_key")
+    return cfg.api_key_env or (None if given else KEYS.get(cfg.model.partition("/")[0]))
+
+
+def read_rubric(cfg: JudgeConfig) -> str | None:
+    """The rubric, from where it is. Raises PreflightError."""
+    if cfg.rubric_file is None:
+        return cfg.rubric
+    try:
+        return read_text(Path(cfg.rubric_file))
+    except (OSError, UnicodeDecodeError) as e:
+        why = e.strerror if isinstance(e, OSError) else e
+        raise PreflightError(
+            f"judge.rubric_file: cannot read {cfg.rubric_file!r}: {why} (paths are relative to the "
+            f"folder that art is started in, {Path.cwd()})"
+        ) from e
+
+
+async def ask_once(judge: Ruler, opening: list[Any], tools: list[Any]) -> None:
+    """One question, to see that the judge answers and that a group of this task fits into it.
+
+    Raises PreflightError.
+    """
+    judge.check_room(opening, tools)
+    asking = Ruler(judge.llm)  # without the cache, which would answer for a dead judge
+    answers = [[QUESTION, {"role": "assistant", "content": text}] for text in ("4", "5")]
+    try:
+        await asking.judge([Transcript(messages=m) for m in answers])
+    except JudgeError as e:
+        raise PreflightError(f"the judge cannot be used: {e}") from e
+
+
+async def _remote(cfg: JudgeConfig, costs: Path | None, say: Callable[[str], None]) -> LLM:
+    if cfg.model == STAND_IN:
+        return StandInLLM()
+    server = await Server.start(cfg.command) if cfg.command else None
+    try:
+        return RemoteLLM(cfg, Budget(cfg.max_usd, costs, say=say), server)
+    except BaseException:
+        if server:
+            await server.close()
+        raise

@@ -1,0 +1,118 @@
+"""Trajectories to rewards: the env's own score, a judge's, or both."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from typing import Any
+
+from art_cli.config.schema import RewardConfig
+from art_cli.errors import EnvError, JudgeError
+from art_cli.llms.judges.base import Judge, Transcript, Verdict
+from art_cli.types import Trajectory, TrajectoryGroup
+
+SAME = 1e-6  # two scores that differ by less are a tie
+
+
+def transcript(trajectory: Trajectory) -> Transcript:
+    """What a judge is shown of a trajectory."""
+    return Transcript(
+        messages=list(trajectory.messages),
+        tools=trajectory.tools,
+        context=trajectory.judge_context,
+    )
+
+
+def stored_transcript(row: dict[str, Any], tools: list[Any]) -> Transcript:
+    """The same of a row of a trajectory file; the tools are the env's."""
+    return Transcript(messages=row["messages"], tools=tools, context=row["judge_context"])
+
+
+class Scorer:
+    """Gives the trajectories of groups their rewards, and counts what became of the groups."""
+
+    def __init__(self, judge: Judge, reward: RewardConfig | None, on_failure: str) -> None:
+        """`reward` None: the judge's score alone."""
+        self.judge = judge
+        self._reward = reward or RewardConfig(ruler=1.0)
+        self._on_failure = on_failure
+        self._num_groups = 0
+        self._verdicts: list[Verdict] = []
+        self._failures: list[str] = []
+
+    async def __call__(self, group: TrajectoryGroup) -> None:
+        """Set the rewards of one group; the env's own stays as the metric `env_reward`.
+
+        Where the judge fails, `on_failure` decides: the group gets no rewards and so leaves the
+        batch, or the env's, or this raises JudgeError. Raises BudgetError where the money is spent.
+        """
+        judged = [t for t in group.trajectories if not t.failed]
+        for t in judged:
+            self._check(t)
+            if t.reward is not None:
+                t.metrics["env_reward"] = t.reward
+        self._num_groups += 1
+        try:
+            verdict = await self.judge.judge([transcript(t) for t in judged])
+        except JudgeError as e:
+            if self._on_failure == "stop":
+                raise
+            self._failures.append(str(e))
+            for t in judged:
+                if self._on_failure == "drop" or t.reward is None:
+                    t.reward, t.error = None, f"the judge failed: {e}"
+            return
+        self._verdicts.append(verdict)
+        for t, score in zip(judged, verdict.scores, strict=True):
+            t.metrics["ruler_score"] = score.score
+            t.logs.append(f"RULER: {score.explanation}")
+            t.reward = self._combined(t.reward, score.score)
+
+    def take_metrics(self) -> dict[str, float]:
+        """`judge/*` of the groups since this was last called.
+
+        Raises JudgeError where there were some and the judge failed at every one of them: to go on
+        would be to pay for rollouts that nothing is learned from.
+        """
+        usage = self.judge.usage.take()
+        scores = [s.score for v in self._verdicts for s in v.scores]
+        num, failures = self._num_groups, self._failures
+        out = {
+            "judge/calls": usage.calls,
+            "judge/cached": usage.cached,
+            "judge/retries": usage.retries,
+            "judge/failures": len(failures),
+            "costs/judge_usd": self.judge.spent,
+        }
+        if usage.calls:
+            out["judge/latency_s"] = usage.seconds / usage.calls
+        if scores:
+            out["judge/score_mean"] = statistics.fmean(scores)
+            out["judge/spread"] = statistics.fmean(v.spread for v in self._verdicts)
+            out["judge/tie_rate"] = tie_rate(self._verdicts)
+        self._num_groups, self._verdicts, self._failures = 0, [], []
+        if num and len(failures) == num and self._on_failure == "drop":
+            raise JudgeError(f"the judge failed at all {num} groups, the last with: {failures[-1]}")
+        return out
+
+    def _check(self, t: Trajectory) -> None:
+        uses_env = self._reward.env > 0 or self._reward.gate is not None
+        if uses_env and t.reward is None:
+            key = "reward.env" if self._reward.env > 0 else "reward.gate"
+            raise EnvError(f"{key} needs the env's own score, but score() gave None")
+
+    def _combined(self, env: float | None, ruler: float) -> float:
+        weights = self._reward
+        if weights.gate and (env or 0.0) <= 0:
+            ruler = 0.0
+        return weights.env * (env or 0.0) + weights.ruler * ruler
+
+
+def tie_rate(verdicts: list[Verdict]) -> float:
+    """The share of pairs of siblings that have the same score."""
+    pairs = [
+        abs(a.score - b.score) < SAME
+        for v in verdicts
+        for a, b in itertools.combinations(v.scores, 2)
+    ]
+    return statistics.fmean(pairs) if pairs else 0.0

@@ -1,0 +1,107 @@
+"""OpenAI's chat format, which programs and files speak, and our messages.
+
+{"role": "assistant", "content": null, "tool_calls": [{"id": "call_1", "type": "function",
+ "function": {"name": "get_order", "arguments": "{\\"order_id\\": \\"W42\\"}"}}]}
+{"role": "assistant", "content": '<tool_call>{"name": "get_order", ...}</tool_call>'}
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+from art_cli.models.render import TOOL_CALL, parse_tool_call, spoken
+from art_cli.system.outside import check_text, read_json
+from art_cli.types import Message
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+class ChatFormatError(ValueError):
+    """A message that is not one; says what was expected."""
+
+
+def read_messages(values: list[Any]) -> list[Message]:
+    """OpenAI's messages as ours: what was said and called is one text. Raises ChatFormatError."""
+    names: dict[str, str] = {}  # of the tools, by the ids of their calls
+    out: list[Message] = []
+    for value in values:
+        message = read_message(value)
+        for call in _listed(value.get("tool_calls")):
+            names[str(call.get("id"))] = call.get("function", call)["name"]
+        if message["role"] == "tool" and (name := names.get(str(value.get("tool_call_id")))):
+            message["name"] = name
+        out.append(message)
+    return out
+
+
+def read_message(value: Any) -> Message:
+    """One of them. Raises ChatFormatError."""
+    role = value.get("role") if isinstance(value, dict) else None
+    if role not in ROLES:
+        raise ChatFormatError(f"expected a message with a role among {ROLES}, got {value!r:.200}")
+    content = _text(value.get("content")) + _calls_as_text(value.get("tool_calls"))
+    return {"role": "system" if role == "developer" else role, "content": content}
+
+
+def write_turn(text: str, *, with_tools: bool) -> dict[str, Any]:
+    """A sampled turn as OpenAI's assistant message: its calls apart, its thinking apart.
+
+    A call that is malformed stays in the content, as other servers leave it.
+    """
+    said = spoken(text)
+    calls: list[dict[str, Any]] = []
+    rest, end = "", 0
+    for match in TOOL_CALL.finditer(said) if with_tools else ():
+        call = parse_tool_call(match[1])
+        if isinstance(call, str):
+            continue
+        rest, end = rest + said[end : match.start()], match.end()
+        function = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
+        calls.append(
+            {"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": function}
+        )
+    content = rest + said[end:]
+    message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else "")}
+    if calls:
+        message["tool_calls"] = calls
+    if said != text:
+        thought = text.partition("</think>")[0].partition("<think>")
+        message["reasoning_content"] = (thought[2] or thought[0]).strip()
+    return message
+
+
+def _text(content: Any) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, list):
+        parts = [p.get("text") if isinstance(p, dict) else None for p in content]
+        if all(isinstance(p, str) for p in parts):
+            return "".join(str(p) for p in parts)
+    if not isinstance(content, str):
+        raise ChatFormatError(f"expected text as content, got {content!r:.200}")
+    return content
+
+
+def _listed(calls: Any) -> list[Any]:
+    return calls if isinstance(calls, list) else [calls] if calls else []
+
+
+def _calls_as_text(calls: Any) -> str:
+    """Tool calls as the text that the policy is to write."""
+    out = []
+    for call in _listed(calls):
+        try:
+            function = call.get("function", call)
+            arguments = function.get("arguments", {})
+            arguments = read_json(arguments or "{}") if isinstance(arguments, str) else arguments
+            name = check_text(function["name"])
+            text = json.dumps({"name": name, "arguments": arguments})
+        except (ValueError, KeyError, AttributeError, TypeError) as e:
+            raise ChatFormatError(
+                f"expected a tool call with a name and JSON arguments, got {call!r:.200} "
+                f"({type(e).__name__}: {e})"
+            ) from None
+        out.append(f"<tool_call>{text}</tool_call>")
+    return "\n".join(out)

@@ -1,0 +1,150 @@
+"""Can this machine run it, and what is missing? All checks, in their order."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from huggingface_hub.constants import HF_HUB_CACHE
+
+from art_cli.config.load import LoadedExperiment
+from art_cli.config.schema import Experiment
+from art_cli.errors import PreflightError, UsageError
+from art_cli.llms.judges.build import read_rubric
+from art_cli.preflight.finding import Finding, failed, ok, warning
+from art_cli.preflight.machine import (
+    check_gpus,
+    check_machine,
+    check_packages,
+    check_torch,
+    free_disk,
+    free_memory,
+)
+from art_cli.preflight.memory.estimate import Shape, checkpoint, weights
+from art_cli.preflight.memory.fit import Forecast, forecast
+from art_cli.preflight.memory.gpus import GIB, Gpu, present
+from art_cli.preflight.memory.shape import local_config
+from art_cli.preflight.services import check_keys, check_servers, models_asked, servers
+from art_cli.rollout.agents.build import make_runner
+from art_cli.runs.trackers.wandb.server import choose_mode
+
+LITTLE_DISK = 20 * GIB  # where it is not known what a run takes
+
+
+def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[Finding]:
+    """One finding after the other; those that are `failed` keep the config from running here."""
+    gpus = present()
+    cfg = loaded.experiment if loaded else None
+    llms = models_asked(cfg, loaded.env_settings) if cfg and loaded else {}
+    memory, wrong = None, []
+    if loaded:
+        on_gpu = loaded.experiment.model.device != "cpu"
+        try:
+            memory = forecast(loaded, gpus[0] if gpus and on_gpu else None)
+        except UsageError as e:
+            wrong.append(failed(str(e)))
+    found: tuple[tuple[str, Iterable[Finding]], ...] = (
+        ("machine", check_machine()),
+        ("gpu", check_gpus(gpus)),
+        ("torch", check_torch(gpus)),
+        ("packages", check_packages()),
+        ("model", [*wrong, *(_check_model(cfg, memory, gpus) if cfg else ())]),
+        ("engine", _check_engine(cfg) if cfg else ()),
+        ("disk", _check_disk(cfg, memory, runs_dir)),
+        ("programs", _check_programs(cfg) if cfg else ()),
+        ("keys", check_keys(llms)),
+        ("services", check_servers(servers(cfg, llms))),
+    )
+    for name, findings in found:
+        for finding in findings:
+            yield replace(finding, check=name)
+
+
+def _check_model(cfg: Experiment, memory: Forecast | None, gpus: list[Gpu]) -> Iterator[Finding]:
+    """Whether the base fits: on the GPU, or in the memory of a machine without one."""
+    if cfg.model.device == "cuda" and not gpus:
+        yield failed("model.device is cuda, and there is no GPU", todo="model.device=auto, or cpu")
+    if memory is None:
+        return
+    if memory.shape is None:
+        yield warning(f"its size is unknown: {memory.unknown}")
+        return
+    yield from _check_memory(memory, memory.shape)
+    if memory.gpu and not memory.advice:
+        yield ok(f"{memory.base} fits on the {memory.gpu.name}")
+    elif memory.gpu:
+        state = failed if memory.is_impossible else warning
+        what, *todo = memory.lines()
+        yield state(what, todo="; ".join(" ".join(line.split()) for line in todo))
+
+
+def _check_memory(memory: Forecast, shape: Shape) -> Iterator[Finding]:
+    """The base is read into the machine's memory first; without a GPU it stays, in float32."""
+    free = free_memory()
+    needed = weights(shape, memory.job) if memory.gpu else shape.num_params * 4.0
+    if free is not None and needed > free:
+        state = warning if memory.gpu else failed  # what is read from a file may go page by page
+        sizes = f"{needed / GIB:.1f} GiB, and {free / GIB:.1f} GiB of memory are free"
+        todo = "a machine with more memory" + ("" if memory.gpu else ", or one with a GPU")
+        yield state(f"{memory.base} is {sizes}", todo=todo)
+    elif not memory.gpu:
+        yield warning(
+            f"without a GPU, {memory.base} trains on the CPU, which takes days",
+            todo="art run --smoke tries the config here; train it where there is a GPU",
+        )
+
+
+def _check_engine(cfg: Experiment) -> Iterator[Finding]:
+    """Whether it is installed, and has its GPUs."""
+    try:
+        from art_cli.engines.build import check_engine
+    except (ImportError, OSError):  # torch cannot be imported, as has been said
+        return
+    try:
+        check_engine(cfg)
+        yield ok(cfg.engine.use)
+    except PreflightError as e:
+        yield failed(str(e))
+
+
+def _check_disk(
+    cfg: Experiment | None, memory: Forecast | None, runs_dir: Path
+) -> Iterator[Finding]:
+    """Room for checkpoints, and for a base that has to be downloaded."""
+    runs = cache = float(GIB if cfg else LITTLE_DISK)
+    if cfg and memory and memory.shape:
+        # the newest ones, the best one, and the one that is being written
+        runs += checkpoint(memory.shape, memory.job) * (cfg.checkpoint.keep + 2)
+        cache += 0 if local_config(memory.base) else memory.shape.num_params * 2
+    for what, folder, needed, todo in (
+        ("runs", runs_dir, runs, "--runs-dir FOLDER, on another disk"),
+        ("models", Path(HF_HUB_CACHE), cache, "set HF_HOME to a folder on another disk"),
+    ):
+        free = free_disk(folder)
+        line = f"{what} ({folder}): {free / GIB:.0f} GiB free"
+        if free >= needed:
+            yield ok(line)
+        else:
+            state = failed if cfg else warning
+            yield state(f"{line}, up to {needed / GIB:.0f} are needed", todo=todo)
+
+
+def _check_programs(cfg: Experiment) -> Iterator[Finding]:
+    """What the config would start or read."""
+    try:
+        make_runner(cfg.agent)
+        if cfg.judge:
+            read_rubric(cfg.judge)
+        if cfg.track.wandb:
+            choose_mode(cfg.track.wandb)
+    except (PreflightError, UsageError) as e:
+        yield failed(str(e))
+    if cfg.agent.type != "builtin":
+        where = f" (in {cfg.agent.sandbox})" if cfg.agent.sandbox != "none" else ""
+        yield ok(f"agent: {' '.join(cfg.agent.command or [str(cfg.agent.use)])}{where}")
+    if cfg.judge and cfg.judge.command and "{" not in cfg.judge.command[0]:
+        program = cfg.judge.command[0]
+        if shutil.which(program) is None:
+            yield failed(f"judge.command: there is no program {program!r}")

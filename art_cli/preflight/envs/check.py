@@ -1,0 +1,92 @@
+"""Would a pull request with this env be merged? All checks, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from art_cli.envs.base import Env
+from art_cli.preflight.envs.episodes import (
+    check_bad_answers,
+    check_concurrency,
+    check_deadlines,
+    check_episodes,
+    check_replay,
+)
+from art_cli.preflight.envs.instances import (
+    check_demonstrations,
+    check_scenarios,
+    check_splits,
+    check_tools,
+)
+from art_cli.preflight.envs.rewards import check_easy_rewards, check_gold
+from art_cli.preflight.envs.subject import Options, Subject
+from art_cli.preflight.envs.watch import Stuck
+from art_cli.preflight.finding import (
+    Finding,
+    Findings,
+    failed,
+    ok,
+    skipped,
+    warning,
+    where_and_what,
+)
+
+
+def check_settings(s: Subject) -> Findings:
+    """They were checked when they were read; here it is only said which models are left out."""
+    if s.models_off:
+        names = ", ".join(f"{name}=null" for name in s.models_off)
+        yield warning(f"no model is asked here: checked with {names}")
+    yield ok(f"{type(s.settings).__qualname__} is valid")
+
+
+CHECKS: dict[str, Callable[[Subject], Findings]] = {
+    "settings": check_settings,
+    "scenarios": check_scenarios,
+    "splits": check_splits,
+    "tools": check_tools,
+    "demonstrations": check_demonstrations,
+    "episodes": check_episodes,
+    "bad answers": check_bad_answers,
+    "replay": check_replay,
+    "concurrency": check_concurrency,
+    "deadlines": check_deadlines,
+    "easy rewards": check_easy_rewards,
+    "gold": check_gold,
+}
+
+
+def check(
+    use: str,
+    env_class: type[Env],
+    settings: Any,
+    options: Options | None = None,
+    report: Callable[[str], None] = lambda name: None,
+) -> Iterator[Finding]:
+    """What each check found, as soon as it is known: at least one finding for each.
+
+    `report` hears the name of each check before it begins.
+
+    Nothing that the env does ends it: an exception is a finding, and so is a call that does not
+    come back, after which nothing more is played.
+    """
+    subject = Subject(use, env_class, settings, options or Options())
+    known: set[str] = set()  # what was raised: the next check would say the same again
+    stuck = False
+    for name, function in CHECKS.items():
+        found: list[Finding] = []
+        report(name)
+        try:
+            found += [skipped("the env is stuck")] if stuck else function(subject)
+        except Stuck as e:
+            stuck = True
+            found.append(failed(str(e), e.where, "every call must end by itself"))
+        except Exception as e:
+            where, what = where_and_what(e, env_class)
+            found.append(skipped(f"for {what}") if what in known else failed(what, where))
+            known.add(what)
+        if any(f.status != "ok" for f in found):
+            found = [f for f in found if f.status != "ok"]
+        yield from (replace(f, check=name) for f in found)

@@ -1,0 +1,229 @@
+"""Checks that play: no answer breaks the env, nothing but the answers decides what happens."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from art_cli.envs.base import Env, NoServicesError
+from art_cli.envs.tools import tools_of
+from art_cli.preflight.envs.instances import content
+from art_cli.preflight.envs.other import play_elsewhere
+from art_cli.preflight.envs.play import Played
+from art_cli.preflight.envs.players import GoldError, Player, Repeater, call_text
+from art_cli.preflight.envs.state import GENERATORS, changed, snapshot
+from art_cli.preflight.envs.subject import NUM_REPLAYED, Subject
+from art_cli.preflight.finding import (
+    Finding,
+    Findings,
+    failed,
+    ok,
+    place_of,
+    skipped,
+    warning,
+    where_and_what,
+)
+from art_cli.system.deadline import DeadlineError
+from art_cli.types import Message, Scenario
+
+ODD_TEXTS = (
+    *("", " ", "\x00", "-1", "1e999", "NaN", "٣", "a" * 100_000, "🦀" * 1000, "\u202e\u200b"),
+    *("<tool_call>", "<tool_call>{}</tool_call>", '{"a": [', "</s><|im_end|>", "%s {0} \\"),
+)
+ODD_VALUES = ("", "a" * 100_000, "\x00🦀", -1, 10**30, 0.5, True, None, [], {"a": [None]})
+TOO_LONG = 0.5  # share of a deadline that is near it
+SHORT_STALL = 1.0  # seconds; one that happens once may be an import
+AT_ONCE = 32  # episodes
+NO_PLAYS = "no episode could be played to its end"
+
+
+class Barrage(Player):
+    """Says what is left of a list that several episodes work off."""
+
+    def __init__(self, left: list[str]) -> None:
+        super().__init__()
+        self._left = left
+
+    def answer(self, messages: list[Message]) -> str:
+        """See Player."""
+        return self._left.pop(0) if self._left else ""
+
+
+def check_episodes(s: Subject) -> Findings:
+    """Idle, random and perfect players get to the end, and to a score."""
+    plays = [p for found in s.plays.values() for p in found]
+    if all(isinstance(p.error, NoServicesError) for p in plays):
+        todo = "let the setting that names the model be null, and do without one then"
+        yield skipped("an episode asks a model, and there is none here", todo)
+        return
+    yield from _errors(s, plays)
+    for name, value in {k: v for p in plays for k, v in p.trajectory.metrics.items()}.items():
+        if not math.isfinite(value) or not isinstance(name, str):
+            yield failed(f"the metric {name!r} is {value}", place_of(s.env_class, "score"))
+    unscored = sum(p.reward is None and p.error is None for p in plays)
+    scores = f"{unscored} without a score of their own" if unscored else "each with a finite score"
+    yield ok(f"{len(plays)} by {len(s.plays)} players, {scores}")
+
+
+def check_bad_answers(s: Subject) -> Findings:
+    """Bad arguments and odd texts become an observation, never an exception."""
+    if not s.chosen or not s.alone:
+        yield skipped(NO_PLAYS)
+        return
+    left = [*ODD_TEXTS, *_bad_calls(s.env_class)]
+    num, plays = len(left), []
+    while left:
+        plays.append(s.play(s.chosen[0], lambda env: Barrage(left)))
+    yield from _errors(s, plays, said=True)
+    yield ok(f"{num} odd texts and wrong calls broke nothing")
+
+
+def _bad_calls(env_class: type[Env]) -> Iterable[str]:
+    for name, spec in tools_of(env_class).items():
+        arguments = list(spec.arguments.model_fields)
+        yield call_text(name, {})
+        yield call_text(name, {**dict.fromkeys(arguments, "1"), "no_such_argument": 1})
+        yield from (call_text(name, dict.fromkeys(arguments, value)) for value in ODD_VALUES)
+    yield call_text("no_such_tool", {})
+
+
+def _errors(s: Subject, plays: Sequence[Played], said: bool = False) -> Findings:
+    """What the env raised, once for each place, but for deadlines, which have their own check."""
+    seen: dict[tuple[str, str], int] = {}
+    for p in plays:
+        if p.error is None or isinstance(p.error, DeadlineError | GoldError | NoServicesError):
+            continue
+        where, what = where_and_what(p.error, s.env_class)
+        after = f", after {p.turns[-1]!r:.100}" if said and p.turns else ""
+        key = where or place_of(s.env_class, p.during), what
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] == 1:
+            todo = "a wrong answer is answered, or raises ToolError in a tool" if said else ""
+            yield failed(f"{what}{after}", key[0], todo)
+
+
+def check_replay(s: Subject) -> Findings:
+    """The same answers to the same scenario lead to the same, here and in another process."""
+    if not s.alone:
+        yield skipped(NO_PLAYS)
+        return
+    before = snapshot(s.env_class)
+    again = [s.play(p.trajectory.scenario, _repeating(p)) for p in s.alone]
+    drawn = GENERATORS in changed(s.env_class, before)
+    hint = "it draws from the `random` of the process; use self.rng" if drawn else "use self.rng"
+    differences = list(_differences(s, [p.outcome() for p in again], "the second time", hint))
+    yield from differences
+    if differences:
+        return
+    elsewhere = play_elsewhere(s.use, s.settings, s.alone, s.options.timeout)
+    if isinstance(elsewhere, str):
+        yield failed(f"in a process of its own: {elsewhere}", place_of(s.env_class))
+        return
+    todo = "the order of a set, hash() and the time differ between processes; sort, or use self.rng"
+    for split, found in s.scenarios.items():
+        if [content(x) for x in found] != elsewhere.scenarios[split]:
+            what = f"the {split} scenarios are others in another process"
+            yield failed(what, place_of(s.env_class, "scenarios"), todo)
+    yield from _differences(s, elsewhere.outcomes, "in another process", todo)
+    yield ok(f"{len(s.alone)} episodes came out the same, in another process too")
+
+
+def _repeating(played: Played) -> Any:
+    """A player that says what was said."""
+    return lambda env: Repeater(played.turns)
+
+
+def _differences(
+    s: Subject, outcomes: Sequence[dict[str, Any]], when: str, todo: str
+) -> Iterable[Finding]:
+    """Where outcomes are not those of the plays alone; the first of each method."""
+    seen: set[str] = set()
+    for played, outcome in zip(s.alone, outcomes, strict=True):
+        name, what = _difference(played.outcome(), outcome)
+        if what and name not in seen:
+            seen.add(name)
+            id = played.trajectory.scenario.id
+            yield failed(f"{name}() of {id!r}: {what} {when}", place_of(s.env_class, name), todo)
+
+
+def _difference(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, str]:
+    """-> (the method that differs, how); empty where nothing does."""
+    started = False
+    for x, y in zip_longest(a["messages"], b["messages"]):
+        present = x or y
+        if x != y:
+            name = present.get("name") or ("reply" if started else "start")
+            return name, f"{_brief(x)} became {_brief(y)}"
+        started = started or present["role"] == "assistant"
+    for key in ("error", "stop_reason", "reward", "metrics", "judge_context"):
+        if json.dumps(a[key]) != json.dumps(b[key]):
+            name = "judge_context" if key == "judge_context" else "score"
+            return name, f"{key} {a[key]!r:.80} became {b[key]!r:.80}"
+    return "", ""
+
+
+def _brief(message: dict[str, Any] | None) -> str:
+    return f"{message['content']!r:.80}" if message else "the end"
+
+
+def check_concurrency(s: Subject) -> Findings:
+    """Episodes that go on at the same time do not see each other."""
+    if not s.alone:
+        yield skipped(NO_PLAYS)
+        return
+    before, state = snapshot(s.env_class), {}
+    for p in s.alone[:NUM_REPLAYED]:  # of different scenarios, which leave different things behind
+        s.play(p.trajectory.scenario, _repeating(p))
+        state |= changed(s.env_class, before)
+    times = -(-AT_ONCE // len(s.alone))
+    shared = {p.trajectory.scenario.id: copy.deepcopy(p.trajectory.scenario) for p in s.alone}
+    scenarios: list[Scenario] = [shared[p.trajectory.scenario.id] for p in s.alone]
+    players = [_repeating(p) for p in s.alone]
+    together = s.play_together(scenarios * times, players * times)
+    written = next((p for p in s.alone if p.data_changed), None)
+    state |= changed(s.env_class, before)
+    state.pop(GENERATORS, None)
+    todo = "keep all state in self"
+    if written:
+        what = f"an episode wrote to the data of its scenario {written.trajectory.scenario.id!r}"
+        copied = "copy what is changed: copy.deepcopy(scenario.data[...])"
+        where = place_of(s.env_class, "__init__")
+        yield failed(f"{what}, which its siblings share", where, copied)
+    leaks: list[Finding] = []
+    for i in range(times):
+        part = together[i * len(s.alone) : (i + 1) * len(s.alone)]
+        leaks = leaks or list(_differences(s, [p.outcome() for p in part], "among others", todo))
+    yield from leaks
+    for name, where in state.items():
+        found = failed if leaks else warning
+        yield found(f"{name} changed while episodes were played; they all share it", where, todo)
+    yield ok(f"{len(together)} at once came out as each alone")
+
+
+def check_deadlines(s: Subject) -> Findings:
+    """Every call returns in time, and none holds up the others."""
+    plays = [p for found in s.plays.values() for p in found]
+    env_class, slowest = s.env_class, {}
+    for p in plays:
+        if isinstance(p.error, DeadlineError):
+            where = place_of(env_class, p.during)
+            yield failed(str(p.error), where, "wait for less, or raise the env's deadline")
+            break
+        slowest = {k: max(v, slowest.get(k, 0.0)) for k, v in p.slowest.items()} | slowest
+    for name, seconds in slowest.items():
+        limit = env_class.tool_timeout if name.startswith("tool") else env_class.episode_timeout
+        if seconds > TOO_LONG * limit:
+            what = f"{name} took {seconds:.1f} s of the {limit:g} s that it may"
+            method = name.removeprefix("tool ").removesuffix("()")
+            yield warning(what, place_of(env_class, method))
+    for stall in s.watch.stalls.values():
+        if stall.times > 1 or stall.seconds > SHORT_STALL:
+            what = f"{stall.function} held up all other episodes for {stall.seconds:.1f} s"
+            todo = "an async def must not block: make it a plain def (it then runs in a thread)"
+            yield failed(what, stall.where, todo)
+    top = sorted(slowest.items(), key=lambda pair: -pair[1])[:1]
+    yield ok(f"the slowest call was {top[0][0]}, {top[0][1]:.3f} s" if top else "nothing was slow")

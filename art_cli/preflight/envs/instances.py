@@ -1,0 +1,211 @@
+"""Checks of what there is before anything is played: scenarios, tools, demonstrations."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import time
+import warnings
+from typing import Any
+
+from art_cli.envs.base import NoServices, NoServicesError
+from art_cli.envs.tools import ToolSpec, tools_of
+from art_cli.preflight.envs.subject import NUM_DEMONSTRATIONS, Subject
+from art_cli.preflight.finding import Findings, failed, ok, place_of, warning
+from art_cli.rollout.episode import opening
+from art_cli.system.deadline import call
+from art_cli.types import Message, Scenario
+
+ROLES = ("system", "user", "assistant", "tool")
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what OpenAI's protocol takes
+OPENINGS_FOR = 10.0  # seconds to look for the openings of demonstrations among the scenarios
+SEEDED = "draw from random.Random(<a constant>) or from the seed, never from `random` or a set"
+
+
+def check_scenarios(s: Subject) -> Findings:
+    """They exist, are well formed, and are the same at every call."""
+    where = place_of(s.env_class, "scenarios")
+    ids: set[str] = set()
+    for split, first in s.scenarios.items():
+        if not first:
+            found = failed if split == "train" else warning
+            yield found(f"there is no {split} scenario", where)
+        for i, (a, b) in enumerate(zip(first, s.list_scenarios(split), strict=False)):
+            if content(a) != content(b):
+                what = f"scenarios({split!r}) gives another #{i} at each call: {a.id!r} is not the"
+                yield failed(f"{what} same", where, SEEDED)
+                break
+        wrong = next((p for p in map(_malformed, first) if p), None)
+        if wrong:
+            yield failed(wrong, where)
+        if strange := next((x for x in first if x.split != split), None):
+            yield failed(f"{strange.id!r} of {split} says that it is of {strange.split}", where)
+        twice = next((x.id for x in first if x.id in ids or ids.add(x.id)), None)
+        if twice is not None:
+            yield failed(f"the id {twice!r} occurs twice", where, "ids are unique over all splits")
+    counts = ", ".join(f"{len(found)} {split}" for split, found in s.scenarios.items())
+    yield ok(f"{counts}; the same at every call")
+
+
+def content(scenario: Scenario) -> str:
+    """All of a scenario as text."""
+    parts = [scenario.id, scenario.split, scenario.seed, scenario.data]
+    return json.dumps(parts, sort_keys=True, default=repr)
+
+
+def _malformed(scenario: Scenario) -> str:
+    if not isinstance(scenario.seed, int):
+        return f"the seed of {scenario.id!r} is {scenario.seed!r}, not an integer"
+    try:
+        text = json.dumps(scenario.data, allow_nan=False)
+    except (TypeError, ValueError) as e:
+        return f"the data of {scenario.id!r} is not plain JSON: {e}"
+    if json.loads(text) != scenario.data:
+        return f"the data of {scenario.id!r} is not plain JSON: a tuple, or a key that is no text"
+    return ""
+
+
+def check_splits(s: Subject) -> Findings:
+    """What is held out does not occur in training."""
+    where = place_of(s.env_class, "scenarios")
+    todo = "choose the split by the content (a hash of it), or give each split its own seeds"
+    tasks = {split: {_task(x): x.id for x in found} for split, found in s.scenarios.items()}
+    for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
+        shared = tasks[one].keys() & tasks[other].keys()
+        for key in sorted(shared)[:1]:
+            what = f"{len(shared)} of {len(tasks[other])} {other} scenarios are in {one} too, "
+            a, b = tasks[other][key], tasks[one][key]
+            yield failed(f"{what}the first {a!r} as {b!r}", where, todo)
+    data = {split: [_data(x) for x in found if x.data] for split, found in s.scenarios.items()}
+    known = set(data["train"])
+    is_the_task = 2 * len(known) > len(data["train"])  # else it is but a setting of it
+    for split in ("val", "test"):
+        again = sum(d in known for d in data[split])
+        if again and is_the_task:
+            what = f"the data of {again} {split} scenarios is in train too, with another seed: a "
+            yield warning(f"{what}leak, if the data is the task", where, todo)
+    yield ok("no held-out scenario is in train")
+
+
+def _task(x: Scenario) -> str:
+    return f"{x.seed} {_data(x)}" if x.data else str(x.seed)
+
+
+def _data(x: Scenario) -> str:
+    return json.dumps(x.data, sort_keys=True, default=repr)
+
+
+def check_tools(s: Subject) -> Findings:
+    """A model can know from the schema what a tool is for and what it takes."""
+    try:
+        tools = tools_of(s.env_class)
+    except Exception as e:  # whatever pydantic or a type hint says
+        what = f"a tool has no schema: {type(e).__name__}: {e}".partition("\n")[0]
+        todo = "arguments are str, int, float, bool, Literal, lists, dicts or pydantic models"
+        yield failed(what, place_of(s.env_class), todo)
+        return
+    for name, spec in tools.items():
+        where = place_of(s.env_class, name)
+        for what, todo in _lacks(getattr(s.env_class, name), spec):
+            yield failed(f"{name}: {what}", where, todo)
+    yield ok(f"{len(tools)} with a schema: {', '.join(tools)}" if tools else "the env has none")
+
+
+def _lacks(method: Any, spec: ToolSpec) -> list[tuple[str, str]]:
+    """-> (what, what to do) of each."""
+    out = []
+    if not TOOL_NAME.fullmatch(spec.name):
+        out.append(("the name is not of a-z, 0-9, _ and -", "rename it"))
+    if not spec.description:
+        out.append(("it has no description", "write a docstring: the model reads it"))
+    for parameter in list(inspect.signature(method).parameters.values())[1:]:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            out.append((f"a model cannot give {parameter}", "name each argument"))
+        elif parameter.annotation is parameter.empty:
+            todo = f"annotate it, as in {parameter.name}: str"
+            out.append((f"the argument {parameter.name} has no type", todo))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a default that is not JSON, for one
+            json.dumps(spec.schema())
+    except Exception as e:
+        out.append((f"its schema is not JSON: {e}".partition("\n")[0], "use plainer types"))
+    return out
+
+
+def check_demonstrations(s: Subject) -> Findings:
+    """Whole conversations, the same at every call, and none of what is held out."""
+    where = place_of(s.env_class, "demonstrations")
+    found = s.demonstrations
+    if not found:
+        yield ok("the env has none")
+        return
+    if len(found) > NUM_DEMONSTRATIONS:
+        yield failed(f"there are more than the num={NUM_DEMONSTRATIONS} asked for", where)
+    one = s.env_class(s.scenarios["train"][0], s.settings)
+    wrong = next((p for i, d in enumerate(found) if (p := _not_whole(i, d, one.max_turns))), None)
+    if wrong:
+        yield failed(wrong, where)
+        return
+    if s.list_demonstrations() != found:
+        yield failed("they are others at each call", where, SEEDED)
+    held_out = s.watch.run_async(lambda: _of_held_out(s, found))
+    if held_out:
+        what = f"#{held_out[0][0]} begins as the held-out scenario {held_out[0][1]!r} does"
+        what += f" and no train scenario ({len(held_out)} of {len(found)} do so)"
+        yield failed(what, where, 'take the scenarios of cls.scenarios(cfg, "train")')
+    yield ok(f"{len(found)} looked at, whole, of train scenarios")
+
+
+def _not_whole(i: int, demonstration: Any, max_turns: int) -> str:
+    messages = demonstration if isinstance(demonstration, list) else []
+    for m in messages:
+        if not isinstance(m, dict) or m.get("role") not in ROLES:
+            return f"#{i} has a message without a role: {m!r:.80}"
+        if not isinstance(m.get("content"), str):
+            return f"#{i} has a message whose content is not text: {m!r:.80}"
+    roles = [m["role"] for m in messages]
+    if roles[-1:] == ["assistant"] or roles.count("assistant") == max_turns:  # or it was cut off
+        return ""
+    return f"#{i} does not end with an assistant turn, but with {(roles or ['nothing'])[-1]}"
+
+
+async def _of_held_out(s: Subject, found: list[list[Message]]) -> list[tuple[int, str]]:
+    """-> (number, scenario) of each demonstration that begins as only held-out scenarios do."""
+    began = time.monotonic()
+    wanted = {_text(_first_part(d)): i for i, d in enumerate(found)}
+    suspects: dict[str, tuple[int, str]] = {}
+    for split in ("val", "test", "train"):
+        for scenario in s.scenarios[split]:
+            if split == "train" and not suspects:
+                return []
+            if time.monotonic() - began > OPENINGS_FOR:
+                return []
+            key = await _opening_of(s, scenario)
+            if split == "train":
+                suspects.pop(key, None)
+            elif key in wanted:
+                suspects[key] = wanted[key], scenario.id
+    return list(suspects.values())
+
+
+async def _opening_of(s: Subject, scenario: Scenario) -> str:
+    env = s.env_class(scenario, s.settings)
+    env.services = NoServices()
+    try:
+        started = await call(env.start, seconds=s.options.timeout, what="start()")
+        return _text(opening(env, started))
+    except NoServicesError:
+        return ""
+    finally:
+        await call(env.close, seconds=env.tool_timeout, what="close()")
+
+
+def _first_part(messages: list[Message]) -> list[Message]:
+    roles = [m["role"] for m in messages]
+    return messages[: roles.index("assistant")]
+
+
+def _text(messages: list[Message]) -> str:
+    return "\n".join(f"{m['role']}: {m['content']}" for m in messages)

@@ -1,0 +1,89 @@
+"""The same plays in a process of its own, where hashes and the order of sets are others.
+
+python -m art_cli.preflight.envs.other QUESTION ANSWER      two files, JSON
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from art_cli.envs.registry import env_class
+from art_cli.preflight.envs.instances import content
+from art_cli.preflight.envs.play import Played, play_one
+from art_cli.preflight.envs.players import Repeater
+from art_cli.preflight.envs.subject import MAX_SCENARIOS, SPLITS
+from art_cli.types import Scenario, Split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """What came out there."""
+
+    scenarios: dict[Split, list[str]]  # as `content` words them
+    outcomes: list[dict[str, Any]]
+
+
+def play_elsewhere(
+    use: str, settings: Any, plays: Sequence[Played], timeout: float
+) -> Elsewhere | str:
+    """The scenarios, and the plays once more; or why there are none. Each may take `timeout`."""
+    timeout *= len(plays) + len(SPLITS)
+    asked = [{"scenario": _fields(p.trajectory.scenario), "turns": p.turns} for p in plays]
+    args = TypeAdapter(type(settings)).dump_python(settings, mode="json")
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with tempfile.TemporaryDirectory() as folder:
+        question, answer = Path(folder, "question"), Path(folder, "answer")
+        question.write_text(json.dumps({"use": use, "args": args, "plays": asked}))
+        command = [sys.executable, "-m", __name__, str(question), str(answer)]
+        try:
+            ended = subprocess.run(
+                command, env=env, capture_output=True, text=True, errors="replace", timeout=timeout
+            )
+        except subprocess.TimeoutExpired:
+            return f"not done within {timeout:g} s"
+        if ended.returncode:
+            return (ended.stderr.strip().splitlines() or ["it ended"])[-1]
+        return Elsewhere(**json.loads(answer.read_text()))
+
+
+def _fields(s: Scenario) -> dict[str, Any]:
+    return {"id": s.id, "split": s.split, "seed": s.seed, "data": s.data}
+
+
+def main(question: str, answer: str) -> None:
+    """Read what is asked, play it, write what came out."""
+    asked = json.loads(Path(question).read_text())
+    env = env_class(asked["use"])
+    settings = TypeAdapter(env.Config).validate_json(json.dumps(asked["args"]))
+
+    async def played(each: dict[str, Any]) -> dict[str, Any]:
+        scenario = Scenario(**each["scenario"])
+        return (
+            await play_one(env, settings, scenario, lambda _: Repeater(each["turns"]))
+        ).outcome()
+
+    def listed(split: Split) -> list[str]:
+        return [content(x) for x in islice(env.scenarios(settings, split), MAX_SCENARIOS)]
+
+    out = {
+        "scenarios": {split: listed(split) for split in SPLITS},
+        "outcomes": [asyncio.run(played(each)) for each in asked["plays"]],
+    }
+    Path(answer).write_text(json.dumps(out))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,107 @@
+"""Plays episodes for the checks, and keeps what they came to."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from art_cli.envs.base import Done, Env, NoServices
+from art_cli.preflight.envs.players import Player
+from art_cli.rollout.episode import Episode
+from art_cli.system.deadline import call
+from art_cli.types import Message, Scenario, Trajectory
+
+MakePlayer = Callable[[Env], Player]
+
+
+@dataclass(slots=True, kw_only=True)
+class Played:
+    """One episode."""
+
+    trajectory: Trajectory
+    turns: list[str] = field(default_factory=list)  # what the player said
+    error: Exception | None = None  # what the env raised
+    slowest: dict[str, float] = field(default_factory=dict)  # "tool look()" -> seconds
+    during: str = ""  # the method of the env that was called last
+    data_changed: bool = False  # the env wrote to its scenario's data
+
+    @property
+    def reward(self) -> float | None:
+        """As the env scored it."""
+        return self.trajectory.reward
+
+    def outcome(self) -> dict[str, Any]:
+        """All that must be the same when the same is said again, as JSON."""
+        t = self.trajectory
+        seen = {"messages": t.messages, "stop_reason": t.stop_reason, "metrics": t.metrics}
+        seen |= {"reward": t.reward, "judge_context": t.judge_context}
+        return json.loads(json.dumps(seen | {"error": self.error and repr(self.error)}))
+
+
+class TimedEpisode(Episode):
+    """Keeps how long each call of the env took."""
+
+    def __init__(self, env: Env, played: Played) -> None:
+        super().__init__(env, played.trajectory)
+        self._played = played
+
+    async def start(self) -> list[Message]:
+        """See Episode."""
+        with self._timing("start()"):
+            return await super().start()
+
+    async def reply(self, text: str) -> str | Done:
+        """See Episode."""
+        with self._timing("reply()"):
+            return await super().reply(text)
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> str | Done:
+        """See Episode."""
+        with self._timing(f"tool {name}()"):
+            return await super().call_tool(name, arguments)
+
+    async def finish(self) -> None:
+        """See Episode."""
+        with self._timing("score()"):
+            await super().finish()
+
+    @contextmanager
+    def _timing(self, what: str) -> Iterator[None]:
+        began, slowest = time.monotonic(), self._played.slowest
+        self._played.during = what.removeprefix("tool ").removesuffix("()")
+        try:
+            yield
+        finally:
+            slowest[what] = max(time.monotonic() - began, slowest.get(what, 0.0))
+
+
+async def play_one(
+    env_class: type[Env], settings: Any, scenario: Scenario, make_player: MakePlayer
+) -> Played:
+    """Play as `rollout` does; what goes wrong is in `error`. Nothing is raised."""
+    played = Played(trajectory=Trajectory(scenario=scenario))
+    data = copy.deepcopy(scenario.data)
+    env = None
+    try:
+        env = env_class(scenario, settings)
+        env.services = NoServices()
+        player = make_player(env)
+        played.turns = player.turns
+        episode = TimedEpisode(env, played)
+        played.trajectory.stop_reason = await player.play(episode)
+        player.record(played.trajectory)
+        await episode.finish()
+    except Exception as e:
+        played.error = e
+    if env is not None:
+        try:
+            await call(env.close, seconds=env.tool_timeout, what="close()")
+        except Exception as e:
+            played.error = played.error or e
+    played.data_changed = scenario.data != data
+    return played

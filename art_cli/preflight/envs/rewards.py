@@ -1,0 +1,83 @@
+"""Checks of the reward: little for those who do not do the task, all for the one who does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from art_cli.preflight.envs.play import Played
+from art_cli.preflight.envs.players import GoldError, Repeater
+from art_cli.preflight.envs.subject import AT_RANDOM, DEMONSTRATED, IDLE_NAMES, Subject
+from art_cli.preflight.finding import Findings, failed, ok, place_of, skipped, warning
+
+NO_SCORES = "the env has no score of its own (score() is None): a judge decides"
+SAME = 1e-6
+
+
+def check_easy_rewards(s: Subject) -> Findings:
+    """Neither idle nor random players earn much of what gold earns."""
+    means = {n: fmean(r) for n, plays in s.plays.items() if (r := _rewards(plays))}
+    if not means:
+        yield skipped(NO_SCORES)
+        return
+    seen = [r for plays in s.plays.values() for r in _rewards(plays)]
+    gold = means.pop("gold", None)
+    means.pop(DEMONSTRATED, None)  # may be good
+    best, worst = max(seen), min(*seen, 0.0) if gold is not None else min(seen)
+    bound = worst + s.options.low * ((best if gold is None else gold) - worst)
+    where, numbers = place_of(s.env_class, "score"), _listed(means)
+    if gold is None and best == worst:
+        what = f"every episode of {len(s.plays)} players earned {best:g}, so it is unknown whether"
+        yield warning(f"{what} anything earns more", where, "write gold(), a perfect player")
+        return
+    of = f"the {gold:.2f} of gold" if gold is not None else f"the best seen, {best:.2f}"
+    for name, mean in means.items():
+        if mean <= bound + SAME or name == AT_RANDOM:  # demonstrated turns may be good ones
+            continue
+        # Without gold nobody knows what is much.
+        found, what = failed if gold is not None else warning, f"{name} earns {mean:.2f}, of {of}"
+        todo = "reward what was achieved; a bound of your own: --low"
+        yield found(f"{what} (means); the bound is {bound:.2f}", where, todo)
+    yield ok(f"{numbers}; of {of}")
+
+
+def _rewards(plays: Sequence[Played]) -> list[float]:
+    return [p.reward for p in plays if p.reward is not None]
+
+
+def _listed(means: dict[str, float]) -> str:
+    idle = [m for n, m in means.items() if n in IDLE_NAMES]
+    parts = [f"idle at most {max(idle):.2f}"] if idle else []
+    return ", ".join(parts + [f"{n} {m:.2f}" for n, m in means.items() if n not in IDLE_NAMES])
+
+
+def check_gold(s: Subject) -> Findings:
+    """The perfect player gets to the end, and nobody earns more."""
+    where = place_of(s.env_class, "gold")
+    if not s.has_gold:
+        todo = "write gold(): the turns of a perfect player; then it is known that it can be solved"
+        yield skipped("the env has no gold()", todo)
+        return
+    plays = s.plays["gold"]
+    for p in plays:
+        if isinstance(p.error, GoldError):
+            yield failed(f"{p.error} ({p.trajectory.scenario.id!r})", where)
+            return
+    if not _rewards(plays):
+        broken = any(p.error for p in plays)
+        yield skipped("none of its episodes came to its end" if broken else NO_SCORES)
+        return
+    best = max(r for found in s.plays.values() for r in _rewards(found))
+    target = best if best > 1 else 1.0
+    short = [p for p in plays if p.reward is not None and p.reward < target - SAME]
+    for p in short[:1]:
+        what = f"gold() earns {p.reward:g} in {p.trajectory.scenario.id!r}, not {target:g}"
+        todo = "either the turns are not perfect, or score() is wrong"
+        yield failed(f"{what} ({len(short)} of {len(plays)} episodes)", where, todo)
+    for p in plays[:2]:
+        again = s.play(p.trajectory.scenario, lambda env, p=p: Repeater(p.turns))
+        if again.reward != p.reward:
+            what = f"its turns, said by another, earn {again.reward}, not {p.reward}"
+            yield failed(what, where, "gold() must not change the env, nor draw from self.rng")
+            break
+    yield ok(f"earns {target:g} in all of {len(plays)} episodes")

@@ -1,0 +1,179 @@
+"""The env that is checked, and what several checks want to know of it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any, get_args, get_type_hints
+
+from art_cli.config.schema import LLMConfig
+from art_cli.envs.base import Env
+from art_cli.envs.tools import tools_of
+from art_cli.preflight.envs.play import MakePlayer, Played, play_one
+from art_cli.preflight.envs.players import (
+    IDLE,
+    Gold,
+    Idle,
+    RandomCalls,
+    RandomTurns,
+    RandomWords,
+    Repeater,
+)
+from art_cli.preflight.envs.watch import Stuck, Watch
+from art_cli.preflight.finding import own_files
+from art_cli.types import Message, Scenario, Split
+
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
+MAX_SCENARIOS = 20_000  # of a split that are looked at
+NUM_DEMONSTRATIONS = 32
+GENERATING = 10.0  # times as long as an episode may be taken to make scenarios
+NUM_REPLAYED = 4  # scenarios whose plays are repeated
+
+DEMONSTRATED, AT_RANDOM = "demonstrations", "demonstrated turns at random"
+IDLE_NAMES = tuple(f"saying {text!r}" if text else "saying nothing" for text in IDLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user may set."""
+
+    episodes: int = 16  # of each player
+    low: float = 0.5  # share of gold's reward that idle and random players may earn
+    timeout: float = 60.0  # seconds that an episode may take; scenarios may take longer
+
+
+class Subject:
+    """One env with its settings. Whatever runs its code raises Stuck, or what the env raises."""
+
+    def __init__(self, use: str, env_class: type[Env], settings: Any, options: Options) -> None:
+        self.use, self.env_class, self.options = use, env_class, options
+        self.settings, self.models_off = without_models(settings)
+        self.watch = Watch(own_files(env_class), options.timeout)
+
+    @cached_property
+    def scenarios(self) -> dict[Split, list[Scenario]]:
+        """The first MAX_SCENARIOS of each split."""
+        return {split: self.list_scenarios(split) for split in SPLITS}
+
+    def list_scenarios(self, split: Split) -> list[Scenario]:
+        """What the env says now."""
+        return self.watch.run(
+            lambda: list(islice(self.env_class.scenarios(self.settings, split), MAX_SCENARIOS)),
+            GENERATING,
+        )
+
+    @cached_property
+    def demonstrations(self) -> list[list[Message]]:
+        """A few of them; none where the env has none."""
+        return self.list_demonstrations()
+
+    def list_demonstrations(self) -> list[list[Message]]:
+        """What the env says now, however many."""
+        num = NUM_DEMONSTRATIONS
+        return self.watch.run(
+            lambda: list(islice(self.env_class.demonstrations(self.settings, num), 2 * num)),
+            GENERATING,
+        )
+
+    @cached_property
+    def chosen(self) -> list[Scenario]:
+        """Scenarios to play: half of them held out."""
+        rng, num = random.Random(0), self.options.episodes
+        held_out = self.scenarios["val"] or self.scenarios["test"]
+        out = rng.sample(held_out, min(num // 2, len(held_out)))
+        train = self.scenarios["train"]
+        return rng.sample(train, min(num - len(out), len(train))) + out
+
+    @cached_property
+    def random_players(self) -> dict[str, MakePlayer]:
+        """By what they do."""
+        env_class = self.env_class
+        players: dict[str, MakePlayer] = {
+            "random words": lambda env: RandomWords(env.scenario.seed)
+        }
+        if tools_of(env_class):
+            players["random tool calls"] = lambda env: RandomCalls(env.scenario.seed, env_class)
+        return players
+
+    @cached_property
+    def demonstrated_turns(self) -> list[list[str]]:
+        """What is said in each demonstration; nothing where there are none that can be read."""
+        try:
+            found = self.demonstrations
+            return [[m["content"] for m in d if m["role"] == "assistant"] for d in found]
+        except Stuck:
+            raise
+        except Exception:
+            return []  # which their own check reports
+
+    @cached_property
+    def has_gold(self) -> bool:
+        """Whether the env says how it is played."""
+        return self.env_class.gold is not Env.gold
+
+    @cached_property
+    def plays(self) -> dict[str, list[Played]]:
+        """By player: one of each chosen scenario; by the demonstrations, of the first to train on.
+
+        Most envs demonstrate these in their order, so that what is said then fits.
+        """
+        out = {
+            name: [self.play(s, player) for s in self.chosen]
+            for name, player in self._players().items()
+        }
+        if told := self.demonstrated_turns:
+            pairs = zip(self.scenarios["train"][: self.options.episodes], told, strict=False)
+            out[DEMONSTRATED] = [self.play(s, lambda _, t=t: Repeater(t)) for s, t in pairs]
+        return out
+
+    def _players(self) -> dict[str, MakePlayer]:
+        players: dict[str, MakePlayer] = {
+            name: lambda _, text=text: Idle(text)
+            for name, text in zip(IDLE_NAMES, IDLE, strict=True)
+        }
+        players |= self.random_players
+        if turns := [turn for told in self.demonstrated_turns for turn in told]:
+            players[AT_RANDOM] = lambda env: RandomTurns(env.scenario.seed, turns)
+        return players | ({"gold": Gold} if self.has_gold else {})
+
+    @cached_property
+    def alone(self) -> list[Played]:
+        """What is repeated: the words of some plays that came to their end, said again."""
+        names = [n for n in self.plays if n not in IDLE_NAMES[1:]]
+        plays = [p for n in names for p in self.plays[n][:NUM_REPLAYED] if p.error is None]
+        return [self.play(p.trajectory.scenario, lambda env, p=p: Repeater(p.turns)) for p in plays]
+
+    def play(self, scenario: Scenario, player: MakePlayer) -> Played:
+        """One episode alone, of a copy of the scenario."""
+        played = self.play_together([copy.deepcopy(scenario)], [player])[0]
+        played.trajectory.scenario = scenario
+        return played
+
+    def play_together(
+        self, scenarios: Sequence[Scenario], players: Sequence[MakePlayer]
+    ) -> list[Played]:
+        """Episodes at the same time, on one event loop."""
+
+        async def all_of_them() -> list[Played]:
+            pairs = zip(scenarios, players, strict=True)
+            plays = [play_one(self.env_class, self.settings, s, p) for s, p in pairs]
+            return await asyncio.gather(*plays)
+
+        return self.watch.run_async(all_of_them)
+
+
+def without_models(settings: Any) -> tuple[Any, list[str]]:
+    """-> (the settings with null for each model that may be null, and the names of these)"""
+    hints = get_type_hints(type(settings))
+    off = [
+        f.name
+        for f in fields(settings)
+        if isinstance(getattr(settings, f.name), LLMConfig)
+        and type(None) in get_args(hints[f.name])
+    ]
+    return replace(settings, **dict.fromkeys(off)), off

@@ -1,0 +1,135 @@
+"""Which settings to change so that a run fits. Pure, as estimate.py is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from art_cli.preflight.memory.estimate import Job, Moment, Shape, estimate
+
+FEWEST_TOKENS, SHORTEST, FEWEST_ROWS = 1024, 2048, 4  # below, another knob is the better one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A setting with which less is taken."""
+
+    path: str  # as the config has it
+    value: str
+    job: Job  # with it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What makes one moment fit: any one of the changes, or only all of them, or not even those."""
+
+    moment: Moment
+    changes: tuple[Change, ...]
+    needs_all: bool = False
+    still: float | None = None  # bytes at most with all of them, where that is too much
+
+
+Steps = Callable[[Job], Iterable[tuple[str, Job]]]  # milder ones first
+
+
+def _to(attribute: str, *values: Any) -> Steps:
+    return lambda job: [(str(value), replace(job, **{attribute: value})) for value in values]
+
+
+def _halved(attribute: str, least: int) -> Steps:
+    def steps(job: Job) -> Iterator[tuple[str, Job]]:
+        value = getattr(job, attribute) // 2
+        while value >= least:
+            yield str(value), replace(job, **{attribute: value})
+            value //= 2
+
+    return steps
+
+
+def _shorter(job: Job) -> Iterable[tuple[str, Job]]:
+    """Episodes, but with room for a turn and what it answers."""
+    return _halved("max_model_len", max(SHORTEST, 2 * job.max_tokens))(job)
+
+
+def _shared_out(attribute: str, note: str = "") -> Steps:
+    """Over more GPUs, which is for those who have more than the one."""
+    return lambda job: (
+        []
+        if job.shares_gpu
+        else [(f"{n}{note}", replace(job, **{attribute: n})) for n in (2, 4, 8)]
+    )
+
+
+def _apart(job: Job) -> Iterator[tuple[str, Job]]:
+    """A GPU for the engine alone."""
+    if job.engine == "vllm" and job.shares_gpu:
+        yield "[1]", replace(job, shares_gpu=False)
+
+
+def _with_adapter(job: Job) -> Iterator[tuple[str, Job]]:
+    if job.rank is None:
+        yield "{rank: 16, alpha: 32}", replace(job, rank=16, float32=False)
+
+
+def _quantized(job: Job) -> Iterator[tuple[str, Job]]:
+    """What is quantized cannot be trained itself."""
+    if job.rank is not None:
+        yield from _to("quantize", "8bit", "4bit")(job)
+
+
+# In the order of what they cost: time first, then what an episode may hold, then exactness.
+KNOBS: tuple[tuple[str, Steps], ...] = (
+    (
+        "train.gradient_checkpointing",
+        lambda job: [("on", replace(job, checkpointing=True))],
+    ),
+    ("train.microbatch_tokens", _halved("microbatch_tokens", FEWEST_TOKENS)),
+    ("engine.gpu_memory_fraction", _to("gpu_memory_fraction", *(n / 20 for n in range(19, 1, -1)))),
+    ("engine.max_concurrent", _halved("max_concurrent", FEWEST_ROWS)),
+    (
+        "engine.tensor_parallel",
+        _shared_out("tensor_parallel", " (GPUs of the engine)"),
+    ),
+    ("engine.gpus", _apart),
+    ("train.num_processes", _shared_out("num_processes")),
+    ("engine.max_model_len", _shorter),
+    ("model.adapter", _with_adapter),
+    ("train.optimizer", _to("optimizer", "adamw_8bit")),
+    ("model.quantize", _quantized),
+)
+
+
+def advise(shape: Shape, job: Job, gpu: int, known: Collection[str]) -> list[Advice]:
+    """For each moment that does not surely fit. Only settings in `known` are changed."""
+    moments: tuple[Moment, ...] = ("rollout", "update")
+    return [
+        _advise(shape, job, gpu, known, moment)
+        for moment in moments
+        if estimate(shape, job, gpu).fit(moment) != "fits"
+    ]
+
+
+def _advise(shape: Shape, job: Job, gpu: int, known: Collection[str], moment: Moment) -> Advice:
+    knobs = [(path, steps) for path, steps in KNOBS if path in known]
+
+    def first_that_fits(job: Job, path: str, steps: Steps) -> Change | None:
+        for text, changed in steps(job):
+            if estimate(shape, changed, gpu).fit(moment) == "fits":
+                return Change(path=path, value=text, job=changed)
+        return None
+
+    alone = [change for knob in knobs if (change := first_that_fits(job, *knob))]
+    if alone:
+        return Advice(moment=moment, changes=tuple(alone))
+    together: list[Change] = []
+    for path, steps in knobs:
+        if enough := first_that_fits(job, path, steps):
+            return Advice(moment=moment, changes=(*together, enough), needs_all=True)
+        for text, changed in list(steps(job))[-1:]:  # as far as it goes, if that is any help
+            before, after = (estimate(shape, j, gpu).total(moment) for j in (job, changed))
+            if after < before:
+                together.append(Change(path=path, value=text, job=changed))
+                job = changed
+    still = estimate(shape, job, gpu).total(moment)
+    return Advice(moment=moment, changes=tuple(together), needs_all=True, still=still)

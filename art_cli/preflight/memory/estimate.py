@@ -1,0 +1,315 @@
+"""How much GPU memory a run takes, by arithmetic. Pure: no model, no GPU, no torch.
+
+There are two moments that matter. In a *rollout* the engine holds keys and values of many episodes
+beside the weights; in an *update* the trainer holds what one microbatch leaves for the backward.
+Each part is given with what is certain (weights, whatever is sampled) and at the most (every
+episode as long as `engine.max_model_len` allows).
+
+Sizes are bytes. H, F, V: hidden size, that of the MLP, vocabulary; Q and K: width of all query
+heads and of all key heads; L: layers; b: bytes of a weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+GIB = 2**30
+CUDA = 1 * GIB  # context, cuBLAS workspaces, and what the allocator cannot use
+HEAD_CHUNK = 2**25  # logits alive at once in an update (logprobs.py)
+PREFILL_TOKENS = 16384  # of one forward in a rollout (engines/embedded/rows.py)
+GROWTH = 4 / 3  # a KV cache that grows is copied: keys first, then values
+RECOMPUTE_FROM = 1_000_000_000  # parameters; below, the states of 16k tokens fit a large card
+VLLM_WORKING = 2 * GIB  # its profiled activations and CUDA graphs: 1 to 3 as vLLM logs them
+VLLM_ASLEEP = 1.5 * GIB  # what it keeps while it sleeps: its context and graphs
+BYTES_QUANTIZED = {  # LLM.int8 (2208.07339); NF4, its constants quantized too (2305.14314)
+    "8bit": 1.0,
+    "4bit": (4 + 0.127) / 8,
+}
+MOMENT_8BIT = 1 + 4 / 256  # a byte, and a float32 for each block of 256 (2110.02861)
+
+Engine = Literal["transformers", "vllm", "elsewhere"]
+Moment = Literal["rollout", "update"]
+Fit = Literal["fits", "may run out", "does not fit"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A decoder's dimensions."""
+
+    num_layers: int
+    hidden: int  # H
+    intermediate: int  # F
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int  # V
+    has_head_norms: bool  # a norm on each query and key head, as Qwen3's
+    num_params: int
+    num_linear: int  # of them in the layers' linear maps: what is quantized
+    linear_sides: int  # inputs and outputs of those maps, added up: an adapter of rank 1
+
+    @property
+    def kv_bytes(self) -> int:
+        """Keys and values of one token in bfloat16."""
+        return 2 * 2 * self.num_layers * self.kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a run asks of each GPU, in plain numbers."""
+
+    rank: int | None  # of the adapter; None trains all weights
+    float32: bool = False  # of the weights; else bfloat16
+    quantize: Literal["8bit", "4bit"] | None = None
+    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
+    microbatch_tokens: int
+    checkpointing: bool = False  # of gradients
+    num_processes: int = 1  # that share weights and optimizer (FSDP)
+    has_reference: bool = False  # a copy of what is trained, for the KL
+    has_twin: bool = False  # another, that rollouts go on with during an update
+    engine: Engine = "transformers"
+    max_tokens: int = 0  # of one turn
+    max_model_len: int
+    max_concurrent: int
+    episodes: int  # that are played at once, if the engine takes them all
+    reference_rows: int = 0  # conversations of a judge or user that is the base itself
+    shares_gpu: bool = True  # engine and trainer take turns on one GPU
+    tensor_parallel: int = 1
+    gpu_memory_fraction: float | None = None  # that vllm takes; None: nine tenths of what is free
+
+    @property
+    def weight_bytes(self) -> int:
+        """b: of what is computed with."""
+        return 4 if self.float32 else 2
+
+    @property
+    def rows(self) -> int:
+        """Episodes that hold a KV cache at once."""
+        return min(self.max_concurrent, self.episodes)
+
+    @property
+    def trained_bytes(self) -> int:
+        """Of a trained weight; an adapter is float32."""
+        return self.weight_bytes if self.rank is None else 4
+
+    @property
+    def moments(self) -> float:
+        """Bytes of AdamW's two, which have the type of what is trained."""
+        return 2 * (self.trained_bytes if self.optimizer == "adamw" else MOMENT_8BIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One line of the estimate."""
+
+    name: str
+    note: str = ""
+    rollout: float = 0.0  # at most
+    update: float = 0.0
+    rollout_least: float | None = None  # certain; None: all of it
+    update_least: float | None = None
+    is_short: bool = False  # it cannot do with what the config gives it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a run takes of one GPU, and whether that is there."""
+
+    parts: tuple[Part, ...]
+    gpu: int | None  # bytes of the GPU that it is held against
+
+    def total(self, moment: Moment) -> float:
+        """At most."""
+        return sum(getattr(part, moment) for part in self.parts)
+
+    def least(self, moment: Moment) -> float:
+        """Whatever is sampled."""
+        certain = ((getattr(p, f"{moment}_least"), getattr(p, moment)) for p in self.parts)
+        return sum(most if least is None else least for least, most in certain)
+
+    def fit(self, moment: Moment) -> Fit | None:
+        """None where there is no GPU to hold it against."""
+        if self.gpu is None:
+            return None
+        if moment == "rollout" and any(part.is_short for part in self.parts):
+            return "does not fit"
+        if self.total(moment) <= self.gpu:
+            return "fits"
+        return "may run out" if self.least(moment) <= self.gpu else "does not fit"
+
+    @property
+    def worst(self) -> Fit | None:
+        """Of both moments."""
+        fits = [self.fit("rollout"), self.fit("update")]
+        order: tuple[Fit, ...] = ("does not fit", "may run out", "fits")
+        return next((fit for fit in order if fit in fits), None)
+
+
+def estimate(shape: Shape, job: Job, gpu: int | None = None) -> Estimate:
+    """The parts of one GPU's memory: the trainer's, and the engine's where it shares the GPU.
+
+    With an engine on GPUs of its own, `rollout` is what one of those holds.
+    """
+    ours = list(_trainer(shape, job))
+    if not job.shares_gpu:
+        ours = [replace(part, rollout=0.0) for part in ours]
+    makers = {"vllm": _vllm(shape, job, gpu), "transformers": _embedded(shape, job)}
+    engine = makers.get(job.engine, ())  # a server of someone else's takes nothing here
+    working = Part(name="working memory", update=_working(shape, job), update_least=0.0)
+    cuda = Part(name="CUDA", rollout=CUDA, update=CUDA)
+    return Estimate(parts=(*ours, *engine, _activations(shape, job), working, cuda), gpu=gpu)
+
+
+def num_trained(shape: Shape, job: Job) -> int:
+    """What the optimizer changes: all, or A [r, in] and B [out, r] of each linear map."""
+    return shape.num_params if job.rank is None else job.rank * shape.linear_sides
+
+
+def weights(shape: Shape, job: Job) -> float:
+    """The base: b for each parameter; where it is quantized, less for those of the linear maps."""
+    if job.quantize is None:
+        return shape.num_params * job.weight_bytes
+    rest = shape.num_params - shape.num_linear
+    return rest * job.weight_bytes + shape.num_linear * BYTES_QUANTIZED[job.quantize]
+
+
+def checkpoint(shape: Shape, job: Job) -> float:
+    """One on disk: what is trained, and the optimizer's two moments of it."""
+    return num_trained(shape, job) * (job.trained_bytes + job.moments)
+
+
+def saved_per_token(shape: Shape, job: Job) -> int:
+    """Bytes that autograd keeps of one token in one layer, counted tensor by tensor in decoder.py.
+
+    norms       x in float32: 8H, and with 4 heads' norms 4(Q+K); to train a norm's own weight also
+                its result before and after that: 4bH, b(Q+K)
+    linear      to train a map, its input: of o and down bQ + bF (the others' are the norms'). An
+                adapter is float32 and casts the input of each of its seven maps: 4(5H+Q+F); where
+                b is 4 there is nothing to cast, and maps with one input share it: 4(2H+Q+F). The
+                rank-r product of each: 28r
+    attention   queries, keys, values and result: 2b(Q+K), and a sum for each head
+    MLP         gate, its SiLU and up: 3bF
+    """
+    h, f, b = shape.hidden, shape.intermediate, job.weight_bytes
+    q, k = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    kept = 8 * h + 2 * 4 + 2 * b * (q + k) + 4 * shape.heads + 3 * b * f
+    if shape.has_head_norms:
+        kept += 4 * (q + k) + 4 * (shape.heads + shape.kv_heads)
+    if job.rank is None:
+        return kept + 4 * b * h + b * (q + f) + (b * (q + k) if shape.has_head_norms else 0)
+    inputs = 2 * h if job.float32 else 5 * h
+    return kept + 4 * (inputs + q + f) + 28 * job.rank
+
+
+def _trainer(shape: Shape, job: Job) -> Iterator[Part]:
+    """What the trainer holds from the first update on."""
+    trained, ranks = num_trained(shape, job), job.num_processes
+    whole = ranks > 1 and job.engine == "transformers"  # rank 0's, that the engine samples from
+    base = weights(shape, job) * (1 / ranks + whole)
+    dtype = job.quantize or ("float32" if job.float32 else "bfloat16")
+    yield Part(
+        name="weights", note=f"{_count(shape.num_params)} in {dtype}", rollout=base, update=base
+    )
+    if job.rank is not None:
+        size = trained * 4 / ranks
+        note = f"{_count(trained)} in float32, rank {job.rank}"
+        yield Part(name="adapter", note=note, rollout=size, update=size)
+    state = trained * (job.trained_bytes * (1 + job.has_reference) + job.moments) / ranks
+    kept = "gradients, two moments" + (", reference" if job.has_reference else "")
+    yield Part(name="optimizer", note=kept, rollout=state, update=state)
+
+
+def _activations(shape: Shape, job: Job) -> Part:
+    """What the forward of one microbatch leaves: all layers' tensors; with checkpointing one
+    residual bH a layer, and one layer's tensors, made again in the backward (1604.06174).
+
+    A layer's are those of saved_per_token and, where siblings share a prefix, the mask of what each
+    may look at, b for each pair of tokens.
+    """
+    tokens, b = job.microbatch_tokens, job.weight_bytes
+    mask = tokens * min(tokens, job.max_model_len) * b
+    layer = tokens * saved_per_token(shape, job) + mask
+    kept = layer * shape.num_layers
+    if job.checkpointing:
+        kept = tokens * shape.num_layers * shape.hidden * b + layer
+    note = f"{tokens} tokens{', checkpointed' if job.checkpointing else ''}"
+    return Part(name="activations", note=note, update=kept, update_least=0.0)
+
+
+def _working(shape: Shape, job: Job) -> float:
+    """What comes and goes in an update: gradients inside one MLP; a chunk of logits in float32 and
+    its gradient; the mask as it is made, a byte for each pair of tokens; the layer and the
+    embeddings that FSDP has gathered; a linear map that was quantized, in bfloat16."""
+    b, tokens = job.weight_bytes, job.microbatch_tokens
+    mlp = tokens * shape.intermediate * (4 + 3 * b)
+    head = HEAD_CHUNK * (4 + b) + 2 * tokens * shape.hidden * b
+    if job.rank is None:
+        head += shape.vocab * shape.hidden * b
+    mask = tokens * min(tokens, job.max_model_len)
+    gathered = 0.0
+    if job.num_processes > 1:
+        layer = shape.num_linear / shape.num_layers
+        gathered = b * (2 * layer + shape.num_params - shape.num_linear)
+    opened = 2 * shape.hidden * shape.intermediate if job.quantize else 0
+    return mlp + head + mask + gathered + opened
+
+
+def _embedded(shape: Shape, job: Job) -> Iterator[Part]:
+    """The engine that shares the trainer's weights: its cache, the prefill's MLP and mask, and
+    logits [rows, V] in five widths (34 bytes)."""
+    yield from _cache("KV cache", job.rows, shape, job)
+    yield from _cache("KV cache of the reference", job.reference_rows, shape, job)
+    b = job.weight_bytes
+    tokens = min(PREFILL_TOKENS, job.rows * job.max_model_len)
+    prefill = tokens * (3 * b * shape.intermediate + 8 * shape.hidden)
+    prefill += tokens * job.max_model_len * (1 + b)
+    sampling = job.rows * shape.vocab * 34
+    note = "prefill, sampling"
+    yield Part(name="engine", note=note, rollout=max(prefill, sampling), rollout_least=0.0)
+
+
+def _cache(name: str, rows: int, shape: Shape, job: Job) -> Iterator[Part]:
+    """One rectangle of keys and values, as wide as the longest episode."""
+    if rows:
+        most = rows * job.max_model_len * shape.kv_bytes * job.weight_bytes / 2 * GROWTH
+        note = f"{rows} x {job.max_model_len} tokens"
+        yield Part(name=name, note=note, rollout=most, rollout_least=0.0)
+
+
+def _vllm(shape: Shape, job: Job, gpu: int | None) -> Iterator[Part]:
+    """vLLM takes a fraction of the GPU, whatever it needs; it must at least hold the weights and
+    one sequence of max_model_len, or it refuses to start. While the trainer updates, it sleeps."""
+    b, asleep = job.weight_bytes, VLLM_ASLEEP if job.shares_gpu else 0.0
+    episode = job.max_model_len * shape.kv_bytes * b / 2 / job.tensor_parallel
+    least = shape.num_params * b / job.tensor_parallel + episode + VLLM_WORKING
+    if job.shares_gpu:
+        yield from _cache("KV cache of the reference", job.reference_rows, shape, job)
+    if gpu is None:
+        note = f"at least: weights and {job.max_model_len} tokens"
+        yield Part(name="vllm", note=note, rollout=least, update=asleep)
+        return
+    fraction = job.gpu_memory_fraction or _free(shape, job, gpu)
+    taken = fraction * gpu
+    holds = f"{1 + int((taken - least) // episode)} x {job.max_model_len} tokens"
+    if is_short := taken < least:
+        holds = "too little for weights and one episode"
+    yield Part(
+        name="vllm",
+        note=f"{fraction:.0%} of the GPU, {holds}",
+        rollout=max(taken, least),
+        update=asleep,
+        rollout_least=least,
+        is_short=is_short,
+    )
+
+
+def _free(shape: Shape, job: Job, gpu: int) -> float:
+    """The fraction that vLLM is given where the config names none, before the first update."""
+    held = weights(shape, job) + 4 * num_trained(shape, job) * (job.rank is not None) + CUDA
+    return 0.9 * max(0.0, 1 - held / gpu) if job.shares_gpu else 0.9
+
+
+def _count(number: int) -> str:
+    return f"{number / 1e9:.2f}B" if number >= 1e9 else f"{number / 1e6:.1f}M"

@@ -1,0 +1,173 @@
+"""Will an experiment fit on a GPU, and which line of its config to change where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from art_cli.config.load import LoadedExperiment
+from art_cli.config.schema import Experiment
+from art_cli.errors import PreflightError
+from art_cli.llms.services import needs_reference
+from art_cli.preflight.memory.advice import KNOBS, Advice, Change, advise
+from art_cli.preflight.memory.estimate import GIB, RECOMPUTE_FROM, Estimate, Job, Shape, estimate
+from art_cli.preflight.memory.gpus import Gpu
+from art_cli.preflight.memory.shape import UnknownSizeError, shape_of_base
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What a run would take of a GPU; `gpu` None: it is held against nothing."""
+
+    base: str
+    gpu: Gpu | None
+    job: Job
+    shape: Shape | None = None  # None: the size of the base is not known
+    estimate: Estimate | None = None  # likewise
+    unknown: str = ""  # and why
+    advice: tuple[Advice, ...] = ()
+    origins: dict[str, str]
+    document: dict[str, Any]
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether it certainly does not fit."""
+        return self.estimate is not None and self.estimate.worst == "does not fit"
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        gpu = self.gpu and {"name": self.gpu.name, "bytes": self.gpu.size}
+        if self.estimate is None:
+            return {"base": self.base, "gpu": gpu, "unknown": self.unknown}
+        return {
+            "base": self.base,
+            "gpu": gpu,
+            "rollout": self.estimate.fit("rollout"),
+            "update": self.estimate.fit("update"),
+            "parts": [asdict(part) for part in self.estimate.parts],
+            "advice": [
+                {
+                    "moment": a.moment,
+                    "needs_all": a.needs_all,
+                    "still": a.still,
+                    "changes": [self._change(c) for c in a.changes],
+                }
+                for a in self.advice
+            ],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """What does not fit and what to change, for a person."""
+        if self.estimate is None or self.gpu is None:
+            return
+        for a in self.advice:
+            least, most = self.estimate.least(a.moment), self.estimate.total(a.moment)
+            sizes = f"{least / GIB:.1f} to {most / GIB:.1f} GiB of {self.gpu.size / GIB:.1f}"
+            yield f"the {a.moment} {self.estimate.fit(a.moment)}: {sizes}. {_how(a)}"
+            rows = [self._change(change) for change in a.changes]
+            width = max((len(row["where"]) for row in rows), default=0)
+            for row in rows:
+                setting = f"{row['path']}: {row['to']}"
+                yield f"  {row['where']:<{width}}  {setting}   (now {row['from']})"
+
+    def _change(self, change: Change) -> dict[str, str]:
+        origin = self.origins[change.path]
+        value: Any = self.document
+        for key in change.path.split("."):
+            value = value[key]
+        return {
+            "path": change.path,
+            "from": "null" if value is None else str(value),
+            "to": change.value,
+            "where": {"default": "add it", "override": "command line"}.get(origin, origin),
+        }
+
+
+def forecast(loaded: LoadedExperiment, gpu: Gpu | None) -> Forecast | None:
+    """None where there is nothing to say: a model that is made on the spot is small.
+
+    Reads config.json of the base, over the network if need be; raises UsageError where there is no
+    such model.
+    """
+    cfg = loaded.experiment
+    if cfg.model.base == "tiny":
+        return None
+    found = {
+        "base": cfg.model.base,
+        "gpu": gpu,
+        "origins": loaded.origins,
+        "document": loaded.document,
+    }
+    try:
+        shape = shape_of_base(cfg.model.base)
+    except UnknownSizeError as e:
+        return Forecast(**found, job=job_of(cfg, loaded.env_settings, None), unknown=str(e))
+    job = job_of(cfg, loaded.env_settings, shape)
+    size = gpu.size if gpu else None
+    known = {path for path, _ in KNOBS if path in loaded.origins}
+    advice = advise(shape, job, size, known) if size else []
+    return Forecast(
+        **found, job=job, shape=shape, estimate=estimate(shape, job, size), advice=tuple(advice)
+    )
+
+
+def check_fit(loaded: LoadedExperiment, gpus: list[Gpu]) -> str | None:
+    """Before anything is loaded -> a warning, where the run may run out of memory.
+
+    Raises PreflightError where it certainly does not fit on the GPU that is here, UsageError.
+    """
+    if not gpus or loaded.experiment.model.device == "cpu":
+        return None
+    found = forecast(loaded, gpus[0])
+    if found is None or not found.advice:
+        return None
+    if found.is_impossible:
+        lines = "\n".join(found.lines())
+        raise PreflightError(f"{found.base} does not fit on the {gpus[0].name}:\n{lines}")
+    first = next(found.lines())
+    return f"{first.partition('. ')[0]}; `art validate` says what to change"
+
+
+def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Job:
+    """What the experiment asks of the GPU."""
+    adapter, train, judge = cfg.model.adapter, cfg.train, cfg.judge
+    at_once = max(train.scenarios_per_step * train.group_size, cfg.eval.episodes if cfg.eval else 0)
+    if cfg.agent.type != "builtin":
+        at_once = min(at_once, cfg.agent.concurrency)
+    asking = at_once if needs_reference(settings) else 0
+    if judge and judge.model == "reference":
+        asking += train.scenarios_per_step * judge.votes
+    large = shape is not None and shape.num_params > RECOMPUTE_FROM
+    return Job(
+        rank=adapter.rank if adapter else None,
+        float32=cfg.model.dtype == "float32" or (cfg.model.dtype == "auto" and adapter is None),
+        quantize=cfg.model.quantize,
+        optimizer=train.optimizer,
+        microbatch_tokens=train.microbatch_tokens,
+        checkpointing=train.gradient_checkpointing == "on"
+        or (train.gradient_checkpointing == "auto" and large),
+        num_processes=train.num_processes,
+        has_reference=train.kl_coef > 0,
+        has_twin=train.max_staleness > 0 and cfg.engine.use == "transformers",
+        engine="elsewhere" if cfg.engine.url else cfg.engine.use,
+        shares_gpu=cfg.engine.shares_gpu,
+        tensor_parallel=cfg.engine.tensor_parallel,
+        gpu_memory_fraction=cfg.engine.gpu_memory_fraction,
+        max_tokens=cfg.sampling.max_tokens,
+        max_model_len=cfg.engine.max_model_len,
+        max_concurrent=cfg.engine.max_concurrent,
+        episodes=at_once,
+        reference_rows=min(asking, cfg.engine.max_concurrent),
+    )
+
+
+def _how(advice: Advice) -> str:
+    if advice.still is not None:
+        small = "take a smaller model, or a larger GPU"
+        if not advice.changes:
+            return f"No setting mends that: {small}"
+        return f"With all of these it is still up to {advice.still / GIB:.1f} GiB, so {small}:"
+    if advice.needs_all:
+        return "All of these together make it fit:"
+    return "Change this:" if len(advice.changes) == 1 else "Any one of these makes it fit:"

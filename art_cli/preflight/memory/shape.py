@@ -1,0 +1,164 @@
+"""The dimensions of a base, from its config.json alone: no weights are read or downloaded."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from art_cli.errors import UsageError
+from art_cli.preflight.memory.estimate import Shape
+
+HUB = "https://huggingface.co"
+SECONDS = 5.0  # for the hub to answer
+MIXED = ("num_experts", "num_local_experts", "n_routed_experts")
+# Families whose parameters are counted here; of others the model is built without its weights.
+QKV_BIAS = {"llama": False, "mistral": False, "qwen2": True, "qwen3": False}
+
+
+class UnknownSizeError(Exception):
+    """The dimensions cannot be had; the text says why."""
+
+
+def shape_of_base(base: str) -> Shape:
+    """Raises UnknownSizeError; UsageError where it is certain that there is no such model."""
+    return shape_of(read_config(base))
+
+
+def read_config(base: str) -> dict[str, Any]:
+    """config.json of a folder, of the Hugging Face cache, or of the hub. Raises as above."""
+    file = local_config(base)
+    if file is None:
+        return _from_hub(base)
+    try:
+        return _object(file.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise UsageError(f"model.base: {base!r} holds no model: no {file} ({e.strerror})") from e
+    except ValueError as e:
+        raise UsageError(f"model.base: {file} holds no JSON object: {e}") from e
+
+
+def local_config(base: str) -> Path | None:
+    """Where config.json is on this machine; None where the hub must be asked. Raises UsageError."""
+    return Path(base) / "config.json" if os.path.isdir(base) else _cached(base)
+
+
+def shape_of(config: dict[str, Any]) -> Shape:
+    """The dimensions that a config.json gives. Raises UnknownSizeError."""
+    config = config | (config.get("text_config") or {})
+    family = config.get("model_type", "?")
+    if any(config.get(key) for key in MIXED):
+        raise UnknownSizeError(f"{family} is a mixture of experts, which is not estimated")
+    try:
+        return counted(config) if family in QKV_BIAS else measured(config)
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise UnknownSizeError(f"its config.json ({family}) says too little: {e!r}") from e
+
+
+def counted(config: dict[str, Any]) -> Shape:
+    """By arithmetic, for the families of QKV_BIAS."""
+    d = _dimensions(config)
+    h, f, v, layers = d["hidden"], d["intermediate"], d["vocab"], d["num_layers"]
+    q, k = d["heads"] * d["head_dim"], d["kv_heads"] * d["head_dim"]
+    family = config["model_type"]
+    maps = [(h, q), (h, k), (h, k), (q, h), (h, f), (h, f), (f, h)]
+    linear = layers * sum(a * b for a, b in maps)
+    norms = layers * (2 * h + (2 * d["head_dim"] if family == "qwen3" else 0)) + h
+    biases = q + 2 * k if config.get("attention_bias", QKV_BIAS[family]) else 0
+    if family in ("llama", "qwen3") and config.get("attention_bias"):
+        biases += h  # of o, too
+    if config.get("mlp_bias"):
+        biases += 2 * f + h
+    embeddings = v * h * (1 if config.get("tie_word_embeddings", False) else 2)
+    return Shape(
+        **d,
+        has_head_norms=family == "qwen3",
+        num_params=linear + norms + layers * biases + embeddings,
+        num_linear=linear,
+        linear_sides=layers * sum(a + b for a, b in maps),
+    )
+
+
+def measured(config: dict[str, Any]) -> Shape:
+    """By building the model without its weights, which imports torch and takes seconds."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+    head = model.get_output_embeddings()
+    maps = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not head]
+    return Shape(
+        **_dimensions(model.config.get_text_config().to_dict()),
+        has_head_norms=any(name.endswith("q_norm") for name, _ in model.named_modules()),
+        num_params=sum(p.numel() for p in model.parameters()),
+        num_linear=sum(m.weight.numel() for m in maps),
+        linear_sides=sum(m.in_features + m.out_features for m in maps),
+    )
+
+
+def _dimensions(config: dict[str, Any]) -> dict[str, int]:
+    heads = config["num_attention_heads"]
+    return {
+        "num_layers": config["num_hidden_layers"],
+        "hidden": config["hidden_size"],
+        "intermediate": config["intermediate_size"],
+        "heads": heads,
+        "kv_heads": config.get("num_key_value_heads") or heads,
+        "head_dim": config.get("head_dim") or config["hidden_size"] // heads,
+        "vocab": config["vocab_size"],
+    }
+
+
+def _cached(base: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(base, "config.json")
+    except HFValidationError:
+        raise UsageError(
+            f"model.base: {base!r} is neither a folder nor the id of a model on the hub "
+            "(OWNER/NAME)"
+        ) from None
+    return Path(found) if isinstance(found, str) else None
+
+
+def _from_hub(base: str) -> dict[str, Any]:
+    from huggingface_hub import get_token
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    if HF_HUB_OFFLINE:
+        raise UnknownSizeError(f"{base} is not in the cache, and HF_HUB_OFFLINE is set")
+    url = f"{os.environ.get('HF_ENDPOINT', HUB).rstrip('/')}/{base}/resolve/main/config.json"
+    token = get_token()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.get(url, headers=headers, timeout=SECONDS, follow_redirects=True)
+    except httpx.HTTPError as e:
+        why = str(e) or type(e).__name__
+        raise UnknownSizeError(
+            f"{base} is not in the cache, and the hub does not answer: {why}"
+        ) from e
+    if answer.status_code == 404:
+        raise UsageError(f"model.base: the hub has no model {base!r} (or it has no config.json)")
+    if answer.status_code in (401, 403):
+        raise UnknownSizeError(
+            f"the hub does not show {base} (HTTP {answer.status_code}): it is private, gated or "
+            "not there; set HF_TOKEN, or run `hf auth login`"
+        )
+    try:
+        answer.raise_for_status()
+        return _object(answer.text)
+    except (httpx.HTTPError, ValueError) as e:
+        raise UnknownSizeError(f"the hub gave no config.json of {base}: {e}") from e
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"it is a {type(found).__name__}")
+    return found

@@ -1,0 +1,136 @@
+"""Keys that are set, and servers that answer. A key's value is never looked at but for being there.
+
+All servers are asked at once, and each has a few seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from art_cli.config.schema import Experiment, LLMConfig
+from art_cli.llms.judges.build import KEYS, key_of
+from art_cli.llms.services import REFERENCE, llm_settings
+from art_cli.llms.stand_in import STAND_IN
+from art_cli.preflight.finding import Finding, failed, ok, warning
+from art_cli.preflight.memory.shape import HUB, local_config
+from art_cli.runs.trackers.wandb.server import base_url, has_key
+
+SECONDS = 5.0  # for a server to answer, name resolution included
+HOSTS = {
+    "openai": "https://api.openai.com",
+    "anthropic": "https://api.anthropic.com",
+    "gemini": "https://generativelanguage.googleapis.com",
+    "openrouter": "https://openrouter.ai",
+    "groq": "https://api.groq.com",
+    "mistral": "https://api.mistral.ai",
+    "deepseek": "https://api.deepseek.com",
+    "xai": "https://api.x.ai",
+}
+OTHER_KEYS = ("HF_TOKEN", "WANDB_API_KEY", "TOGETHER_API_KEY")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """One that a run would talk to."""
+
+    name: str
+    url: str
+    needed: str = ""  # what cannot go on without it; "": nothing
+
+
+def models_asked(cfg: Experiment, settings: Any) -> dict[str, LLMConfig]:
+    """Models behind an API, by what the config calls them."""
+    found: dict[str, LLMConfig] = {"judge": cfg.judge} if cfg.judge else {}
+    found |= {f"env.args.{name}": llm for name, llm in llm_settings(settings).items()}
+    return {name: llm for name, llm in found.items() if llm.model not in (REFERENCE, STAND_IN)}
+
+
+def check_keys(llms: dict[str, LLMConfig]) -> Iterator[Finding]:
+    """Names of those that are set; those that these models need and that are not."""
+    names = (*KEYS.values(), *OTHER_KEYS)
+    present = [name for name in names if os.environ.get(name)]
+    yield ok(f"set: {', '.join(present)}" if present else "none is set")
+    for section, cfg in llms.items():
+        key = key_of(cfg)
+        if key and not os.environ.get(key):
+            yield failed(
+                f"{section} ({cfg.model}) needs {key}, which is not set",
+                todo=f"put {key}=... into .env, or name another variable: {section}.api_key_env",
+            )
+
+
+def servers(cfg: Experiment | None, llms: dict[str, LLMConfig]) -> list[Server]:
+    """Those that a run of the config would talk to; without one, those that there is a key for."""
+    hub = os.environ.get("HF_ENDPOINT", HUB)
+    if cfg is None:
+        keyed = [p for p, key in KEYS.items() if os.environ.get(key)]
+        found = [Server(name="Hugging Face", url=hub)]
+        found += [Server(name=provider, url=HOSTS[provider]) for provider in keyed]
+        return [*found, *([Server(name="W&B", url=base_url())] if has_key() else [])]
+    found = []
+    if cfg.model.base != "tiny" and local_config(cfg.model.base) is None:
+        found.append(Server(name="Hugging Face", url=hub, needed=f"{cfg.model.base} to download"))
+    if cfg.engine.url:
+        found.append(Server(name="engine.url", url=cfg.engine.url, needed="every rollout"))
+    for section, llm in llms.items():
+        provider = llm.model.partition("/")[0]
+        url = llm.api_base or HOSTS.get(provider)
+        if url and not llm.command:
+            found.append(Server(name=section, url=url, needed=llm.model))
+    if cfg.track.wandb and cfg.track.wandb.mode in ("auto", "online"):
+        needed = "mode online" if cfg.track.wandb.mode == "online" else ""
+        found.append(Server(name="W&B", url=base_url(), needed=needed))
+    return found
+
+
+def check_servers(found: list[Server]) -> Iterator[Finding]:
+    """Ask all of them at once. Any HTTP answer counts."""
+    answers: dict[Server, str] = {}
+
+    def ask(server: Server) -> None:
+        answers[server] = _ask(server.url)
+
+    # Threads of their own, not a pool's: name resolution has no deadline, and an exit waits for a
+    # pool.
+    threads = [threading.Thread(target=ask, args=(s,), daemon=True) for s in found]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + SECONDS
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    for server in found:
+        why = answers.get(server, f"no answer within {SECONDS:g} s")
+        where = f"{server.name} ({_host(server.url)})"
+        if not why:
+            yield ok(f"{where} answers")
+        elif server.needed:
+            yield failed(
+                f"{where} does not answer: {why}",
+                todo=f"it is needed for {server.needed}; is it running, is there a proxy to set?",
+            )
+        else:
+            yield warning(f"{where} does not answer: {why}")
+
+
+def _ask(url: str) -> str:
+    """Why there is no answer; "" where there is one."""
+    try:
+        is_here = httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
+        httpx.get(url, timeout=SECONDS, trust_env=not is_here)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as e:
+        return str(e) or type(e).__name__
+    return ""
+
+
+def _host(url: str) -> str:
+    """Without what may be secret in it."""
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)

@@ -1,0 +1,220 @@
+"""`art run --smoke`: the same experiment for one step, small enough for any CPU.
+
+A smoke run is nothing but a config: that of the experiment with overrides on top. All code that
+reads it is the code of the real run. What costs money or memory stands in: a small random model for
+the base (of its family, with its tokenizer, where those can be had), nobody for judges and users.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import MISSING, asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic_core import to_jsonable_python
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+    Qwen3Config,
+)
+from transformers.utils import logging as transformers_logging
+
+from art_cli.config.schema import Experiment, LLMConfig, TinyConfig
+from art_cli.errors import UsageError
+from art_cli.llms.services import llm_settings
+from art_cli.llms.stand_in import STAND_IN
+from art_cli.models import tiny
+from art_cli.models.render import Renderer
+from art_cli.models.tiny import END_OF_TEXT, END_OF_TURN
+from art_cli.preflight.memory.shape import UnknownSizeError, local_config, read_config
+from art_cli.training.trainers.warmup import demonstration
+from art_cli.types import Message
+
+transformers_logging.disable_progress_bar()
+
+SUFFIX = "-smoke"
+LONGEST = 32768  # tokens of an episode in another tokenizer than the base's, which may take more
+LONGEST_TURN = 16
+AGENT_SECONDS = 30.0
+SMALL = {
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+}
+NOT_SMALL = ("quantization_config", "dtype", "torch_dtype", "_name_or_path", "max_window_layers")
+
+
+def name_of(name: str) -> str:
+    """Of the smoke run of an experiment."""
+    return name[: 100 - len(SUFFIX)] + SUFFIX
+
+
+def overrides(cfg: Experiment, settings: Any, base: StandIn) -> list[str]:
+    """What is changed of the experiment, as one would write it behind `art run CONFIG`."""
+    changes: dict[str, Any] = {
+        "name": name_of(cfg.name),
+        "model": None,  # first, so that nothing of what is replaced stays
+        "engine": None,
+        "backend": None,
+        "track.wandb": None,
+        "sampling.max_tokens": min(cfg.sampling.max_tokens, LONGEST_TURN),
+        "train.steps": 1,
+        "train.scenarios_per_step": 2,
+        "train.group_size": 2,
+        "train.schedule_warmup_steps": 0,
+        "train.overlong": "keep",  # a random model never ends a turn
+        "train.refill": False,
+        "train.num_processes": 1,
+        "train.optimizer": "adamw",
+        "train.max_staleness": 0,
+        "checkpoint.every": 1,
+    }
+    lines = [_line(path, value) for path, value in changes.items()]
+    longest = cfg.engine.max_model_len if base.has_tokenizer else LONGEST
+    engine = {"use": "transformers", "max_concurrent": 8, "max_model_len": longest}
+    lines += [_line("engine", engine), _line("model", _model(cfg, base))]
+    lines.append(_line("backend", {"use": "local"}))
+    if cfg.eval:
+        lines += [_line("eval.episodes", 2), _line("eval.every", 1)]
+    if cfg.warmup:
+        lines += [_line("warmup.num_demonstrations", 8), _line("warmup.epochs", 1)]
+    if cfg.agent.type != "builtin":
+        lines.append(_line("agent.timeout", min(cfg.agent.timeout, AGENT_SECONDS)))
+    return [*lines, *_nobody(cfg, settings)]
+
+
+def _model(cfg: Experiment, base: StandIn) -> dict[str, Any]:
+    adapter = cfg.model.adapter and asdict(cfg.model.adapter)
+    model = {"base": base.name, "adapter": adapter, "device": "cpu", "dtype": "float32"}
+    return model | ({"tiny": asdict(cfg.model.tiny)} if base.name == "tiny" else {})
+
+
+def _nobody(cfg: Experiment, settings: Any) -> Iterator[str]:
+    """In place of the judge, and of every model that the env asks.
+
+    There is a judge in every smoke run, and it is always listened to: what a random model does
+    earns the same nothing everywhere, and where all rewards are equal nothing is updated.
+    """
+    judge, reward = cfg.judge, cfg.reward
+    if judge:
+        yield from _asking_nobody("judge")
+        yield _line("judge.cache", False)
+        yield _line("judge.max_usd", None)
+    else:
+        yield _line("judge", {"model": STAND_IN, "cache": False})
+    own = reward.env if reward else 0.0 if judge else 1.0
+    yield _line("reward", {"env": own, "ruler": 1.0, "gate": None})
+    for name in llm_settings(settings):
+        yield from _asking_nobody(f"env.args.{name}")
+
+
+def _asking_nobody(section: str) -> Iterator[str]:
+    yield _line(f"{section}.model", STAND_IN)
+    for each in fields(LLMConfig):
+        if each.name != "model":
+            default = each.default if each.default_factory is MISSING else each.default_factory()
+            yield _line(f"{section}.{each.name}", default)
+
+
+def _line(path: str, value: Any) -> str:
+    return f"{path}={json.dumps(to_jsonable_python(value))}"
+
+
+# -- the model -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandIn:
+    """The model of a smoke run: what it has of the base that it stands in for."""
+
+    name: str  # as model.base: a folder, or tiny
+    config: dict[str, Any] | None = None  # the base's own, if it is known
+    tokenizer: PreTrainedTokenizerBase | None = None  # likewise
+    missing: str = ""  # why one of them is not
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether texts are cut into the base's own tokens, under its own chat template."""
+        return self.tokenizer is not None
+
+
+def stand_in_for(base: str, folder: Path) -> StandIn:
+    """What can be had of the base: its config and its tokenizer, never its weights.
+
+    Raises UsageError where there is no such model, or it has no chat template.
+    """
+    if base == "tiny":
+        return StandIn(name="tiny")
+    try:
+        config = read_config(base)
+    except UnknownSizeError as e:
+        return StandIn(name=str(folder), missing=str(e))
+    tokenizer, why = _tokenizer(base)
+    if tokenizer is not None and not tokenizer.chat_template:
+        raise UsageError(
+            f"model.base: {base!r} has no chat template; use an instruct model, or add "
+            "chat_template.jinja to its folder"
+        )
+    return StandIn(name=str(folder), config=config, tokenizer=tokenizer, missing=why)
+
+
+def make_small(stand_in: StandIn, texts: list[str], seed: int) -> str:
+    """Write the model into its folder -> its family. `texts` make a tokenizer where there is none.
+
+    Raises UsageError where the base's config makes no model.
+    """
+    tokenizer, ends = stand_in.tokenizer, {}
+    if tokenizer is None:
+        _, tokenizer = tiny.make(TinyConfig(), texts, seed)
+        end, pad = map(tokenizer.backend_tokenizer.token_to_id, (END_OF_TURN, END_OF_TEXT))
+        ends = {"bos_token_id": None, "eos_token_id": end, "pad_token_id": pad}
+    known: dict[str, Any] = shrunk(stand_in.config or Qwen3Config().to_dict())
+    known |= ends | {"vocab_size": len(tokenizer)}
+    torch.manual_seed(seed)
+    try:
+        config = AutoConfig.for_model(**known)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as e:
+        first = str(e).strip().partition("\n")[0]
+        raise UsageError(f"model.base: its config.json makes no language model: {first}") from e
+    model.save_pretrained(stand_in.name)
+    tokenizer.save_pretrained(stand_in.name)
+    return str(config.model_type)
+
+
+def shrunk(config: dict[str, Any]) -> dict[str, Any]:
+    """The same family with two narrow layers; the ids of special tokens stay."""
+    small = {k: v for k, v in config.items() if k not in (*NOT_SMALL, "vocab_size")}
+    small |= {k: v for k, v in SMALL.items() if config.get(k) is not None}
+    if small.get("layer_types"):
+        small["layer_types"] = small["layer_types"][: SMALL["num_hidden_layers"]]
+    return small
+
+
+def _tokenizer(base: str) -> tuple[PreTrainedTokenizerBase | None, str]:
+    """From this machine, or from the hub where that has just given the config. -> why, if none"""
+    is_here = local_config(base) is not None  # then the hub may be dead, and that takes a minute
+    try:
+        return AutoTokenizer.from_pretrained(base, local_files_only=is_here), ""
+    except (OSError, ValueError, KeyError, ImportError) as e:
+        return None, f"no tokenizer of {base}: {str(e).strip().partition(chr(10))[0]}"
+
+
+# -- what a random model never does --------------------------------------------------------
+
+
+def render(messages: list[Message], folder: Path, tools: list[Any]) -> list[int]:
+    """A whole conversation as training would read it, with the tokenizer in a folder.
+
+    -> tokens of each sequence: more than one where the chat template rewrites what was said.
+    """
+    renderer = Renderer(AutoTokenizer.from_pretrained(folder), tools)
+    return [len(sequence.ids) for sequence in demonstration(renderer, messages)]

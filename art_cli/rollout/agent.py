@@ -1,0 +1,117 @@
+"""Who plays an episode: the policy turn by turn, another model, or a program that someone has."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from art_cli.envs.base import Done
+from art_cli.models.render import parse_tool_calls, spoken
+from art_cli.rollout.episode import Episode
+from art_cli.types import Message, StopReason, ToolCall, Trajectory
+
+CUT_OFF = "error: the turn was cut off at its limit of tokens, so this call was not made; be brief"
+
+
+class Agent(Protocol):
+    """The one who plays one episode."""
+
+    async def play(self, episode: Episode) -> StopReason:
+        """Drive the episode from its start -> why it ended.
+
+        Raises what the env raises, EngineError, LLMError.
+        """
+        ...
+
+    def record(self, trajectory: Trajectory) -> None:
+        """Write into the trajectory what was said and sampled so far."""
+        ...
+
+    def close(self) -> None:
+        """The episode is over; free what it holds."""
+        ...
+
+
+class Agents(Protocol):
+    """Makes the agents of a batch of episodes."""
+
+    def open(self, seed: int) -> Agent:
+        """An agent for one episode; all that it samples follows from the seed."""
+        ...
+
+
+class ContextFull(Exception):
+    """The conversation has no room for another turn."""
+
+
+class TurnAgent:
+    """An Agent that answers turn by turn: its tool calls and its words go to the env."""
+
+    cut_off = False  # whether its last turn ended at the limit of tokens, not by itself
+
+    async def act(self, messages: list[Message]) -> str:
+        """The next turn, given the messages that are new since the last one.
+
+        Raises ContextFull.
+        """
+        raise NotImplementedError
+
+    def record(self, trajectory: Trajectory) -> None:
+        """See Agent."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """See Agent."""
+
+    async def play(self, episode: Episode) -> StopReason:
+        """See Agent."""
+        said = episode.trajectory.messages
+        messages = await episode.start()
+        for _ in range(episode.env.max_turns):
+            said += messages
+            try:
+                text = await self.act(messages)
+            except ContextFull:
+                return "context"
+            outcome = await _turn(episode, text, self.cut_off)
+            if isinstance(outcome, Done):
+                return "env"
+            messages = outcome
+        said += messages  # nobody read them, but the score may
+        return "max_turns"
+
+
+def calls_in(said: str, *, cut_off: bool) -> list[ToolCall | str]:
+    """The tool calls of what was said; a string says why one cannot be made.
+
+    A turn that never ended makes none. If it did, text without end behind a good call would be paid
+    like the call alone, and a policy can come to write nothing else.
+    """
+    calls = parse_tool_calls(said)
+    return [CUT_OFF for _ in calls] if cut_off else calls
+
+
+async def _turn(episode: Episode, text: str, cut_off: bool) -> list[Message] | Done:
+    """What comes back to a turn: results of its calls, or the env's reply to its words."""
+    said = spoken(text)
+    calls = calls_in(said, cut_off=cut_off) if episode.has_tools else []
+    message: Message = {"role": "assistant", "content": text}
+    if calls:
+        message["tool_calls"] = [c for c in calls if not isinstance(c, str)]
+    episode.trajectory.messages.append(message)
+    if not calls:
+        answer = await episode.reply(said)
+        return answer if isinstance(answer, Done) else [{"role": "user", "content": answer}]
+    results = await asyncio.gather(*(_call(episode, c) for c in calls))
+    if any(isinstance(r, Done) for r in results):
+        return Done()
+    return [r for r in results if not isinstance(r, Done)]
+
+
+async def _call(episode: Episode, call: ToolCall | str) -> Message | Done:
+    if isinstance(call, str):
+        return {"role": "tool", "content": call}
+    result = await episode.call_tool(call["name"], call["arguments"])
+    if isinstance(result, Done):
+        return result
+    return {"role": "tool", "name": call["name"], "content": result}

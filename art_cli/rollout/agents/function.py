@@ -1,0 +1,73 @@
+"""`agent.type: function`: an async Python function that gets an OpenAI client for its episode.
+
+async def agent(client: openai.AsyncOpenAI, task: Task) -> str | None:
+    answer = await client.chat.completions.create(
+        model="policy", messages=task.messages, tools=task.tools
+    )
+    ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from art_cli.errors import blame
+from art_cli.rollout.agents.hosted import CrashError
+from art_cli.rollout.gateway.hosted_episode import Hosted
+from art_cli.types import Trajectory
+
+
+@dataclass(slots=True)
+class Task:
+    """What a function gets of its episode."""
+
+    messages: list[dict[str, Any]]  # the opening, in OpenAI's form
+    tools: list[dict[str, Any]]  # in OpenAI's form
+    _hosted: Hosted
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
+        """What one of the tools gives; a refusal is a text that begins with `error: `."""
+        return await self._hosted.call_tool(name, arguments)
+
+    async def reply(self, text: str) -> str:
+        """Say something to whom the task is for -> what comes back."""
+        return await self._hosted.reply(text)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the env has ended the episode."""
+        return self._hosted.ended.done()
+
+
+AgentFunction = Callable[[Any, Task], Awaitable[str | None]]
+
+
+class FunctionRunner:
+    """Implements Runner."""
+
+    def __init__(self, function: AgentFunction) -> None:
+        self._function = function
+        module = sys.modules[function.__module__]
+        self._file = Path(getattr(module, "__file__", None) or "")
+
+    async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
+        """See Runner."""
+        import openai  # a second that no other kind of agent has to wait
+
+        task = Task([dict(m) for m in hosted.opening], hosted.tools, hosted)
+        client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+        try:
+            said = await self._function(client, task)
+        except Exception as e:
+            raise CrashError(blame(e, self._file)) from e
+        finally:
+            with contextlib.suppress(Exception):
+                await client.close()
+        if said is not None and not isinstance(said, str):
+            raise CrashError(f"returned {said!r:.200}; expected text or None")
+        return said

@@ -1,0 +1,108 @@
+"""Programs and functions that someone has, as agents: they talk to the gateway, not to us."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+from art_cli.errors import AgentError
+from art_cli.rollout.episode import Episode
+from art_cli.rollout.gateway.hosted_episode import Hosted
+from art_cli.rollout.gateway.server import Gateway
+from art_cli.types import StopReason, Trajectory
+
+GRACE = 5.0  # seconds that an agent has to end by itself once its episode is over
+
+
+class CrashError(Exception):
+    """The agent failed; the text says how, and shows what it printed."""
+
+
+class Runner(Protocol):
+    """Starts the user's own agent for one episode, and sees it through."""
+
+    async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
+        """-> what the agent says last, if that is not the policy's last turn.
+
+        What it printed goes to the trajectory's `logs`. Ends it where it is cancelled. Raises
+        CrashError.
+        """
+        ...
+
+
+class HostedAgent:
+    """Implements Agent: one run of the user's own agent."""
+
+    def __init__(self, agents: HostedAgents, seed: int) -> None:
+        self._agents = agents
+        self._seed = seed
+        self._hosted: Hosted | None = None
+
+    async def play(self, episode: Episode) -> StopReason:
+        """See Agent. Raises AgentError where the agent's failure is not to be learned from."""
+        async with self._agents.turns:
+            opening = await episode.start()
+            hosted = self._agents.gateway.open(episode, opening, self._seed)
+            self._hosted = hosted
+            try:
+                last = await self._watch(hosted, episode.trajectory)
+                return await hosted.finish(last)
+            except CrashError as e:
+                return self._crashed(hosted, episode.trajectory, str(e))
+            finally:
+                self._agents.gateway.leave(hosted)
+
+    def record(self, trajectory: Trajectory) -> None:
+        """See Agent."""
+        if self._hosted:
+            self._hosted.record(trajectory)
+
+    def close(self) -> None:
+        """See Agent."""
+
+    async def _watch(self, hosted: Hosted, trajectory: Trajectory) -> str | None:
+        """Until the agent has ended, or is made to: by its deadline, or because all is over."""
+        url = self._agents.gateway.url + hosted.path
+        run = asyncio.ensure_future(self._agents.runner.run(hosted, url, trajectory))
+        try:
+            await asyncio.wait(
+                {run, hosted.failure, hosted.ended},
+                timeout=self._agents.timeout,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if hosted.ended.done() and not run.done():
+                await asyncio.wait({run}, timeout=GRACE)
+            if not run.done() and not hosted.ended.done() and not hosted.failure.done():
+                raise CrashError(f"did not end within {self._agents.timeout:g} s")
+        finally:
+            run.cancel()
+            await asyncio.wait({run}, timeout=GRACE)
+        over = hosted.ended.done() or hosted.failure.done()  # then how it ended says nothing
+        if not run.done() or run.cancelled() or (run.exception() and over):
+            return None
+        return run.result()
+
+    def _crashed(self, hosted: Hosted, trajectory: Trajectory, why: str) -> StopReason:
+        trajectory.metrics["crashed"] = 1.0
+        trajectory.logs.append(f"the agent failed: {why}")
+        if hosted.failure.done():
+            hosted.failure.result()
+        if self._agents.on_crash == "drop" or not hosted.num_answers:
+            raise AgentError(f"the agent failed: {why}")
+        return "agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedAgents:
+    """Implements Agents: what `agent.type: program` and `function` mean."""
+
+    gateway: Gateway
+    runner: Runner
+    timeout: float  # seconds, of one episode
+    on_crash: str  # score | drop
+    turns: asyncio.Semaphore  # as many as may run at once
+
+    def open(self, seed: int) -> HostedAgent:
+        """See Agents."""
+        return HostedAgent(self, seed)

@@ -1,0 +1,105 @@
+"""`agent.type: program`: a process an episode, in any language."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import IO
+
+from art_cli.errors import PreflightError
+from art_cli.rollout.agents.hosted import CrashError
+from art_cli.rollout.agents.sandbox import NoSandbox, Sandbox
+from art_cli.rollout.gateway.hosted_episode import Hosted
+from art_cli.system.guard import guarded, hide
+from art_cli.types import Trajectory
+
+SHOWN = 4000  # characters of what it printed that are kept, from the end
+MAX_PRINTED = 64 * 2**20  # bytes in one episode
+STOP_TIMEOUT = 2.0  # seconds between asking to stop and killing
+
+
+class ProgramRunner:
+    """Implements Runner."""
+
+    def __init__(
+        self, command: list[str], pass_env: list[str], sandbox: Sandbox | None = None
+    ) -> None:
+        """Check that it can be started; `pass_env` names the variables that it gets beside ours.
+
+        This process is hidden from the programs from now on. Raises PreflightError where there is
+        no such program or no such variable, or where the sandbox does not work.
+        """
+        self._sandbox = sandbox or NoSandbox()
+        self._sandbox.check(command)
+        if missing := [name for name in pass_env if name not in os.environ]:
+            raise PreflightError(f"agent.pass_env: {', '.join(missing)} is not set")
+        self._command = command
+        self._passed = {name: os.environ[name] for name in pass_env}
+        hide()
+
+    async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
+        """See Runner."""
+        with (
+            tempfile.TemporaryDirectory(prefix="art-episode-", ignore_cleanup_errors=True) as name,
+            tempfile.TemporaryFile() as printed,  # has no name: it cannot be left behind
+        ):
+            folder = Path(name)
+            scenario = folder / "scenario.json"
+            task = {"messages": hosted.opening, "tools": hosted.tools}
+            scenario.write_text(json.dumps(task), encoding="utf-8")
+            given = self._passed | {
+                "OPENAI_BASE_URL": f"{url}/v1",
+                "OPENAI_API_KEY": "none",  # clients insist on one; the address holds the secret
+                "ART_MCP_URL": f"{url}/mcp",
+                "ART_SCENARIO_FILE": str(scenario),
+            }
+            try:
+                code = await self._process(folder, given, printed)
+            finally:
+                said, size = _tail(printed)
+                if said:
+                    trajectory.logs.append(f"the program printed:\n{said}")
+        trajectory.metrics["exit_code"] = float(code)
+        shown = textwrap.indent(said, "  ") or "  (nothing)"
+        if size > MAX_PRINTED:
+            most = f"{MAX_PRINTED / 2**20:g} MiB, the most that an episode may print"
+            raise CrashError(f"was killed: it printed more than {most}; the last of it:\n{shown}")
+        if code != 0:
+            raise CrashError(f"ended with exit code {code}; it printed:\n{shown}")
+        return None
+
+    async def _process(self, folder: Path, given: dict[str, str], printed: IO[bytes]) -> int:
+        """Return the exit code, once nothing is left of all that the program started."""
+        start = self._sandbox.start(self._command, folder, given)
+        process = await asyncio.create_subprocess_exec(
+            *guarded(start.words, remove=str(folder), limit=MAX_PRINTED, last=start.last),
+            env=start.environment,
+            stdin=asyncio.subprocess.PIPE,  # the guard kills all when it closes
+            stdout=printed,
+            stderr=printed,
+            start_new_session=True,
+        )
+        assert process.stdin
+        try:
+            return await process.wait()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), STOP_TIMEOUT)
+            raise
+        finally:
+            process.stdin.close()
+            await process.wait()
+
+
+def _tail(file: IO[bytes]) -> tuple[str, int]:
+    """Return the last of what was printed, and how many bytes it was in all."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 4 * SHOWN))
+    return file.read().decode(errors="replace")[-SHOWN:].strip(), size

@@ -1,0 +1,136 @@
+"""A model that is asked, as an agent: its native tool calls become the text form of all turns.
+
+    the model     content "One moment.", tool_calls [{get_order, {"order_id": "W42"}}]
+    our turn      One moment.<tool_call>{"name": "get_order", "arguments": {...}}</tool_call>
+    back to it    its message as it came, then {"role": "tool", "tool_call_id": ..., "content": ...}
+
+So envs, scores and reports see one form, and the model sees what its API wants.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from art_cli.llms.base import LLM, ChatMessage, NativeCall, Reply, estimate_tokens
+from art_cli.models.render import TOOL_CALL, parse_tool_calls, spoken
+from art_cli.rollout.agent import ContextFull, TurnAgent
+from art_cli.system.outside import read_json
+from art_cli.types import Message, Trajectory
+
+MARKERS = ("<tool_call>", "</tool_call>", "<think>", "</think>")  # that the text form reads
+
+
+class PromptedAgent(TurnAgent):
+    """Implements Agent over an LLM."""
+
+    def __init__(self, llm: LLM, tools: list[dict[str, Any]]) -> None:
+        self._llm = llm
+        self._tools = tools
+        self._history: list[ChatMessage] = []
+        self._waiting: list[str] = []  # ids of calls whose results come next, in order
+        self._num_calls = 0
+        self._tokens = 0  # of the history, as the server counted them
+        self._turns = 0
+        self._num_written = 0
+        self._usd = 0.0
+        self._any_cut = False
+
+    async def act(self, messages: list[Message]) -> str:
+        """Ask for a turn. Raises ContextFull, LLMError, BudgetError."""
+        for message in messages:
+            self._read(message)
+        if self._tokens > self._llm.max_input_tokens:
+            raise ContextFull
+        reply = await self._llm.ask(self._history, tools=self._tools or None)
+        self._turns += 1
+        self._tokens = max(self._tokens, reply.num_read) + reply.num_written
+        self._num_written += reply.num_written
+        self._usd += reply.usd
+        self.cut_off = reply.cut
+        self._any_cut |= reply.cut
+        text = turn_text(reply)
+        if reply.calls and reply.message:
+            self._history.append(reply.message)
+            self._waiting = [call.id for call in reply.calls]
+        else:
+            self._add_turn(text)
+        return text
+
+    def record(self, trajectory: Trajectory) -> None:
+        """See Agent. There are no token ids: nothing of it can be trained on."""
+        trajectory.policy_versions = [0] * self._turns
+        trajectory.truncated = self._any_cut or trajectory.stop_reason == "context"
+        trajectory.num_written = self._num_written
+        trajectory.usd = self._usd
+
+    def _read(self, message: Message) -> None:
+        """What the env says, or the opening that it gives."""
+        content = message["content"]
+        self._tokens += estimate_tokens(content)
+        if message["role"] == "assistant":
+            self._add_turn(content)
+        elif message["role"] == "tool" and self._waiting:
+            called = self._waiting.pop(0)
+            self._history.append({"role": "tool", "tool_call_id": called, "content": content})
+        else:
+            role = "user" if message["role"] == "tool" else message["role"]
+            self._history.append({"role": role, "content": content})
+
+    def _add_turn(self, text: str) -> None:
+        """A turn in the text form; calls in it, if it has any, get ids."""
+        calls = parse_tool_calls(spoken(text)) if self._tools else []
+        message: ChatMessage = {"role": "assistant", "content": text}
+        if calls:
+            message["content"] = TOOL_CALL.sub("", text).strip() or None
+            message["tool_calls"] = [self._numbered(call) for call in calls]
+            self._waiting = [call["id"] for call in message["tool_calls"]]
+        self._history.append(message)
+
+    def _numbered(self, call: Any) -> dict[str, Any]:
+        """A string instead of a call says what is wrong with it, and so will its result."""
+        self._num_calls += 1
+        good = not isinstance(call, str)
+        function = {
+            "name": call["name"] if good else "unknown",
+            "arguments": json.dumps(call["arguments"]) if good else "{}",
+        }
+        return {"id": f"call{self._num_calls:05d}", "type": "function", "function": function}
+
+
+@dataclass(frozen=True, slots=True)
+class PromptedAgents:
+    """Implements Agents: the same model in each episode."""
+
+    llm: LLM
+    tools: list[dict[str, Any]]
+
+    def open(self, seed: int) -> PromptedAgent:
+        """See Agents. An API takes no seed that means anything."""
+        return PromptedAgent(self.llm, self.tools)
+
+
+def turn_text(reply: Reply) -> str:
+    """A reply in the text form. What its words say of the form's markers is not the form.
+
+    Half a surrogate pair, which the JSON of an answer can spell, becomes a question mark.
+    """
+    words = reply.text
+    if reply.calls:
+        for marker in MARKERS[:2]:
+            words = words.replace(marker, f"< {marker[1:]}")
+        words += "".join(_call_text(call) for call in reply.calls)
+    return words.encode(errors="replace").decode()
+
+
+def _call_text(call: NativeCall) -> str:
+    """Broken JSON stays as it is: the turn loop says what is wrong with it."""
+    try:
+        arguments = json.dumps(read_json(call.arguments), ensure_ascii=False)
+    except ValueError:
+        arguments = call.arguments
+    body = f'{{"name": {json.dumps(call.name)}, "arguments": {arguments}}}'
+    if any(marker in body for marker in MARKERS):
+        body = body.replace("<", "\\u003c")  # the same to a reader of JSON
+    return f"<tool_call>{body}</tool_call>"

@@ -1,0 +1,131 @@
+"""The env's side of one rollout: its methods, under its deadlines, and what they come to."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from art_cli.envs.base import Done, Env
+from art_cli.envs.tools import ToolError, schemas_of, tools_of
+from art_cli.system.deadline import call
+from art_cli.system.outside import MAX_TEXT, OutsideError, check_json, check_text
+from art_cli.types import Message, Trajectory
+
+ROLES = ("system", "user", "assistant", "tool")
+SHORTEST_WAIT = 0.1  # seconds that a call gets at the very end of its episode's time
+
+
+class Episode:
+    """An env whose time counts against its deadlines; the engine's does not.
+
+    Whatever the env raises goes through: DeadlineError where it was too slow.
+    """
+
+    def __init__(self, env: Env, trajectory: Trajectory) -> None:
+        self.env = env
+        self.trajectory = trajectory
+        self._tools = tools_of(type(env))
+        self._left = env.episode_timeout
+        self._busy = 0  # calls of the env that go on at this moment
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether a turn can call anything."""
+        return bool(self._tools)
+
+    async def start(self) -> list[Message]:
+        """The messages that the episode begins with."""
+        self.trajectory.tools = schemas_of(type(self.env))
+        return opening(self.env, await self._timed(self.env.start, what="start()"))
+
+    async def reply(self, text: str) -> str | Done:
+        """What comes back to a turn that called no tool."""
+        answer = await self._timed(self.env.reply, text, what="reply()")
+        if not isinstance(answer, str | Done):
+            raise TypeError(f"reply() returned {answer!r:.200}; expected text or Done()")
+        return answer if isinstance(answer, Done) else said_by("reply()", answer)
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> str | Done:
+        """What a tool gives; a refusal or bad arguments are a text that begins with `error: `."""
+        try:
+            result = await self._run_tool(name, arguments)
+        except ToolError as e:
+            result = f"error: {e}"
+        return result if isinstance(result, Done) else said_by(f"tool {name}()", str(result))
+
+    async def finish(self) -> None:
+        """Score the trajectory, which holds all that was said by now."""
+        env, trajectory = self.env, self.trajectory
+        context = await self._timed(env.judge_context, what="judge_context()")
+        trajectory.judge_context = said_by("judge_context()", str(context))
+        reward = await self._timed(env.score, trajectory, what="score()")
+        if reward is not None and not math.isfinite(reward):
+            raise ValueError(f"score() returned {reward}; a reward must be a finite number")
+        trajectory.metrics |= {
+            said_by("the name of a metric", name): float(value)
+            for name, value in env.metrics.items()
+        }
+        trajectory.reward = None if reward is None else float(reward)
+
+    async def _run_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+        spec = self._tools.get(name)
+        if spec is None:
+            raise ToolError(f"there is no tool {name!r:.200}; there are {', '.join(self._tools)}")
+        parsed, method = spec.parse(arguments), getattr(self.env, name)
+        limit = max(min(self.env.tool_timeout, self._left), SHORTEST_WAIT)
+        with self._clock():
+            return await call(partial(method, **parsed), seconds=limit, what=f"tool {name}()")
+
+    async def _timed(self, method: Callable[..., Any], *args: Any, what: str) -> Any:
+        with self._clock():
+            seconds = max(self._left, SHORTEST_WAIT)
+            return await call(method, *args, seconds=seconds, what=what)
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        """Calls that go on at the same time take the episode's time once."""
+        if self._busy == 0:
+            self._since = time.monotonic()
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            if self._busy == 0:
+                self._left -= time.monotonic() - self._since
+
+
+def opening(env: Env, started: str | list[Message]) -> list[Message]:
+    """The messages that an episode begins with. Raises TypeError, ValueError where it gave none."""
+    if isinstance(started, str):
+        started = [{"role": "user", "content": started}]
+        if env.system:
+            started.insert(0, {"role": "system", "content": env.system})
+    if not isinstance(started, list) or not started or not all(map(_is_message, started)):
+        raise TypeError(f"start() returned {started!r:.200}; expected text or a list of messages")
+    for message in started:
+        said_by("start()", message["content"])
+        check_json(message)
+    return started
+
+
+def said_by(what: str, text: str) -> str:
+    """The text that a part of the env gave. Raises ValueError where it cannot be kept."""
+    if isinstance(text, str) and len(text) > MAX_TEXT:
+        raise ValueError(f"{what} gave {len(text)} characters; at most {MAX_TEXT} can be read")
+    try:
+        return check_text(text)
+    except OutsideError as e:
+        raise ValueError(f"{what} gave no readable text: {e}") from None
+
+
+def _is_message(message: Any) -> bool:
+    return (
+        isinstance(message, dict)
+        and message.get("role") in ROLES
+        and isinstance(message.get("content"), str)
+    )

@@ -1,0 +1,57 @@
+"""Does the env work at all? Asked before anything costs time."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from art_cli.envs.base import Env, NoServices, NoServicesError, Services
+from art_cli.envs.tools import tools_of
+from art_cli.errors import ArtError, UsageError, blame
+from art_cli.rollout.episode import opening
+from art_cli.system.deadline import DeadlineError, call, watchdog
+from art_cli.types import Message
+
+BLOCK_GRACE = 10.0  # seconds beyond start's deadline before a standstill ends the program
+
+
+async def check_env(
+    env_class: type[Env], settings: Any, services: Services | None = None
+) -> list[Message]:
+    """Make and open one episode -> what it begins with; nothing where it has to ask a model first
+    and there are no `services`.
+
+    Raises UsageError with the user's own file and line.
+    """
+    name = env_class.__name__
+    try:
+        with watchdog(env_class.episode_timeout + BLOCK_GRACE, f"the env {name}"):
+            return await _open_one(env_class, settings, services or NoServices())
+    except ArtError:
+        raise
+    except NoServicesError:
+        return []
+    except DeadlineError as e:
+        raise UsageError(f"the env {name} does not work: {e}") from None
+    except Exception as e:
+        place = blame(e, env_class)
+        raise UsageError(f"the env {name} does not work: {place}") from e
+
+
+async def _open_one(env_class: type[Env], settings: Any, services: Services) -> list[Message]:
+    name = env_class.__name__
+    tools_of(env_class)
+    scenario = next(iter(env_class.scenarios(settings, "train")), None)
+    if scenario is None:
+        raise UsageError(f"{name}.scenarios() gives no train scenario")
+    env = env_class(scenario, settings)
+    env.services = services
+    try:
+        seconds, what = env.episode_timeout, f"{name}.start()"
+        messages = opening(env, await call(env.start, seconds=seconds, what=what))
+    except Exception:
+        with suppress(Exception):  # what went wrong first is what the user must know
+            await call(env.close, seconds=env.tool_timeout, what=f"{name}.close()")
+        raise
+    await call(env.close, seconds=env.tool_timeout, what=f"{name}.close()")
+    return messages

@@ -1,0 +1,279 @@
+"""One episode whose agent is somebody's own program: its calls become sequences to train on.
+
+A call whose messages begin with those of an earlier one, and with what was answered to it, goes on
+in the same sequence: the ids that were sampled stay as they are. Any other call (another system
+prompt, a shortened history, a second one at the same time) begins a sequence of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import secrets
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from art_cli.engines.base import Engine, Session
+from art_cli.envs.base import Done, Env, seed_of
+from art_cli.errors import EngineError, UsageError
+from art_cli.models.openai_format import read_message, write_turn
+from art_cli.models.render import Conversation, Renderer, parse_tool_calls, spoken
+from art_cli.rollout.episode import Episode
+from art_cli.rollout.gateway.answer import Answer
+from art_cli.rollout.gateway.request import CONTEXT, ChatRequest, RequestError, read_in
+from art_cli.rollout.policy_agent import record_sampled
+from art_cli.system.bounded_cache import Recent
+from art_cli.system.deadline import beside
+from art_cli.system.outside import OutsideError, check_json
+from art_cli.types import Completion, Message, StopReason, Trajectory
+
+OVER = "The episode is over."
+RENDERERS = 32  # a program has a few sets of tools
+RENDERER = 2**18  # bytes of tools that count as one of them
+
+
+class Served:
+    """What the gateway needs of a run."""
+
+    def __init__(
+        self, engine: Engine, make_renderer: Callable[[list[Any]], Renderer], max_model_len: int
+    ) -> None:
+        """`make_renderer` binds the chat template to a set of tools."""
+        self.engine = engine
+        self.max_model_len = max_model_len
+
+        def make(tools: str) -> Renderer:
+            return make_renderer(json.loads(tools))
+
+        def size(tools: str, _: Renderer) -> int:
+            return max(len(tools), RENDERER)
+
+        self._cached = Recent(make, size, RENDERER * RENDERERS)
+
+    async def renderer(self, tools: list[dict[str, Any]], size: int) -> Renderer:
+        """The chat template with these tools, of a request of so many bytes.
+
+        Raises RequestError where it cannot be used with them.
+        """
+        try:
+            return await beside(size, self._cached, json.dumps(tools))
+        except UsageError as e:
+            raise RequestError(400, str(e)) from None
+
+
+@dataclass(slots=True)
+class _Thread:
+    """The calls that extend each other."""
+
+    renderer: Renderer
+    conversation: Conversation
+    session: Session
+    said: list[Message] = field(default_factory=list)  # as the program has it
+    busy: bool = False
+
+    def goes_on_as(self, messages: list[Message], renderer: Renderer) -> bool:
+        """Whether a call with these messages extends the last one."""
+        num = len(self.said)
+        if self.busy or renderer is not self.renderer or len(messages) <= num:
+            return False
+        return all(_same(a, b) for a, b in zip(self.said, messages, strict=False))
+
+
+class Hosted:
+    """An episode at the gateway, and what the program makes of it."""
+
+    def __init__(self, served: Served, episode: Episode, opening: list[Message], seed: int) -> None:
+        self.id = secrets.token_hex(4)
+        self.opening = opening
+        loop = asyncio.get_running_loop()
+        self.failure: asyncio.Future[None] = loop.create_future()  # that is not the agent's
+        self.ended: asyncio.Future[StopReason] = loop.create_future()  # by the env, or a limit
+        self.num_calls = 0
+        self._secret = secrets.token_urlsafe(24)
+        self._served = served
+        self._episode = episode
+        self._seed = seed
+        self._threads: list[_Thread] = []
+        self._completions: list[Completion] = []
+        self._last: str | None = None  # turn that was sampled
+        self._replied = False
+
+    @property
+    def path(self) -> str:
+        """Where it is reached, below the gateway's address."""
+        return f"/e/{self.id}/{self._secret}"
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The env's own tools, in OpenAI's form."""
+        return self._episode.trajectory.tools
+
+    @property
+    def has_reply(self) -> bool:
+        """Whether the env answers to words."""
+        return type(self._episode.env).reply is not Env.reply
+
+    @property
+    def num_answers(self) -> int:
+        """Calls that the policy has answered."""
+        return len(self._completions)
+
+    def is_secret(self, secret: str) -> bool:
+        """Whether the caller may know of this episode."""
+        return hmac.compare_digest(secret.encode(errors="replace"), self._secret.encode())
+
+    async def complete(self, request: ChatRequest) -> Answer:
+        """Answer a call with the policy. Raises RequestError."""
+        messages = await beside(request.size, request.conversation)
+        tools = request.offered_tools()
+        self._check_open()
+        self.num_calls += 1
+        renderer = await self._served.renderer(tools, request.size)
+        thread = self._thread(messages, renderer)
+        thread.busy = True  # and stays so where this fails: nothing can go on behind it
+        talk = thread.conversation
+        try:
+            num_prompt = await read_in(
+                talk, messages[len(thread.said) :], request, self._served.max_model_len
+            )
+        except RequestError as e:
+            if e.code == CONTEXT:
+                self._end("context")
+            raise
+        self._check_goes_on()
+        stop = tuple(request.stop or ())
+        try:
+            completion = await thread.session.generate(
+                list(talk.ids), max_tokens=request.limit(), stop=stop
+            )
+        except EngineError as e:
+            self.fail(e)
+            raise RequestError(503, str(e), "engine") from e
+        self._completions.append(completion)
+        text = talk.add_completion(completion)
+        ended = completion.finish_reason
+        # A turn that was cut off makes no calls, as in the built-in agent.
+        message = write_turn(cut(text, stop), with_tools=bool(tools) and ended != "length")
+        said = read_message(message)
+        thread.said = [*messages, said]
+        thread.busy = False
+        self._last = None if message.get("tool_calls") else said["content"]
+        return Answer(
+            message=message,
+            finish_reason="tool_calls" if message.get("tool_calls") else ended,
+            completion=completion,
+            tokens=[renderer.decode([i]) for i in completion.token_ids] if request.logprobs else [],
+            num_prompt=num_prompt,
+        )
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
+        """What one of `tools` gives.
+
+        Raises RequestError where the episode is over or broken, or the arguments are not JSON.
+        """
+        _check_sent([name, arguments])
+        return await self._ask_env(self._episode.call_tool(name, arguments))
+
+    async def reply(self, text: str) -> str:
+        """What the env answers to words. Raises RequestError as `call_tool` does."""
+        _check_sent(text)
+        self._replied = True
+        return await self._ask_env(self._episode.reply(text))
+
+    async def finish(self, last: str | None) -> StopReason:
+        """After the agent's end: what was said last goes to the env, unless it did already.
+
+        `last` None: the policy's last turn, if it called nothing. Raises what the env raises.
+        """
+        if self.failure.done():
+            self.failure.result()
+        last = self._last if last is None else last
+        if not self.ended.done() and not self._replied and last is not None:
+            await self._episode.reply(last)
+        return self.ended.result() if self.ended.done() else "env"
+
+    def record(self, trajectory: Trajectory) -> None:
+        """See Agent."""
+        sequences = [s for t in self._threads for s in t.conversation.sequences]
+        record_sampled(trajectory, sequences, self._completions)
+        said = [m for t in self._threads for m in t.conversation.messages]
+        trajectory.messages = [_with_calls(m) for m in said] or list(self.opening)
+
+    def close(self) -> None:
+        """Free what the engine holds for it."""
+        self._end("env")  # a call that is still on its way finds it so
+        for thread in self._threads:
+            thread.session.close()
+        if self.failure.done():
+            self.failure.exception()  # it was seen
+        self.failure.cancel()
+
+    def fail(self, error: Exception) -> None:
+        """End the episode by a failure that is not the agent's."""
+        if not self.failure.done():
+            self.failure.set_exception(error)
+
+    def _end(self, reason: StopReason) -> None:
+        if not self.ended.done():
+            self.ended.set_result(reason)
+
+    async def _ask_env(self, asked: Coroutine[Any, Any, str | Done]) -> str:
+        try:
+            self._check_open()
+            result = await asked
+        except RequestError:
+            asked.close()
+            raise
+        except Exception as e:  # the env's own failure ends the episode, not the gateway
+            self.fail(e)
+            raise RequestError(500, f"the environment failed: {type(e).__name__}", "env") from e
+        if isinstance(result, Done):
+            self._end("env")
+            return OVER
+        return result
+
+    def _check_open(self) -> None:
+        if self.num_calls >= self._episode.env.max_turns and not self.ended.done():
+            self._end("max_turns")
+        self._check_goes_on()
+
+    def _check_goes_on(self) -> None:
+        if self.ended.done() or self.failure.done():
+            why = self.ended.result() if self.ended.done() else "error"
+            raise RequestError(400, f"{OVER} ({why})", "episode_over")
+
+    def _thread(self, messages: list[Message], renderer: Renderer) -> _Thread:
+        fitting = [t for t in self._threads if t.goes_on_as(messages, renderer)]
+        if fitting:
+            return max(fitting, key=lambda t: len(t.said))
+        seed = seed_of(self._seed, len(self._threads))
+        session = self._served.engine.open(seed, awaited=False)
+        thread = _Thread(renderer, Conversation(renderer), session)
+        self._threads.append(thread)
+        return thread
+
+
+def _check_sent(value: Any) -> None:
+    try:
+        check_json(value)
+    except OutsideError as e:
+        raise RequestError(400, f"the arguments cannot be used: {e}") from None
+
+
+def _same(a: Message, b: Message) -> bool:
+    """Clients trim what was said, or write the JSON of a call anew."""
+    return a["role"] == b["role"] and a["content"].strip() == b["content"].strip()
+
+
+def _with_calls(message: Message) -> Message:
+    if message["role"] != "assistant":
+        return message
+    calls = [c for c in parse_tool_calls(spoken(message["content"])) if not isinstance(c, str)]
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def cut(text: str, stop: tuple[str, ...]) -> str:
+    """What stands before the first stop text, which the program is not shown."""
+    return text[: min((i for s in stop if (i := text.find(s)) >= 0), default=len(text))]

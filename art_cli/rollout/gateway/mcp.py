@@ -1,0 +1,98 @@
+"""The env's tools over the Model Context Protocol, for one episode.
+
+Streamable HTTP, the part that a server without sessions and without messages of its own needs
+(https://modelcontextprotocol.io/specification/2025-06-18/basic/transports): each POST holds one
+JSON-RPC message, and the response its answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from art_cli.rollout.gateway.hosted_episode import Hosted
+from art_cli.rollout.gateway.request import RequestError
+from art_cli.system.deadline import beside
+from art_cli.system.outside import read_json
+
+REPLY = {
+    "name": "reply",
+    "description": "Say this to whom the task is for; gives what comes back.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"text": {"type": "string"}},
+        "required": ["text"],
+    },
+}
+VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")  # the newest first
+PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
+
+
+class _RpcError(Exception):
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def answer(episode: Hosted, body: bytes) -> dict[str, Any] | None:
+    """The answer to one JSON-RPC message; None to one that wants none."""
+    try:
+        message = await beside(len(body), read_json, body)
+    except ValueError as e:
+        return _failure(None, PARSE_ERROR, f"the body is not JSON that can be used: {e}")
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        return _failure(None, INVALID_REQUEST, "expected one JSON-RPC 2.0 message")
+    if "id" not in message or "method" not in message:  # a notification, or an answer to nothing
+        return None
+    params = message.get("params") or {}
+    try:
+        if not isinstance(params, dict):
+            raise _RpcError(INVALID_PARAMS, "params must be an object")
+        result = await _call(episode, message["method"], params)
+    except _RpcError as e:
+        return _failure(message["id"], e.code, str(e))
+    return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+
+async def _call(episode: Hosted, method: Any, params: dict[str, Any]) -> dict[str, Any]:
+    if method == "initialize":
+        asked = params.get("protocolVersion")
+        return {
+            "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "art", "version": "1"},
+        }
+    if method == "ping":
+        return {}
+    if method == "tools/list":
+        tools = [_described(t["function"]) for t in episode.tools]
+        return {"tools": [*tools, REPLY] if episode.has_reply else tools}
+    if method == "tools/call":
+        return await _call_tool(episode, params)
+    raise _RpcError(NO_METHOD, f"there is no method {method!r:.200}")
+
+
+async def _call_tool(episode: Hosted, params: dict[str, Any]) -> dict[str, Any]:
+    name, arguments = params.get("name"), params.get("arguments") or {}
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise _RpcError(INVALID_PARAMS, "expected name and arguments")
+    try:
+        if name == REPLY["name"] and episode.has_reply:
+            text = await episode.reply(str(arguments.get("text", "")))
+        else:
+            text = await episode.call_tool(name, arguments)
+    except RequestError as e:
+        text = f"error: {e}"
+    content = [{"type": "text", "text": text}]
+    return {"content": content, "isError": text.startswith("error: ")}
+
+
+def _described(tool: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": tool["name"],
+        "description": tool["description"],
+        "inputSchema": tool["parameters"],
+    }
+
+
+def _failure(id: Any, code: int, message: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}

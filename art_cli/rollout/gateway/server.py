@@ -1,0 +1,157 @@
+"""The gateway: what a program believes to be OpenAI is the policy in training.
+
+    http://127.0.0.1:PORT/e/EPISODE/SECRET/v1/chat/completions   /v1/models   /mcp
+
+It listens on this machine only. An address says nothing to whoever does not know the secret of its
+episode, and nothing any more once the episode is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from art_cli.rollout.episode import Episode
+from art_cli.rollout.gateway import mcp
+from art_cli.rollout.gateway.answer import completion, stream
+from art_cli.rollout.gateway.body import MAX_BODY, read_body
+from art_cli.rollout.gateway.hosted_episode import Hosted, Served
+from art_cli.rollout.gateway.request import ChatRequest, RequestError
+from art_cli.system.deadline import beside
+from art_cli.types import Message
+
+BODY_TIMEOUT = 30.0  # seconds until a body must be there
+HEAD_TIMEOUT = 30.0  # and the head of a request, or the next one on a connection
+BACKLOG = 1024  # connections that wait to be accepted
+
+Reply = Callable[[Hosted, web.Request], Awaitable[web.StreamResponse]]
+
+
+class Gateway:
+    """Serves the episodes that are open."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._episodes: dict[str, Hosted] = {}
+        self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        self._heard: set[object] = set()  # young connections that have asked for something
+        self.url = ""
+
+    async def start(self) -> None:
+        """Listen on a free port."""
+        app = web.Application(client_max_size=MAX_BODY)
+        root = "/e/{episode}/{secret}"
+        app.router.add_post(f"{root}/v1/chat/completions", self._checked(_chat))
+        app.router.add_get(f"{root}/v1/models", self._checked(_models))
+        app.router.add_get(f"{root}/v1/models/{{model}}", self._checked(_model))
+        app.router.add_post(f"{root}/mcp", self._checked(_mcp))
+        quiet = logging.getLogger("art.gateway")  # a client's bad bytes are the client's
+        quiet.addHandler(logging.NullHandler())
+        quiet.propagate = False
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=quiet,
+            keepalive_timeout=HEAD_TIMEOUT,
+            auto_decompress=False,  # read_body() does, up to a limit
+            lingering_time=1.0,  # for the rest of a body that nobody wants any more
+            handler_cancellation=True,  # who hangs up wants no answer
+            shutdown_timeout=1.0,
+        )
+        await self._runner.setup()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connection, "127.0.0.1", 0, backlog=BACKLOG)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        """aiohttp would wait for ever for the head of a connection's first request."""
+        assert self._runner and self._runner.server
+        handler = self._runner.server()
+
+        def drop_if_silent() -> None:
+            if handler not in self._heard:
+                handler.force_close()
+            self._heard.discard(handler)
+
+        asyncio.get_running_loop().call_later(HEAD_TIMEOUT, drop_if_silent)
+        return handler
+
+    def open(self, episode: Episode, opening: list[Message], seed: int) -> Hosted:
+        """Host an episode until `leave`."""
+        hosted = Hosted(self._served, episode, opening, seed)
+        self._episodes[hosted.id] = hosted
+        return hosted
+
+    def leave(self, hosted: Hosted) -> None:
+        """The episode is over: its address is unknown from now on."""
+        self._episodes.pop(hosted.id, None)
+        hosted.close()
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._server:
+            self._server.close()
+        if self._runner:
+            await self._runner.cleanup()
+
+    def _checked(self, reply: Reply) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            self._heard.add(request.protocol)
+            hosted = self._episodes.get(request.match_info["episode"])
+            if hosted is None or not hosted.is_secret(request.match_info["secret"]):
+                # One answer to both: who guesses does not learn which episodes there are.
+                error = RequestError(404, "there is no such episode", "not_found")
+                return web.json_response(error.body(), status=404)
+            try:
+                return await reply(hosted, request)
+            except RequestError as e:
+                return web.json_response(e.body(), status=e.status)
+            except ConnectionError:  # who hangs up is not told
+                raise
+            except Exception as e:  # ours: it is not the agent that failed
+                hosted.fail(e)
+                error = RequestError(500, f"the gateway failed: {e!r}", "gateway")
+                return web.json_response(error.body(), status=500)
+
+        return handle
+
+
+async def _chat(hosted: Hosted, request: web.Request) -> web.StreamResponse:
+    body = await _body(request)
+    asked = await beside(len(body), ChatRequest.read, body)
+    head = {"id": f"chatcmpl-{hosted.id}-{hosted.num_calls}", "created": int(time.time())}
+    head["model"] = asked.model
+    if not asked.stream:
+        answer = await hosted.complete(asked)
+        return web.json_response(head | completion(answer, asked))
+    return await stream(request, asked, head, hosted.complete(asked))
+
+
+async def _models(hosted: Hosted, request: web.Request) -> web.StreamResponse:
+    return web.json_response({"object": "list", "data": [_described("policy")]})
+
+
+async def _model(hosted: Hosted, request: web.Request) -> web.StreamResponse:
+    return web.json_response(_described(request.match_info["model"]))
+
+
+async def _mcp(hosted: Hosted, request: web.Request) -> web.StreamResponse:
+    answer = await mcp.answer(hosted, await _body(request))
+    return web.Response(status=202) if answer is None else web.json_response(answer)
+
+
+async def _body(request: web.Request) -> bytes:
+    try:
+        return await asyncio.wait_for(read_body(request), BODY_TIMEOUT)
+    except TimeoutError:
+        raise RequestError(408, f"the body was not there within {BODY_TIMEOUT:g} s") from None
+
+
+def _described(model: str) -> dict[str, Any]:
+    return {"id": model, "object": "model", "created": 0, "owned_by": "art"}

@@ -1,0 +1,72 @@
+"""The policy as its own agent: token ids in, token ids out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from art_cli.engines.base import Engine, Session
+from art_cli.models.render import Conversation, Renderer, TooLongError
+from art_cli.rollout.agent import ContextFull, TurnAgent
+from art_cli.system.deadline import beside
+from art_cli.types import Completion, Message, Sequence, Trajectory
+
+
+class PolicyAgent(TurnAgent):
+    """The policy behind an engine."""
+
+    def __init__(self, renderer: Renderer, session: Session, max_model_len: int) -> None:
+        self.conversation = Conversation(renderer)
+        self.completions: list[Completion] = []
+        self._session = session
+        self._max_model_len = max_model_len
+
+    async def act(self, messages: list[Message]) -> str:
+        """Sample a turn. Raises ContextFull where there is no room for one token."""
+        size = sum(len(m["content"]) for m in messages)
+        try:
+            await beside(size, self.conversation.add_messages, messages, "", self._max_model_len)
+        except TooLongError:
+            raise ContextFull from None
+        ids = self.conversation.ids
+        if len(ids) >= self._max_model_len:
+            raise ContextFull
+        completion = await self._session.generate(ids)
+        self.completions.append(completion)
+        self.cut_off = completion.finish_reason == "length"
+        return self.conversation.add_completion(completion)
+
+    def record(self, trajectory: Trajectory) -> None:
+        """See Agent. What was to be read next, where the context was full, is left out."""
+        record_sampled(trajectory, self.conversation.sequences, self.completions)
+
+    def close(self) -> None:
+        """See Agent."""
+        self._session.close()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAgents:
+    """Implements Agents: what `agent.type: builtin` means."""
+
+    engine: Engine
+    renderer: Renderer
+    max_model_len: int
+
+    def open(self, seed: int) -> PolicyAgent:
+        """See Agents."""
+        return PolicyAgent(self.renderer, self.engine.open(seed), self.max_model_len)
+
+
+def record_sampled(
+    trajectory: Trajectory, sequences: list[Sequence], completions: list[Completion]
+) -> None:
+    """What is trained on: sequences up to the last token that was sampled in each."""
+    trajectory.sequences = [_as_read(s) for s in sequences if s.num_sampled]
+    trajectory.policy_versions = [c.policy_version for c in completions]
+    cut = any(c.finish_reason == "length" for c in completions)
+    trajectory.truncated = cut or trajectory.stop_reason == "context"
+
+
+def _as_read(s: Sequence) -> Sequence:
+    end = len(s.mask) - s.mask[::-1].index(1)
+    return Sequence(ids=s.ids[:end], mask=s.mask[:end], engine_logprobs=s.engine_logprobs[:end])

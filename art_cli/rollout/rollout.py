@@ -1,0 +1,92 @@
+"""One env and one agent make one trajectory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from art_cli.envs.base import Env, NoServices, Services
+from art_cli.errors import AgentError, ArtError, EnvError, LLMError, UsageError, blame
+from art_cli.rollout.agent import Agent, TurnAgent
+from art_cli.rollout.episode import Episode
+from art_cli.system.deadline import DeadlineError, call
+from art_cli.system.outside import printable
+from art_cli.types import Message, Scenario, Trajectory
+
+
+async def rollout(
+    env_class: type[Env],
+    settings: Any,
+    scenario: Scenario,
+    agent: Agent,
+    services: Services | None = None,
+) -> Trajectory:
+    """Play one episode.
+
+    A failure of the env (an exception, a missed deadline, a model behind it that does not answer)
+    gives reward None and says why in `error`; bad play never raises. Raises EngineError where the
+    engine fails, EnvError where calls of the env hang again and again, BudgetError.
+    """
+    trajectory = Trajectory(scenario=scenario)
+    began = time.monotonic()
+    env = None
+    try:
+        env = env_class(scenario, settings)
+        env.services = services or NoServices()
+        await _play(Episode(env, trajectory), agent)
+    except DeadlineError as e:
+        trajectory.stop_reason, trajectory.reward, trajectory.error = "timeout", None, str(e)
+    except (LLMError, AgentError, UsageError) as e:  # of these, the chat template's refusal
+        trajectory.stop_reason, trajectory.reward, trajectory.error = "error", None, str(e)
+    except ArtError:  # the engine, not this episode
+        raise
+    except Exception as e:
+        trajectory.stop_reason, trajectory.reward = "error", None
+        trajectory.error = f"{blame(e, env_class)}\n{traceback.format_exc(limit=-6)}"
+    finally:
+        if env is not None:
+            await _close(env, trajectory)
+    agent.record(trajectory)  # score() saw it too, unless it was never reached
+    trajectory.error = trajectory.error and printable(trajectory.error)
+    trajectory.logs = [printable(text) for text in trajectory.logs]
+    trajectory.duration = time.monotonic() - began
+    return trajectory
+
+
+def play(env: Env, answer: Callable[[], str]) -> list[Message]:
+    """The messages of a whole episode in which `answer` gives each assistant turn.
+
+    For demonstrations and tests. Raises what the env raises.
+    """
+
+    class Scripted(TurnAgent):
+        turns = 0
+
+        async def act(self, messages: list[Message]) -> str:
+            self.turns += 1
+            return answer()
+
+        def record(self, trajectory: Trajectory) -> None:
+            trajectory.policy_versions = [0] * self.turns
+
+    trajectory = Trajectory(scenario=env.scenario)
+    asyncio.run(_play(Episode(env, trajectory), Scripted()))
+    return trajectory.messages
+
+
+async def _play(episode: Episode, agent: Agent) -> None:
+    episode.trajectory.stop_reason = await agent.play(episode)
+    agent.record(episode.trajectory)
+    await episode.finish()
+
+
+async def _close(env: Env, trajectory: Trajectory) -> None:
+    try:
+        await call(env.close, seconds=env.tool_timeout, what="close()")
+    except EnvError:
+        raise
+    except Exception as e:  # the reward stands; the trajectory says what went wrong
+        trajectory.error = trajectory.error or f"close() failed: {e!r}"

@@ -1,0 +1,50 @@
+"""The few trajectories of a step that a person reads, as rows of a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from art_cli.runs.trajectories import grouped, reward_width
+
+NUM_SAMPLES = 8  # of a step and split
+LONGEST = 20_000  # characters of a conversation
+COLUMNS = ("step", "scenario", "reward", "ended by", "conversation", "judge")
+
+
+def held_out(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    """Of an evaluation: the first ones. It always plays the same, so they compare over steps."""
+    return [_cells(row) for row in rows[:NUM_SAMPLES]]
+
+
+def siblings(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    """Of a training step: the group with the widest rewards, best first; its two ends if large."""
+    group = max(grouped(rows), key=reward_width, default=[])
+    ranked = sorted(group, key=lambda row: (row["reward"] is None, -(row["reward"] or 0.0)))
+    if len(ranked) > NUM_SAMPLES:
+        half = NUM_SAMPLES // 2
+        ranked = [*ranked[:half], *ranked[-half:]]
+    return [_cells(row) for row in ranked]
+
+
+def _cells(row: dict[str, Any]) -> list[Any]:
+    """In the order of COLUMNS."""
+    ended = row["stop_reason"]
+    if row["error"]:
+        ended = f"{ended}: {row['error'].partition(chr(10))[0]}"
+    judge = "\n".join(row["logs"])
+    text = conversation(row["messages"])
+    return [row["step"], row["scenario_id"], row["reward"], ended, text, judge]
+
+
+def conversation(messages: list[dict[str, Any]]) -> str:
+    """Who said what, as text; the middle of a very long one is left out."""
+    return shortened("\n\n".join(f"[{m['role']}] {m.get('content') or ''}" for m in messages))
+
+
+def shortened(text: str) -> str:
+    """Without the middle where it is very long."""
+    left_out = len(text) - LONGEST
+    if left_out <= 0:
+        return text
+    half = LONGEST // 2
+    return f"{text[:half]}\n\n[... {left_out} characters left out ...]\n\n{text[-half:]}"

@@ -1,0 +1,88 @@
+"""A trajectory as one row of a file, and what is read from such rows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from art_cli.errors import ArtError
+from art_cli.printed import masked
+from art_cli.system.files import atomic_write, json_line
+from art_cli.types import Split, Trajectory, TrajectoryGroup
+
+
+def write_rows(path: Path, step: int, split: Split, groups: list[TrajectoryGroup]) -> None:
+    """One object a trajectory, compressed; the same trajectories give the same bytes.
+
+    `pandas.read_json(path, lines=True)` and duckdb's `read_json` read the file as it is.
+    """
+    lines = [
+        json_line(_row(step, split, num_group, num_sibling, trajectory))
+        for num_group, group in enumerate(groups)
+        for num_sibling, trajectory in enumerate(group.trajectories)
+    ]
+    atomic_write(path, gzip.compress("".join(lines).encode(), compresslevel=6, mtime=0))
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return what `write_rows` wrote. Raise ArtError, with file:line, where it is damaged."""
+    rows: list[dict[str, Any]] = []
+    try:
+        with gzip.open(path) as lines:
+            for line in lines:
+                rows.append(json.loads(line))
+    except (OSError, EOFError, ValueError, zlib.error, RecursionError) as e:
+        place = f"{path}:{len(rows) + 1}"
+        raise ArtError(f"{place} is damaged ({e}); the lines before it are good") from None
+    return rows
+
+
+def grouped(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The rows of a trajectory file, group by group."""
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["group"], []).append(row)
+    return [groups[n] for n in sorted(groups)]
+
+
+def reward_width(group: list[dict[str, Any]]) -> float:
+    """Between the best and the worst reward of the rows of a group: how much it teaches."""
+    rewards = [row["reward"] for row in group if row["reward"] is not None]
+    return max(rewards) - min(rewards) if rewards else 0.0
+
+
+def env_reward_of(row: dict[str, Any]) -> float | None:
+    """The env's own score: a metric where a judge was asked, else the reward itself."""
+    judged = "ruler_score" in row["metrics"]
+    return row["metrics"].get("env_reward", None if judged else row["reward"])
+
+
+def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict[str, Any]:
+    """A trajectory as one flat object. Durations stay out: the same run gives the same bytes."""
+    return {
+        "step": step,
+        "split": split,
+        "group": group,
+        "index": index,  # within the group
+        "scenario_id": t.scenario.id,
+        "seed": t.scenario.seed,
+        "scenario": t.scenario.data,
+        "reward": t.reward,
+        "metrics": t.metrics,
+        "stop_reason": t.stop_reason,
+        "truncated": t.truncated,
+        "error": t.error and masked(t.error),
+        "judge_context": t.judge_context,
+        "logs": [masked(line) for line in t.logs],
+        "num_turns": t.num_turns,
+        "num_sampled": t.num_sampled,
+        "policy_versions": t.policy_versions,
+        "messages": t.messages,
+        "sequences": [
+            {"ids": s.ids, "mask": s.mask, "engine_logprobs": s.engine_logprobs}
+            for s in t.sequences
+        ],
+    }

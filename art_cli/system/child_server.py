@@ -1,0 +1,130 @@
+"""A server of one's own that is started with the run and ends with it, however the run ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import httpx
+
+from art_cli.errors import PreflightError
+from art_cli.system.guard import guarded
+
+START_TIMEOUT = 600.0  # seconds: a large model is loaded in minutes
+STOP_TIMEOUT = 5.0  # seconds between asking to stop and killing
+SHOWN = 2000  # characters of what a server that failed has said
+
+
+class Server:
+    """A process that answers OpenAI's protocol on a port of this machine, under a guard."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None:
+        self._process = process
+        self._log = log
+        self.url = f"http://127.0.0.1:{port}"
+        self.api_base = f"{self.url}/v1"
+
+    @classmethod
+    async def start(
+        cls,
+        command: list[str],
+        timeout: float = START_TIMEOUT,
+        *,
+        env: Mapping[str, str] | None = None,
+        log: Path | None = None,
+    ) -> Server:
+        """Start it and wait until it answers.
+
+        `{port}` in the command becomes a free port, `{python}` this interpreter; `env` is added to
+        our own; what it prints goes to the end of `log`, if that is given. Raises PreflightError,
+        with what it printed, where it ends or does not answer in time.
+        """
+        port = _free_port()
+        words = [
+            w.replace("{port}", str(port)).replace("{python}", sys.executable) for w in command
+        ]
+        if shutil.which(words[0]) is None:
+            raise PreflightError(f"cannot start {' '.join(words)}: there is no program {words[0]}")
+        printed = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115 (kept open)
+        process = subprocess.Popen(
+            guarded(words),
+            stdin=subprocess.PIPE,  # the guard ends all when it closes
+            stdout=printed,
+            stderr=printed,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,  # Ctrl-C is for the run, which ends its servers itself
+        )
+        server = cls(process, port, printed)
+        try:
+            await server._until_ready(" ".join(words), timeout)
+        except BaseException:
+            await server.close()
+            raise
+        return server
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process is still there."""
+        return self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; above 128: 128 + the signal that ended it."""
+        code = self._process.poll()
+        return 128 - code if code is not None and code < 0 else code
+
+    def said(self) -> str:
+        """The last of what it printed."""
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - 4 * SHOWN))
+        return self._log.read().decode(errors="replace")[-SHOWN:].strip() or "(nothing)"
+
+    async def close(self) -> None:
+        """End all of it: ask first, then kill."""
+        assert self._process.stdin
+        self._process.terminate()
+        await self.ends_within(STOP_TIMEOUT)
+        self._process.stdin.close()
+        await self.ends_within(STOP_TIMEOUT)
+        self._log.close()
+
+    async def ends_within(self, seconds: float) -> bool:
+        """Whether the process is gone, or goes in so many seconds."""
+        deadline = time.monotonic() + seconds
+        while self.runs and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        return not self.runs
+
+    async def _until_ready(self, command: str, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        async with httpx.AsyncClient(timeout=5.0, trust_env=False) as client:
+            while time.monotonic() < deadline:
+                if not self.runs:
+                    raise PreflightError(
+                        f"{command}\nended with exit code {self.exit_code} before it answered; it "
+                        f"said:\n{self.said()}"
+                    )
+                with contextlib.suppress(httpx.HTTPError):
+                    if (await client.get(f"{self.api_base}/models")).status_code < 500:
+                        return
+                await asyncio.sleep(0.05)
+        raise PreflightError(
+            f"{command}\ndid not answer GET {self.api_base}/models within {timeout:g} s; it said:\n"
+            f"{self.said()}"
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]

@@ -1,1 +1,0 @@
-"""Where metrics go: one base and one file per place."""

@@ -1,0 +1,86 @@
+"""After each sync: does the engine really answer with the trainer's weights?
+
+Stale weights raise no error: rewards go on, and nothing is learned. A fixed prompt is answered by
+the engine, in the way of any other turn (cached prefixes included), and the trainer says what the
+log-probabilities of that answer are.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from art_cli.config.schema import SamplingConfig
+from art_cli.engines.base import Engine
+from art_cli.errors import EngineError
+from art_cli.models.policy import Policy
+from art_cli.training.algorithm.packing import TrainSequence
+from art_cli.training.trainers.base import Trainer
+from art_cli.types import Completion
+
+PROMPT_TOKENS = 144  # more than a block of any engine's prefix cache, which a sync must not survive
+ANSWER_TOKENS = 4
+# A single token's log-probability, by dtype, may differ by this much in engine and trainer.
+MAX_GAP = {torch.float32: 1e-2, torch.bfloat16: 0.5}
+# Where it has moved by this much at the trainer, it has moved at the engine too.
+MOVED = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+
+
+class Canary:
+    """Remembers the last answer, to tell weights that did not move from weights that did."""
+
+    def __init__(
+        self, policy: Policy, trainer: Trainer, sampling: SamplingConfig, max_model_len: int
+    ) -> None:
+        self._trainer = trainer
+        self._is_cut = sampling.top_p < 1 or sampling.top_k > 0
+        self._dtype, vocab = policy.head.dtype, policy.head.shape[0]
+        num = max(1, min(PROMPT_TOKENS, max_model_len - ANSWER_TOKENS))
+        self._prompt = [(7 * i + 3) % vocab for i in range(num)]
+        self._last: tuple[Completion, Tensor] | None = None
+
+    async def check(self, engine: Engine, version: int) -> None:
+        """Raises EngineError where the engine holds other weights than the trainer."""
+        session = engine.open(0)
+        try:
+            answer = await session.generate(self._prompt, max_tokens=ANSWER_TOKENS)
+        finally:
+            session.close()
+        mine = self._logprobs(answer.token_ids)
+        # The engine's are of what is left by top_p and top_k, the trainer's of all tokens.
+        gap = 0.0 if self._is_cut else float((mine - torch.tensor(answer.logprobs)).abs().max())
+        if answer.policy_version != version:
+            problem = f"it answers with version {answer.policy_version}"
+        elif not gap <= MAX_GAP[self._dtype]:
+            problem = (
+                f"log-probabilities of a fixed prompt's answer differ by {gap:.2g} (at most "
+                f"{MAX_GAP[self._dtype]:g} is rounding)"
+            )
+        elif self._stands_still(answer, mine, MOVED[self._dtype]):
+            problem = "its answer to a fixed prompt is the last version's to the bit"
+        else:
+            self._last = answer, mine
+            return
+        raise EngineError(
+            f"after the sync to version {version} the engine does not hold the trainer's weights: "
+            f"{problem}"
+        )
+
+    def _stands_still(self, answer: Completion, mine: Tensor, moved: float) -> bool:
+        if self._last is None:
+            return False
+        last, then = self._last
+        same = (last.token_ids, last.logprobs) == (answer.token_ids, answer.logprobs)
+        same = same and any(answer.logprobs)  # with top_k=1 they are all 0, and tell nothing
+        return same and float((mine - then).abs().max()) > moved
+
+    def _logprobs(self, answer: list[int]) -> Tensor:
+        """The trainer's, of the answer's tokens."""
+        ids, num = [*self._prompt, *answer], len(self._prompt)
+        return self._trainer.logprobs(
+            TrainSequence(
+                ids=ids,
+                mask=[0] * num + [1] * len(answer),
+                engine_logprobs=[0.0] * len(ids),
+            )
+        )

@@ -1,0 +1,76 @@
+"""Conversations to warm up on: the env's own, or a JSONL file of chat messages."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from art_cli.envs.base import Env
+from art_cli.envs.tools import tools_of
+from art_cli.errors import UsageError, blame
+from art_cli.models.openai_format import ChatFormatError, read_messages
+from art_cli.system.files import read_text
+from art_cli.system.outside import read_json
+from art_cli.types import Message
+
+
+def load_demonstrations(
+    source: str, env_class: type[Env], settings: Any, num: int
+) -> list[list[Message]]:
+    """At most `num` conversations from `warmup.demonstrations`.
+
+    Raises UsageError where there is none, or with file:line where one is malformed.
+    """
+    if source == "env":
+        try:
+            found = list(islice(env_class.demonstrations(settings, num), num))
+        except Exception as e:
+            place = blame(e, env_class)
+            raise UsageError(f"{env_class.__name__}.demonstrations() failed: {place}") from e
+        if not found:
+            raise UsageError(
+                f"{env_class.__name__} has no demonstrations; override demonstrations(), or give "
+                "a JSONL file in warmup.demonstrations"
+            )
+        return found
+    path = Path(source)
+    try:
+        # Not splitlines: it also splits at characters that JSON allows within a line.
+        lines = read_text(path, largest=None).split("\n")
+    except FileNotFoundError:
+        raise UsageError(f"warmup.demonstrations: there is no file {path.absolute()}") from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise UsageError(f"warmup.demonstrations: cannot read {path}: {e}") from None
+    numbered = ((n, line) for n, line in enumerate(lines, 1) if line.strip())
+    found = [_conversation(line, f"{path}:{n}") for n, line in islice(numbered, num)]
+    if not found:
+        raise UsageError(f"warmup.demonstrations: {path} holds no conversation")
+    return found
+
+
+def texts_of(demonstrations: list[list[Message]], env_class: type[Env]) -> list[str]:
+    """What a tokenizer for the env should know: what is said in it, and its tools."""
+    said = [f"{m['role']}\n{m['content']}" for d in demonstrations for m in d]
+    tools = [
+        f"{t.name} {' '.join(t.arguments.model_fields)}: {t.description}"
+        for t in tools_of(env_class).values()
+    ]
+    return said + tools
+
+
+def _conversation(line: str, place: str) -> list[Message]:
+    try:
+        value = read_json(line)
+    except ValueError as e:
+        raise UsageError(f"{place}: not valid JSON ({e})") from None
+    messages = value.get("messages") if isinstance(value, dict) else value
+    if not isinstance(messages, list) or not messages:
+        raise UsageError(f'{place}: expected {{"messages": [...]}} with at least one message')
+    try:
+        parsed = read_messages(messages)
+    except ChatFormatError as e:
+        raise UsageError(f"{place}: {e}") from None
+    if not any(m["role"] == "assistant" for m in parsed):
+        raise UsageError(f"{place}: has no assistant message, so there is nothing to learn from")
+    return parsed

@@ -1,0 +1,60 @@
+"""Numbers of a batch of trajectories. Pure functions."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+
+from art_cli.training.algorithm.advantage import has_gradient
+from art_cli.types import Trajectory, TrajectoryGroup
+
+
+def reward_metrics(prefix: str, trajectories: list[Trajectory]) -> dict[str, float]:
+    """`<prefix>/reward` and every metric of the env, over the trajectories that have a reward."""
+    valid = [t for t in trajectories if t.reward is not None]
+    if not valid:
+        return {}
+    rewards = [t.reward for t in valid if t.reward is not None]
+    out = {f"{prefix}/{k}": v for k, v in env_metrics(valid).items()}
+    out[f"{prefix}/reward"] = statistics.fmean(rewards)
+    out[f"{prefix}/turns"] = statistics.fmean(t.num_turns for t in valid)
+    out[f"{prefix}/tokens"] = statistics.fmean(t.num_sampled for t in valid)
+    return out
+
+
+def env_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
+    """The mean of each metric over the trajectories that have it."""
+    values: dict[str, list[float]] = {}
+    for t in trajectories:
+        for name, value in t.metrics.items():
+            values.setdefault(name, []).append(value)
+    return {name: statistics.fmean(v) for name, v in values.items()}
+
+
+def batch_metrics(groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
+    """`train/*` and `data/*` of the rollout batch that the update of version `step` learns from."""
+    trajectories = [t for g in groups for t in g.trajectories]
+    by_group = [g.rewards for g in groups]
+    rewards = [t.reward for t in trajectories if t.reward is not None]
+    out = reward_metrics("train", trajectories)
+    if rewards:
+        out["train/reward_std"] = statistics.pstdev(rewards)
+    ages = [step - version for t in trajectories for version in t.policy_versions]
+    return out | {
+        "data/staleness": statistics.fmean(ages) if ages else 0.0,  # versions, mean over turns
+        "data/groups": len(groups),
+        "data/groups_zero_variance": sum(not has_gradient(r) for r in by_group if r),
+        "data/trajectories": len(trajectories),
+        "data/trajectories_failed": sum(t.reward is None for t in trajectories),
+        "data/truncated": sum(t.truncated for t in trajectories),
+        "data/forks": sum(max(0, len(t.sequences) - 1) for t in trajectories),
+        "data/tokens_sampled": sum(t.num_sampled for t in trajectories),
+    }
+
+
+def ci95(values: list[float]) -> float:
+    """Half the width of the 95% confidence interval of the mean, by the normal approximation."""
+    if len(values) < 2:
+        return math.nan
+    return 1.96 * statistics.stdev(values) / math.sqrt(len(values))

@@ -1,0 +1,210 @@
+"""`TrainableModel`: a policy with the engine that samples from it and the trainer that updates it.
+
+The experiment's loop and a person's own script drive the same object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import gc
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import yaml
+
+from art_cli.config.schema import (
+    AdapterConfig,
+    EngineConfig,
+    EnvConfig,
+    Experiment,
+    JudgeConfig,
+    ModelConfig,
+    RewardConfig,
+    SamplingConfig,
+    TrainConfig,
+    WarmupConfig,
+)
+from art_cli.engines.base import Engine
+from art_cli.envs.base import Env
+from art_cli.envs.registry import env_class
+from art_cli.errors import UsageError
+from art_cli.llms.judges.scorer import Scorer
+from art_cli.llms.services import RunServices
+from art_cli.models.policy import Policy
+from art_cli.models.render import Renderer
+from art_cli.rollout.agent import Agents
+from art_cli.runs.checkpoint import Progress, check_weights, read_progress, save_checkpoint
+from art_cli.runs.directory import RunDir
+from art_cli.training.canary import Canary
+from art_cli.training.trainers.base import Trainer
+from art_cli.types import TrajectoryGroup
+
+
+@dataclass(slots=True)
+class Stop:
+    """Asked for by Ctrl-C: what goes on is brought to a good end and saved, then all ends."""
+
+    requested: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """What a backend makes for a model."""
+
+    run: RunDir
+    policy: Policy
+    renderer: Renderer
+    engine: Engine
+    canary: Canary
+    agents: Agents
+    services: RunServices
+    trainer: Trainer
+    progress: Progress
+    scorer: Scorer | None = None  # where a judge has a say in the rewards
+
+
+class Backend(Protocol):
+    """Where a model runs."""
+
+    async def prepare(self, model: TrainableModel) -> Parts:
+        """Make everything that the model needs to be trained; hold it until the backend closes."""
+        ...
+
+    async def open_run(self, model: TrainableModel) -> Parts:
+        """The run of a model as it was at step 0, to be evaluated only."""
+        ...
+
+
+class TrainableModel:
+    """A model in training: its name, its task and its settings; `register` makes it live.
+
+    model = TrainableModel(name="demo", project="tutorial", base_model="tiny", env=OrderDesk)
+    await model.register(backend)
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        project: str,
+        base_model: str | ModelConfig,
+        env: type[Env] | str,
+        settings: Any = None,
+        adapter: AdapterConfig | None = None,
+        warmup: WarmupConfig | None = None,
+        engine: EngineConfig | None = None,
+        sampling: SamplingConfig | None = None,
+        judge: JudgeConfig | None = None,
+        reward: RewardConfig | None = None,
+        train: TrainConfig | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`settings` are the env's own; `adapter` None trains all weights."""
+        self.env_class = env_class(env) if isinstance(env, str) else env
+        self.settings = self.env_class.Config() if settings is None else settings
+        if isinstance(base_model, str):
+            base_model = ModelConfig(base=base_model, adapter=adapter)
+        use = env if isinstance(env, str) else f"{env.__module__}:{env.__qualname__}"
+        self.experiment = Experiment(
+            project=project,
+            name=name,
+            seed=seed,
+            env=EnvConfig(use=use, args=asdict(self.settings)),
+            model=base_model,
+            warmup=warmup,
+            engine=engine or EngineConfig(),
+            sampling=sampling or SamplingConfig(),
+            judge=judge,
+            reward=reward,
+            train=train or TrainConfig(steps=0),
+        )
+        self.config_yaml = yaml.safe_dump(asdict(self.experiment), sort_keys=False)
+        self._parts: Parts | None = None
+
+    @classmethod
+    def of(cls, experiment: Experiment, settings: Any, config_yaml: str) -> TrainableModel:
+        """The model of a config file."""
+        model = cls(
+            name=experiment.name,
+            project=experiment.project,
+            base_model=experiment.model,
+            env=experiment.env.use,
+            settings=settings,
+        )
+        model.experiment, model.config_yaml = experiment, config_yaml
+        return model
+
+    @property
+    def parts(self) -> Parts:
+        """What the backend made. Raises UsageError before `register`."""
+        if self._parts is None:
+            raise UsageError("the model is not registered; call `await model.register(backend)`")
+        return self._parts
+
+    @property
+    def step(self) -> int:
+        """Finished optimizer steps."""
+        return self.parts.progress.step
+
+    async def register(self, backend: Backend) -> None:
+        """Load or make the weights, warm up, and start the engine."""
+        self._parts = await backend.prepare(self)
+        await self._sync()
+        # All that was loaded stays: looking through it for garbage again and again takes an eighth
+        # of a small model's rollout.
+        gc.collect()
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # or triton says at the end that all of it has leaked
+
+    async def open(self, backend: Backend) -> None:
+        """Open a run that exists, as it was at step 0, to evaluate it; it cannot be trained on."""
+        self._parts = await backend.open_run(self)
+        await self._sync()
+
+    async def go_to(self, step: int) -> None:
+        """Take the weights of a checkpoint. Raise CheckpointError where it is damaged."""
+        parts = self.parts
+        folder = parts.run.checkpoint(step)
+        check_weights(folder, "Take another checkpoint: --checkpoint STEP")
+        parts.policy.load(folder)
+        parts.progress = read_progress(folder)
+        await self._sync()
+
+    async def train(self, groups: list[TrajectoryGroup]) -> dict[str, float]:
+        """One optimizer step on these groups; the engine then serves the new weights. -> metrics
+
+        Raises EngineError, TrainerError.
+        """
+        parts = self.parts
+        began = time.monotonic()
+        await parts.engine.rest()
+        if self.experiment.train.max_staleness:  # rollouts go on meanwhile
+            metrics = await asyncio.to_thread(parts.trainer.step, groups, parts.progress.step)
+        else:
+            metrics = parts.trainer.step(groups, parts.progress.step)
+        trained = time.monotonic()
+        self.note(step=self.step + 1, val_reward=None)
+        if parts.trainer.budget.tokens < self.experiment.train.microbatch_tokens:
+            self.note(microbatch_tokens=parts.trainer.budget.tokens)
+        await self._sync()
+        metrics["time/train_s"] = trained - began
+        metrics["time/sync_s"] = time.monotonic() - trained
+        metrics["throughput/train_tok_s"] = metrics["data/tokens_trained"] / (trained - began)
+        return metrics
+
+    def save(self) -> None:
+        """Write a checkpoint of this moment. Raises TrainerError."""
+        parts = self.parts
+        save_checkpoint(parts.run, parts.policy, parts.trainer, parts.progress)
+
+    def note(self, **changes: Any) -> None:
+        """Note progress that the next checkpoint keeps."""
+        self.parts.progress = Progress(**(asdict(self.parts.progress) | changes))
+
+    async def _sync(self) -> None:
+        """Hand the weights to the engine, and see that they arrived."""
+        parts = self.parts
+        await parts.engine.sync(self.step)
+        await parts.canary.check(parts.engine, self.step)

@@ -1,0 +1,64 @@
+"""How much of a step is run at once, as far as memory allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+import torch
+
+from art_cli.config.schema import MIN_MICROBATCH_TOKENS
+from art_cli.errors import TrainerError
+from art_cli.training.algorithm.packing import TrainSequence, num_packed, partition
+
+T = TypeVar("T")
+
+
+class TokenBudget:
+    """Packed tokens of one microbatch: half of them from the moment that memory has run out."""
+
+    def __init__(self, tokens: int, say: Callable[[str], None]) -> None:
+        """`say` is told when the budget changes."""
+        self.tokens = tokens
+        self._say = say
+        self._running: list[TrainSequence] = []
+
+    def fit(
+        self,
+        sequences: list[list[TrainSequence]],
+        gradient: Callable[[Iterable[list[TrainSequence]]], T],
+    ) -> T:
+        """`gradient` of the parts of a step; again from its beginning where memory runs out.
+
+        How a step is split does not change its gradient. Raises TrainerError where a smaller split
+        would not help.
+        """
+        while True:
+            try:
+                return gradient(self._each(partition(sequences, self.tokens)))
+            except torch.OutOfMemoryError as e:
+                error = str(e)
+            self._halve(error)  # here the exception, which holds the forward's states, is gone
+
+    def _each(self, parts: list[list[TrainSequence]]) -> Iterator[list[TrainSequence]]:
+        for part in parts:
+            self._running = part
+            yield part
+
+    def _halve(self, error: str) -> None:
+        packed = num_packed([s.ids for s in self._running])
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        half = max(MIN_MICROBATCH_TOKENS, min(packed, self.tokens) // 2)
+        if len(self._running) == 1 or half >= self.tokens:
+            raise TrainerError(
+                f"out of memory with {packed} tokens, which is as little as the update can run at "
+                f"once: {error}. Set train.gradient_checkpointing=on, lower engine.max_model_len, "
+                "or train a smaller or quantized model"
+            )
+        self._say(
+            f"out of memory with {packed} tokens at once: the same step again with "
+            f"train.microbatch_tokens={half} instead of {self.tokens}, and so from now on. The "
+            "gradient is the same"
+        )
+        self.tokens = half

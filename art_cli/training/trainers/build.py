@@ -1,0 +1,56 @@
+"""The trainer that the config asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from art_cli.config.schema import Experiment
+from art_cli.models.policy import Policy
+from art_cli.training.trainers.base import Trainer
+from art_cli.training.trainers.distributed.launch import (
+    Crew,
+    check_devices,
+    check_world_size,
+    launched,
+)
+from art_cli.training.trainers.distributed.ranks import RanksTrainer
+from art_cli.training.trainers.grpo import GRPOTrainer
+from art_cli.training.trainers.optimizers import check_optimizer
+
+
+def prepare_training(cfg: Experiment) -> Crew | None:
+    """Whether this machine can train so, before anything costs time; and let ranks that a launcher
+    started find this one. -> those
+
+    Raises UsageError, PreflightError.
+    """
+    check_optimizer(cfg.train)
+    num = cfg.train.num_processes
+    if place := launched():
+        check_world_size(place, num)
+        return Crew()
+    if num > 1:
+        check_devices(num, cfg.model.device)
+    return None
+
+
+def make_trainer(
+    cfg: Experiment, policy: Policy, crew: Crew | None, logs: Path, say: Callable[[str], None]
+) -> Trainer:
+    """In this process, or shared with `crew`, or with processes that are started when needed."""
+    if cfg.train.num_processes == 1:
+        return GRPOTrainer(policy, cfg.train, cfg.sampling, say)
+    device = policy.device.type
+    if cfg.engine.use == "vllm":
+        policy.to("cpu")  # nothing is computed with the whole of it, and a GPU may be too small
+    return RanksTrainer(
+        policy,
+        device,
+        cfg.model.adapter,
+        cfg.train,
+        cfg.sampling,
+        logs,
+        crew,
+        say,
+    )

@@ -1,0 +1,74 @@
+"""What ranks say to each other beside tensors of known shapes: plain values, as bytes.
+
+torch's own `*_object_*` calls pickle: whoever reaches a socket of theirs has code run as the
+trainer. Here the bytes are read by `torch.load(weights_only=True)`, which makes numbers, strings,
+tensors and containers of them, and calls nothing.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import asdict
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from art_cli.training.algorithm.loss import Tokens
+from art_cli.training.algorithm.packing import TrainSequence
+from art_cli.training.trainers.stats import Stats
+
+LISTS = {"ids": torch.int64, "mask": torch.int64, "engine_logprobs": torch.float64}
+
+
+def send(value: Any, to: int) -> None:
+    """Send a plain value to a rank that calls `receive` now. Raises RuntimeError."""
+    file = io.BytesIO()
+    torch.save(value, file)
+    data = torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
+    dist.send(torch.tensor([len(data)]), to)
+    dist.send(data, to)
+
+
+def receive(source: int) -> Any:
+    """Return what a rank sends. Raises RuntimeError, also for what only running code can read."""
+    size = torch.empty(1, dtype=torch.int64)
+    dist.recv(size, source)
+    data = torch.empty(int(size), dtype=torch.uint8)
+    dist.recv(data, source)
+    try:
+        return torch.load(io.BytesIO(data.numpy().data), weights_only=True)
+    except UnpicklingError:
+        raise RuntimeError(f"rank {source} sent what is not plain data") from None
+
+
+def share(value: Any) -> Any:
+    """Return rank 0's plain value on every rank; what others give is left alone."""
+    if dist.get_rank() > 0:
+        return receive(0)
+    for rank in range(1, dist.get_world_size()):
+        send(value, rank)
+    return value
+
+
+def plain_sequence(sequence: TrainSequence) -> dict[str, Any]:
+    """Return it for `sequence_of`; lists as tensors, which are read far quicker."""
+    lists = {k: torch.tensor(getattr(sequence, k), dtype=dtype) for k, dtype in LISTS.items()}
+    return lists | {"advantage": sequence.advantage, "weight": sequence.weight}
+
+
+def sequence_of(plain: dict[str, Any]) -> TrainSequence:
+    """Return what `plain_sequence` was given."""
+    return TrainSequence(**plain | {k: plain[k].tolist() for k in LISTS})
+
+
+def plain_stats(stats: Stats) -> dict[str, Any]:
+    """Return them for `stats_of`."""
+    return asdict(stats.cpu())
+
+
+def stats_of(plain: dict[str, Any]) -> Stats:
+    """Return what `plain_stats` was given."""
+    parts: Any = [(logprobs, Tokens(**tokens)) for logprobs, tokens in plain["parts"]]
+    return Stats(**plain | {"parts": parts})

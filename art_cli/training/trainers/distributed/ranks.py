@@ -1,0 +1,328 @@
+"""One update shared by several ranks.
+
+Rank 0 is the process of the run: engine, judge, trackers and checkpoints are there, with the whole
+policy that the engine samples from. Beside it every rank, 0 too, holds a shard of the same policy
+and an ordinary GRPOTrainer on it. Rank 0 deals the microbatches of a step out; afterwards it takes
+the new weights from the shards into its whole policy. What it writes is what one process writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store
+
+from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
+from art_cli.errors import TrainerError
+from art_cli.models.policy import Policy
+from art_cli.system.progress import silent
+from art_cli.training.algorithm.packing import TrainSequence, num_packed, partition
+from art_cli.training.trainers.budget import TokenBudget
+from art_cli.training.trainers.distributed.launch import (
+    COLLECTIVE_TIMEOUT,
+    Crew,
+    LocalCrew,
+    WorkerDied,
+    check_world_size,
+    commands_in,
+    commands_of_parent,
+    end_with,
+    join,
+    launched,
+    ready,
+)
+from art_cli.training.trainers.distributed.messages import (
+    plain_sequence,
+    plain_stats,
+    receive,
+    send,
+    sequence_of,
+    share,
+    stats_of,
+)
+from art_cli.training.trainers.distributed.sharded import Blueprint, Shard, gather, scatter
+from art_cli.training.trainers.grpo import GRPOTrainer, NotFiniteError, Part, training_sequences
+from art_cli.training.trainers.stats import Stats
+from art_cli.types import TrajectoryGroup
+
+LESS = "Go on with --resume and half of train.microbatch_tokens, or with more train.num_processes"
+SMALL = ("form", "update")  # what a worker is told together with its argument
+
+
+class Rank:
+    """One rank's part. All ranks call the same method at the same time; the arguments are rank 0's
+    and None elsewhere."""
+
+    def __init__(self, blueprint: Blueprint, policy: Policy | None) -> None:
+        device = torch.device(blueprint.device)
+        if device.type == "cuda":
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(device)
+        self._policy = policy
+        self._shard = Shard(blueprint, device)
+        if blueprint.train.kl_coef:
+            with policy.as_reference() if policy else nullcontext():
+                self._shard.take(policy, frozen=False)
+            self._shard.keep_reference()
+        self._shard.take(policy, frozen=True)
+        self.trainer = GRPOTrainer(
+            self._shard, blueprint.train, blueprint.sampling, forward=self._shard.forward
+        )
+
+    def take(self, _: None = None) -> None:
+        """The trained weights of rank 0's policy have been set anew."""
+        self._shard.take(self._policy, frozen=False)
+
+    def gradient(self, shares: list[list[Part]] | None) -> Stats | None:
+        """Each rank makes the gradient of its share. -> at rank 0, what all found"""
+        if shares is None:
+            mine = [part and [sequence_of(plain) for plain in part] for part in receive(0)]
+            return send(plain_stats(self.trainer.gradient(mine)), 0)
+        for rank, share_of_rank in enumerate(shares[1:], 1):
+            send([part and [*map(plain_sequence, part)] for part in share_of_rank], rank)
+        stats = self.trainer.gradient(shares[0]).cpu()
+        others = [stats_of(receive(rank)) for rank in range(1, len(shares))]
+        return Stats.sum([stats, *others])
+
+    def logprobs(self, sequence: TrainSequence | None) -> Tensor:
+        """See Trainer; on all ranks."""
+        plain = share(plain_sequence(sequence) if sequence else None)
+        return self.trainer.logprobs(sequence or sequence_of(plain))
+
+    def update(self, step: int) -> float:
+        """Take the step everywhere, and give rank 0's policy the new weights. -> gradient norm
+
+        Raises TrainerError on all ranks alike.
+        """
+        norm = self.trainer.update(step)
+        self._shard.give(self._policy)
+        return norm
+
+    def state(self, _: None = None) -> dict[str, Any]:
+        """The optimizer's state as one process has it, on the CPU; at rank 0."""
+        state = self.trainer.optimizer.state_dict()
+        whole: dict[int, dict[str, Any]] = {}
+        for i, of in state["state"].items():
+            whole[i] = {}
+            for key, value in of.items():
+                full = gather(value)  # by all ranks, and kept by one
+                if dist.get_rank() == 0:
+                    whole[i][key] = full.cpu()
+        return state | {"state": whole}
+
+    def load(self, state: dict[str, Any] | None) -> None:
+        """Go on from a state of one process."""
+        params = self._shard.trainable
+        small = None
+        if state:
+            values = {
+                i: {k: None if v.shape == params[i].shape else v for k, v in of.items()}
+                for i, of in state["state"].items()
+            }
+            small = state | {"state": values}
+        whole = share(small)
+        for i, of in whole["state"].items():
+            for key, value in of.items():
+                if value is None:
+                    of[key] = scatter(state["state"][i][key] if state else None, params[i])
+        self.trainer.optimizer.load_state_dict(whole)
+
+
+class RanksTrainer:
+    """All ranks, to the loop; implements Trainer. The ranks form when they are first needed."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        device: str,
+        adapter: AdapterConfig | None,
+        cfg: TrainConfig,
+        sampling: SamplingConfig,
+        logs: Path,
+        crew: Crew | None = None,
+        say: Callable[[str], None] = silent,
+    ) -> None:
+        """The ranks work on a `device` each (cpu or cuda), wherever the whole policy is.
+
+        Without a `crew` that waits already, processes are started when they are needed."""
+        self.budget = TokenBudget(cfg.microbatch_tokens, say)
+        self._policy = policy
+        self._device = device
+        self._adapter = adapter
+        self._cfg = cfg
+        self._sampling = sampling
+        self._logs = logs
+        self._crew = crew
+        self._rank: Rank | None = None
+        self._failed = False
+
+    def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
+        """See GRPOTrainer."""
+        sequences, _ = training_sequences(groups, self._cfg, self._sampling)
+        rank = self._formed()
+        stats = self._all("gradient", self._shares(sequences))
+        metrics = rank.trainer.metrics(stats)
+        if stats.tokens:
+            metrics["loss/grad_norm"] = self._all("update", step)
+        return metrics
+
+    def _shares(self, sequences: list[list[TrainSequence]]) -> list[list[Part]]:
+        """Deal the microbatches out, of like size at the same time, and as many to each rank."""
+        num = self._cfg.num_processes
+        parts = partition(sequences, self.budget.tokens)
+        total = sum(num_packed([s.ids for s in part]) for part in parts)
+        if len(parts) < num:  # a rank would have nothing to do
+            parts = partition(sequences, -(-total // num))
+        parts.sort(key=lambda part: -num_packed([s.ids for s in part]))
+        dealt: list[Part] = [*parts]
+        dealt += [None] * (-len(dealt) % num)
+        return [dealt[i::num] for i in range(num)]
+
+    def logprobs(self, sequence: TrainSequence) -> Tensor:
+        """See Trainer."""
+        self._formed()
+        return self._all("logprobs", sequence)
+
+    def save(self, file: Path) -> None:
+        """See Trainer."""
+        self._formed()
+        torch.save(self._all("state", None), file)
+
+    def load(self, file: Path) -> None:
+        """See Trainer."""
+        if self._rank:
+            self._all("take", None)
+        self._formed()
+        self._all("load", torch.load(file, weights_only=True, map_location="cpu"))
+
+    def close(self) -> None:
+        """End the workers."""
+        crew, self._crew, self._rank = self._crew, None, None
+        if crew is None:
+            return
+        if not self._failed:
+            crew.tell(json.dumps(["close", None]))
+        crew.close(now=self._failed)
+        if dist.is_initialized() and not (self._failed and self._device == "cuda"):
+            dist.destroy_process_group()  # NCCL would wait for the dead
+
+    def _formed(self) -> Rank:
+        if self._rank is None:
+            cfg, policy = self._cfg, self._policy
+            self._crew = crew = self._crew or LocalCrew(cfg.num_processes, self._logs)
+            blueprint = Blueprint(
+                base=policy.base.config,
+                dtype=policy.head.dtype,
+                adapter=self._adapter,
+                device=self._device,
+                recomputes=policy.recomputes,
+                num_threads=max(1, torch.get_num_threads() // cfg.num_processes),
+                train=cfg,
+                sampling=self._sampling,
+            )
+            crew.tell(json.dumps(["form", blueprint.plain()]))
+            with self._together():
+                crew.meet(cfg.num_processes)
+                form_group(crew.store, 0, cfg.num_processes, blueprint.device)
+                self._rank = Rank(blueprint, policy)
+        return self._rank
+
+    def _all(self, what: str, argument: Any) -> Any:
+        """Let every rank do something, this one too. -> what it came to here"""
+        assert self._crew and self._rank
+        # Large arguments go from rank to rank; a worker only has to know what to do.
+        self._crew.tell(json.dumps([what, argument if what in SMALL else None]))
+        with self._together():
+            return getattr(self._rank, what)(argument)
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Something that all ranks do: who is missing is told, and nobody waits for ever."""
+        crew = self._crew
+        assert crew
+        self._failed = True  # until it has gone well
+        try:
+            crew.check()
+            with crew.working():
+                yield
+        except torch.OutOfMemoryError as e:
+            raise TrainerError(f"out of memory on rank 0: {e}\n{LESS}") from None
+        except WorkerDied as e:
+            raise TrainerError(str(e)) from None
+        except RuntimeError as e:
+            raise TrainerError(crew.why() or f"the ranks lost each other: {e}") from e
+        except NotFiniteError:  # so it is on all ranks, and all go on
+            self._failed = False
+            raise
+        self._failed = False
+
+
+def form_group(store: Store, rank: int, world_size: int, device: str) -> None:
+    """Let all ranks know each other. Raises RuntimeError."""
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
+        store=PrefixStore("ranks", store),
+        rank=rank,
+        world_size=world_size,
+        timeout=COLLECTIVE_TIMEOUT,
+    )
+
+
+def serve(store: Store, commands: Iterator[str]) -> None:
+    """Be one of the ranks but 0, until rank 0 says that it is over, or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 ends in its own time, and then tells
+    place = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store.set(ready(place[0]), "")
+    rank: Rank | None = None
+    for command in commands:
+        try:
+            what, argument = json.loads(command)
+        except ValueError:
+            sys.exit("what this rank was told is no command: who else writes to MASTER_ADDR?")
+        if what == "close":
+            break
+        if what == "form":
+            blueprint = Blueprint.of(argument)
+            torch.set_num_threads(blueprint.num_threads)
+            form_group(store, *place, blueprint.device)
+            rank = Rank(blueprint, None)
+            continue
+        try:
+            getattr(rank, what)(argument)
+        except NotFiniteError:  # so it is on all ranks, and rank 0 tells
+            continue
+        except torch.OutOfMemoryError as e:
+            sys.exit(f"out of memory: {e}\n{LESS}")
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def serve_if_launched(num_processes: int) -> bool:
+    """Where a cluster's launcher started this process as another rank than 0, be that rank.
+
+    -> whether it was. Raises UsageError where launcher and config disagree.
+    """
+    place = launched()
+    if place is None or place.rank == 0:
+        return False
+    check_world_size(place, num_processes)
+    store = join()
+    end_with(store)
+    serve(store, commands_in(store))
+    return True
+
+
+if __name__ == "__main__":
+    file = Path(sys.argv[1])
+    commands = commands_of_parent(file.parent)
+    serve(FileStore(str(file), int(os.environ["WORLD_SIZE"])), commands)

@@ -1,0 +1,71 @@
+"""From a microbatch to its loss, in one call of one module."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from art_cli.models.attention import Layout
+from art_cli.training.algorithm.logprobs import Objective, chosen_logprobs, head_loss
+from art_cli.training.algorithm.packing import Microbatch
+
+
+class Trainable(Protocol):
+    """What a trainer needs of a policy: `Policy`, or a rank's share of one."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The base with its adapter."""
+        ...
+
+    @property
+    def head(self) -> nn.Parameter:
+        """The output embedding [V, D]."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where microbatches must be."""
+        ...
+
+    @property
+    def trainable(self) -> list[nn.Parameter]:
+        """What the optimizer changes."""
+        ...
+
+    def hidden(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        layout: Layout | None = None,
+        wanted: Tensor | None = None,
+    ) -> Tensor:
+        """See Policy."""
+        ...
+
+    def as_reference(self) -> AbstractContextManager[None]:
+        """Be the policy of step 0 for a while."""
+        ...
+
+
+class Forward(nn.Module):
+    """A module, so that whoever shards the weights can gather the head's before and after it."""
+
+    def __init__(self, policy: Trainable, temperature: float) -> None:
+        super().__init__()
+        self.model = policy.model
+        self._policy = policy
+        self._temperature = temperature
+
+    def forward(
+        self, batch: Microbatch, objective: Objective | None = None, by_row: bool = True
+    ) -> Any:
+        """-> (loss, log-probabilities [S]), see `head_loss`; without an objective [S] alone."""
+        policy = self._policy
+        hidden = policy.hidden(batch.ids, batch.positions, batch.layout, batch.hidden_at)
+        if objective is None:
+            return chosen_logprobs(hidden, policy.head, batch.targets, self._temperature)
+        return head_loss(hidden, policy.head, batch.targets, self._temperature, objective, by_row)

@@ -1,0 +1,233 @@
+"""One optimizer step on the trajectory groups of one rollout batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from art_cli.config.schema import SamplingConfig, TrainConfig
+from art_cli.errors import EngineError, TrainerError
+from art_cli.system.progress import silent
+from art_cli.training.algorithm.advantage import advantages, has_gradient
+from art_cli.training.algorithm.loss import LOSSES, Counts, Tokens, kl_k3
+from art_cli.training.algorithm.packing import Microbatch, TrainSequence, pack
+from art_cli.training.trainers.budget import TokenBudget
+from art_cli.training.trainers.forward import Forward, Trainable
+from art_cli.training.trainers.optimizers import make_optimizer
+from art_cli.training.trainers.schedule import factor
+from art_cli.training.trainers.stats import Stats
+from art_cli.types import Trajectory, TrajectoryGroup
+
+# On-policy, the engine and the trainer must agree on every token. In fp32 they differ by rounding;
+# bf16 keeps 8 bits of a logit, so 1e-2 is usual (2510.26788).
+MAX_LOGPROB_GAP = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
+
+Part = list[TrainSequence] | None  # of one microbatch; None: only take part in what all ranks do
+IDLE = [TrainSequence(ids=[0, 0], mask=[0, 1], engine_logprobs=[0.0, 0.0])]  # of weight 0
+
+
+class NotFiniteError(TrainerError):
+    """A gradient is not finite; the weights are as they were."""
+
+
+class GRPOTrainer:
+    """Holds the optimizer; `step` is a function of the groups, the weights and the step number."""
+
+    def __init__(
+        self,
+        policy: Trainable,
+        cfg: TrainConfig,
+        sampling: SamplingConfig,
+        say: Callable[[str], None] = silent,
+        forward: Forward | None = None,
+    ) -> None:
+        """`say` is told what the user should know of; `forward` is one that shards the weights."""
+        self._policy = policy
+        self._cfg = cfg
+        self._sampling = sampling
+        self._loss = LOSSES[cfg.loss]
+        self._clip_low = self._loss.clip_low if cfg.clip_low is None else cfg.clip_low
+        self._clip_high = self._loss.clip_high if cfg.clip_high is None else cfg.clip_high
+        self._checked = False
+        self.budget = TokenBudget(cfg.microbatch_tokens, say)
+        self.forward = forward or Forward(policy, sampling.temperature)
+
+    @cached_property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Made when it is first needed: a run that is only evaluated needs none."""
+        return make_optimizer(self._policy.trainable, self._cfg)
+
+    def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
+        """Update the policy once; `step` counts from 0. -> metrics `loss/*` and `data/*`
+
+        Raises EngineError where the first batch was not sampled from this policy, TrainerError
+        where the gradient is not finite or memory runs out; the weights are then unchanged.
+        """
+        sequences, counts = training_sequences(groups, self._cfg, self._sampling)
+        stats = self.budget.fit(sequences, self.gradient)
+        assert counts.tokens >= stats.tokens
+        metrics = self.metrics(stats)
+        if stats.tokens:
+            metrics["loss/grad_norm"] = self.update(step)
+        return metrics
+
+    @torch.no_grad()
+    def logprobs(self, sequence: TrainSequence) -> Tensor:
+        """See Trainer."""
+        batch = pack([sequence]).to(self._policy.device)
+        return self.forward(batch)[batch.row].cpu()
+
+    def gradient(self, parts: Iterable[Part]) -> Stats:
+        """Make the gradient of these parts of a step. Raises torch.OutOfMemoryError."""
+        self.optimizer.zero_grad(set_to_none=True)
+        stats = Stats()
+        for part in parts:
+            batch = pack(IDLE if part is None else part).to(self._policy.device)
+            self._accumulate(batch, Stats() if part is None else stats)
+        return stats
+
+    def _accumulate(self, batch: Microbatch, stats: Stats) -> None:
+        """Add the gradient of one microbatch."""
+        ref = None
+        if self._cfg.kl_coef:
+            with torch.no_grad(), self._policy.as_reference():
+                ref = self.forward(batch)[batch.row]
+        tokens = Tokens(
+            engine_logprobs=batch.engine_logprobs,
+            advantages=batch.advantages,
+            weights=batch.weights,
+            sequence=batch.sequence,
+            ref_logprobs=ref,
+        )
+
+        def objective(logprobs: Tensor, rows: slice) -> Tensor:
+            ends = torch.tensor([rows.start, rows.stop], device=batch.row.device)
+            first, last = torch.searchsorted(batch.row, ends).tolist()
+            mine = tokens[first:last]
+            policy_logprobs = logprobs[batch.row[first:last] - rows.start]
+            terms = self._loss.term(policy_logprobs, mine, self._clip_low, self._clip_high)
+            if self._cfg.kl_coef:
+                terms = terms + self._cfg.kl_coef * kl_k3(policy_logprobs, mine)
+            return (terms * mine.weights).sum()
+
+        loss, logprobs = self.forward(batch, objective, by_row=self._loss.by_token)
+        loss.backward()
+        policy_logprobs = logprobs[batch.row]
+        clipped = self._loss.is_clipped(policy_logprobs, tokens, self._clip_low, self._clip_high)
+        stats.add(float(loss.detach()), policy_logprobs, tokens, int(clipped.sum()))
+        stats.packed += batch.ids.shape[1]
+
+    def metrics(self, stats: Stats) -> dict[str, float]:
+        """Of the whole step. Raises EngineError where the first batch is not on-policy."""
+        metrics = stats.metrics()
+        metrics["data/tokens_trained"] = stats.tokens
+        metrics["data/tokens_packed"] = stats.packed
+        if stats.tokens:
+            self._check_on_policy(metrics["loss/logprob_gap"])
+        return metrics
+
+    def update(self, step: int) -> float:
+        """Take the step along the gradient. -> its norm
+
+        Raises TrainerError where it is not finite, or no memory is left for the optimizer.
+        """
+        norm = total_norm(self._policy.trainable, self._cfg.max_grad_norm)
+        if not math.isfinite(norm):
+            self.optimizer.zero_grad(set_to_none=True)
+            raise NotFiniteError(
+                f"the gradient of step {step + 1} is not finite; the weights are as before it. "
+                "Lower train.learning_rate, or use model.dtype=float32"
+            )
+        cfg = self._cfg
+        scale = factor(cfg.schedule, step, cfg.steps, cfg.schedule_warmup_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = cfg.learning_rate * scale
+        try:
+            self.optimizer.step()
+        except torch.OutOfMemoryError as e:
+            raise TrainerError(
+                f"out of memory for the optimizer's state: {e}. Train an adapter, set "
+                "train.optimizer=adamw_8bit, or train on more devices with train.num_processes"
+            ) from None
+        return norm
+
+    def _check_on_policy(self, gap: float) -> None:
+        """The first batch proves that engine and trainer mean the same distribution."""
+        truncated = self._sampling.top_p < 1 or self._sampling.top_k > 0
+        bound = MAX_LOGPROB_GAP[self._policy.head.dtype]
+        if not self._checked and not truncated and gap > bound:
+            raise EngineError(
+                f"the first batch is not on-policy: |policy_logprob - engine_logprob| is {gap:.2g} "
+                f"on average, at most {bound:g} is rounding. The engine serves other weights, or "
+                "another template, adapter or temperature than the trainer's"
+            )
+        self._checked = True
+
+    def save(self, file: Path) -> None:
+        """Write the optimizer's state. Raises OSError."""
+        torch.save(self.optimizer.state_dict(), file)
+
+    def close(self) -> None:
+        """See Trainer: nothing was started."""
+
+    def load(self, file: Path) -> None:
+        """Go on from what `save` wrote."""
+        state: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
+        self.optimizer.load_state_dict(state)
+
+
+def training_sequences(
+    groups: list[TrajectoryGroup], cfg: TrainConfig, sampling: SamplingConfig
+) -> tuple[list[list[TrainSequence]], Counts]:
+    """What is trained on, group by group, and the counts that normalise it.
+
+    Groups without a gradient are left out here, before they cost a forward; they stay in the
+    counts, so leaving them out changes nothing. With a KL term no group is without one.
+    """
+    kept = [(g, [t for t in g.valid if _is_trained(t, cfg)]) for g in groups]
+    sizes = [[[s.num_sampled for s in t.sequences] for t in trained] for _, trained in kept]
+    by_group = [sum(sum(t) for t in group) for group in sizes]
+    counts = Counts(
+        tokens=sum(by_group),
+        sequences=sum(len(t) for group in sizes for t in group),
+        groups=sum(n > 0 for n in by_group),
+        max_tokens=sampling.max_tokens,
+    )
+    everyone = advantages([g.rewards for g in groups], cfg.advantage)
+    out: list[list[TrainSequence]] = []
+    weight = LOSSES[cfg.loss].weight
+    for (group, trained), advantage, tokens in zip(kept, everyone, by_group, strict=True):
+        if not (has_gradient(group.rewards) or cfg.kl_coef):
+            continue
+        of = {id(t): a for t, a in zip(group.valid, advantage, strict=True)}
+        out.append(
+            [
+                TrainSequence(
+                    ids=s.ids,
+                    mask=s.mask,
+                    engine_logprobs=s.engine_logprobs,
+                    advantage=of[id(t)],
+                    weight=weight(counts, tokens, s.num_sampled),
+                )
+                for t in trained
+                for s in t.sequences
+            ]
+        )
+    return out, counts
+
+
+def _is_trained(trajectory: Trajectory, cfg: TrainConfig) -> bool:
+    return not (trajectory.truncated and cfg.overlong == "mask")
+
+
+def total_norm(params: list[nn.Parameter], highest: float) -> float:
+    """Clip the gradients to the norm `highest`. -> the norm before, of the shards of all ranks"""
+    norm = torch.nn.utils.clip_grad_norm_(params, highest)
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

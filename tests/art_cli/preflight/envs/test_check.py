@@ -1,0 +1,266 @@
+"""`art envs check`: a good env passes, and each mistake is caught with its file and line."""
+
+import random
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from art_cli.envs.base import Env
+from art_cli.envs.registry import env_class, env_names
+from art_cli.envs.tools import tool, tools_of
+from art_cli.preflight.envs.check import CHECKS, check
+from art_cli.preflight.envs.players import value_for
+from art_cli.preflight.envs.subject import Options, Subject
+from art_cli.preflight.finding import Finding
+
+GOOD = '''
+import asyncio, random, time
+from dataclasses import dataclass, field
+from itertools import islice
+from art_cli import Done, Env, Scenario, ToolError, play, tool
+from art_cli.config.schema import LLMConfig
+from art_cli.env import seed_of
+
+WORDS = ["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen"]
+SHARED = []
+
+
+class Task(Env):
+    """Say the word that is in the box."""
+
+    @dataclass(frozen=True)
+    class Config:
+        user: LLMConfig | None = None
+
+    max_turns = 3
+    tool_timeout = 0.5
+    num_scenarios = {"train": 40, "val": 10, "test": 10}
+
+    @classmethod
+    def scenarios(cls, cfg, split):
+        for i in range(cls.num_scenarios[split]):
+            word = random.Random(f"{split}{i}").choice(WORDS)
+            seed = seed_of(split, i)
+            yield Scenario(id=f"{split}-{i}", split=split, seed=seed, data={"box": word})
+
+    async def start(self):
+        self.word, self.said = self.scenario.data["box"], None
+        return f"Open box {self.scenario.id}."
+
+    @tool()
+    async def look(self, box: int = 0) -> str:
+        """Look into a box."""
+        return self.word
+
+    async def reply(self, text):
+        self.said = text
+        return Done()
+
+    async def score(self, trajectory):
+        self.metrics["said"] = 1.0
+        return float(self.said == self.word)
+
+    async def close(self):
+        pass
+
+    def gold(self):
+        yield '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
+        yield self.word
+
+    @classmethod
+    def demonstrations(cls, cfg, num):
+        for scenario in islice(cls.scenarios(cfg, "train"), num):
+            env = cls(scenario, cfg)
+            yield play(env, env.gold().__next__)
+'''
+
+RETURN_WORD = "        return self.word\n"
+SAID = "self.said = text\n"
+DRAWN = 'random.Random(f"{split}{i}")'
+# check, what of the good env, what is there instead, where it must be found, what must be said
+MISTAKES = {
+    "random scenarios": ("scenarios", DRAWN, "random", "def scenarios", "at each call"),
+    "a set as data": ("scenarios", '"box": word}', '"box": {word}}', "def scenarios", "plain JSON"),
+    "one id twice": ("scenarios", 'id=f"{split}-{i}"', 'id=f"{i}"', "def scenarios", "'0' occurs"),
+    "no scenarios": ("scenarios", '"train": 40', '"train": 0', "def scenarios", "no train"),
+    "shared cases": (
+        "splits",
+        "seed=seed, data={",
+        "seed=i, data={'i': i} or {",
+        "def scen",
+        "are in train too",
+    ),
+    "no description": (
+        "tools",
+        '        """Look into a box."""\n',
+        "",
+        "def look",
+        "no description",
+    ),
+    "no type": ("tools", "box: int = 0", "box=0", "def look", "box has no type"),
+    "any argument": ("tools", "box: int = 0", "**boxes: int", "def look", "cannot give **boxes"),
+    "no schema": ("tools", "box: int = 0", "box: random.Random = 0", "class Task", "no schema"),
+    "unfinished": (
+        "demonstrations",
+        "env.gold().__next__)",
+        "env.gold().__next__)[:1]",
+        "def demo",
+        "end with",
+    ),
+    "held out": ("demonstrations", 'cfg, "train"), num', 'cfg, "val"), num', "def demo", "'val-"),
+    "a bug in a tool": (
+        "bad answers",
+        RETURN_WORD,
+        "        return 1 // (box + 1)\n",
+        "1 // (",
+        "Zero",
+    ),
+    "a bug in reply": (
+        "bad answers",
+        SAID,
+        "self.said = text\n        text[0]\n",
+        "text[0]",
+        "Index",
+    ),
+    "a bug in start": (
+        "episodes",
+        "self.said = self.s",
+        "self.said = self.no.s",
+        "self.no",
+        "'no'",
+    ),
+    "no score": ("episodes", "float(self.said == self.word)", 'float("nan")', "def score", "nan"),
+    "a bad metric": ("episodes", '["said"] = 1.0', '["said"] = "x"', "def score", "'x'"),
+    "close fails": ("episodes", "        pass\n", "        1 / 0\n", "1 / 0", "ZeroDivision"),
+    "luck in a tool": (
+        "replay",
+        RETURN_WORD,
+        "        return str(random.random())\n",
+        "def look",
+        "look()",
+    ),
+    "time in start": ("replay", 'f"Open box', 'f"{time.time()}', "def start", "start()"),
+    "hashes": ("replay", 'f"Open box', 'f"{hash(self.word)}', "def start", "in another process"),
+    "a shared list": (
+        "concurrency",
+        SAID,
+        SAID + "        SHARED.append(0)\n",
+        "SHARED = ",
+        "SHARED",
+    ),
+    "siblings' data": (
+        *("concurrency", SAID, SAID + '        self.scenario.data["box"] = "x"\n'),
+        *("class Task", "wrote to the data"),
+    ),
+    "a slow tool": (
+        *("deadlines", RETURN_WORD, "        await asyncio.sleep(5)\n" + RETURN_WORD),
+        *("def look", "within 0.5 s"),
+    ),
+    "blocking": ("deadlines", "        pass\n", "        time.sleep(0.3)\n", "time.sl", "held up"),
+    "easy": ("easy rewards", "float(self.said == self.word)", "1.0", "def score", "saying nothing"),
+    "gold ends": ("gold", "        yield self.word\n", "", "def gold", "ended after 1 turns"),
+    "gold is wrong": ("gold", "yield self.word", "yield 'x'", "def gold", "earns 0 in"),
+}
+
+
+class Address(BaseModel):
+    """An argument with fields."""
+
+    street: str
+    number: int
+
+
+def subject(folder: Path, *changes: tuple[str, str], **options: float) -> Subject:
+    """The good env in a file, with some changes."""
+    file, text = folder / "env.py", GOOD
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    file.write_text(text)
+    env = env_class(f"{file}:Task")
+    return Subject(f"{file}:Task", env, env.Config(), Options(**{"episodes": 2} | options))
+
+
+def bad(findings: list[Finding]) -> list[Finding]:
+    return [f for f in findings if f.status in ("failed", "warning")]
+
+
+def test_a_good_env_passes_every_check(tmp_path: Path) -> None:
+    s = subject(tmp_path)
+    found = list(check(s.use, s.env_class, s.settings, s.options))
+    assert [(f.check, f.status) for f in found] == [(name, "ok") for name in CHECKS]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_caught_with_its_place(tmp_path: Path, mistake: str) -> None:
+    name, old, new, marker, says = MISTAKES[mistake]
+    s = subject(tmp_path, (old, new))
+    found = bad(list(CHECKS[name](s)))
+    lines = (tmp_path / "env.py").read_text().splitlines()
+    places = [f"{tmp_path / 'env.py'}:{n}" for n, line in enumerate(lines, 1) if marker in line]
+    assert [f for f in found if f.where in places and says in f.what], found
+
+
+def test_what_never_comes_back_ends_the_check_where_it_stands(tmp_path: Path) -> None:
+    stands = "        time.sleep(1.5)\n"
+    metrics = "        self.metrics"
+    s = subject(tmp_path, (metrics, stands + metrics), timeout=0.4)
+    found = list(check(s.use, s.env_class, s.settings, s.options))
+    (wrong,) = bad(found)
+    line = 1 + (tmp_path / "env.py").read_text().splitlines().index(stands.rstrip())
+    assert wrong.where.endswith(f"env.py:{line}") and "Task.score did not come back" in wrong.what
+    assert {f.status for f in found[found.index(wrong) + 1 :]} == {"skipped"}
+
+
+def test_a_model_that_may_be_null_is_left_out_and_another_skips_what_plays(tmp_path: Path) -> None:
+    model = ("LLMConfig | None = None", "LLMConfig | None = LLMConfig(model='openai/x')")
+    s = subject(tmp_path, model)
+    assert s.settings.user is None and "user=null" in bad(list(CHECKS["settings"](s)))[0].what
+    ask = "        self.services.llm(LLMConfig(model='x'))\n"
+    s = subject(tmp_path, ("        self.word,", f"{ask}        self.word,"))
+    found = {f.check: f.status for f in check(s.use, s.env_class, s.settings, s.options)}
+    assert found["episodes"] == found["replay"] == found["gold"] == "skipped"
+
+
+def test_without_gold_what_is_much_is_only_a_warning(tmp_path: Path) -> None:
+    wrong = ("self.said == self.word", "self.said != self.word")
+    s = subject(tmp_path, ("def gold", "def perfect"), ("env.gold", "env.perfect"), wrong)
+    (*found,) = CHECKS["easy rewards"](s)
+    assert {f.status for f in bad(found)} == {"warning"}
+    assert "earns 1.00, of the best seen, 1.00 (means); the bound is 0.50" in found[0].what
+    assert [f.status for f in CHECKS["gold"](s)] == ["skipped"]
+
+
+def test_an_env_without_a_score_of_its_own_is_not_blamed_for_it(tmp_path: Path) -> None:
+    s = subject(tmp_path, ("float(self.said == self.word)", "None"))
+    found = {f.check: f.status for f in check(s.use, s.env_class, s.settings, s.options)}
+    assert found == dict.fromkeys(CHECKS, "ok") | {"easy rewards": "skipped", "gold": "skipped"}
+
+
+def test_random_arguments_are_those_that_a_schema_allows() -> None:
+    class Tools(Env):
+        @tool()
+        def act(
+            self,
+            kind: Literal["a", "b"],
+            sizes: list[Annotated[int, Field(ge=3, lt=5)]],
+            share: Annotated[float, Field(gt=0, le=1)] | None,
+            address: Address,
+            really: bool = False,
+        ) -> str:
+            """Act."""
+            return ""
+
+    spec, rng = tools_of(Tools)["act"], random.Random(0)
+    schema = spec.schema()["function"]["parameters"]
+    for _ in range(200):
+        assert spec.parse(value_for(schema, rng, ["x", "4"]))
+
+
+@pytest.mark.parametrize("name", sorted(env_names()))
+def test_every_env_that_we_ship_passes(name: str) -> None:
+    env = env_class(name)
+    found = list(check(name, env, env.Config(), Options(episodes=8)))
+    assert [f for f in found if f.status in ("failed", "warning")] == []

@@ -1,0 +1,184 @@
+"""Programs and functions as agents: how they are started, and how they may end."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hosted import host, script
+
+from art_cli.config.schema import AgentConfig
+from art_cli.errors import PreflightError, UsageError
+from art_cli.rollout.agents.build import make_runner
+from art_cli.rollout.agents.function import Task
+from art_cli.rollout.agents.program import ProgramRunner
+from art_cli.types import Trajectory
+
+ASK = """
+import json, os, urllib.request
+def post(path, body):
+    request = urllib.request.Request(path, json.dumps(body).encode())
+    return json.load(urllib.request.urlopen(request))
+def ask(messages):
+    body = {"model": "m", "messages": messages}
+    answer = post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body)
+    return answer["choices"][0]["message"]["content"]
+task = json.load(open(os.environ["ART_SCENARIO_FILE"]))
+said = ask(task["messages"])
+"""
+
+
+@pytest.fixture
+def play(make_policy: Any, tmp_path: Path) -> Any:
+    """Play an episode with a Python program; the policy says the given texts."""
+    policy = make_policy()
+
+    def play(code: str, *texts: Any, pass_env: tuple[str, ...] = (), **more: Any) -> Trajectory:
+        file = tmp_path / "agent.py"
+        file.write_text(code)
+        runner = ProgramRunner([sys.executable, str(file)], list(pass_env))
+        return asyncio.run(host(policy, script(policy, *texts), runner, **more))
+
+    return play
+
+
+def test_a_program_asks_the_policy_and_uses_the_envs_tools(play: Any) -> None:
+    code = f"""{ASK}
+call = {{"name": "sell", "arguments": {{"item": said}}}}
+body = {{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}}
+post(os.environ["ART_MCP_URL"], body)
+print("I did it")
+"""
+    trajectory = play(code, "mug")
+    assert trajectory.reward == pytest.approx(1.1) and trajectory.stop_reason == "env"
+    assert trajectory.metrics["exit_code"] == 0
+    assert trajectory.logs == ["the program printed:\nI did it"]
+    assert [s.num_sampled > 0 for s in trajectory.sequences] == [True]
+
+
+def test_a_program_gets_none_of_our_own_variables_unless_named(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "a-secret")
+    monkeypatch.setenv("MY_SETTING", "mine")
+    code = f"{ASK}\nprint(sorted(os.environ), os.environ.get('MY_SETTING'))"
+    [log] = play(code, "a", pass_env=("MY_SETTING",)).logs
+    assert "mine" in log and "OPENAI_BASE_URL" in log and "WANDB" not in log
+
+
+def test_the_scenario_file_holds_the_opening_and_the_tools_and_no_more(play: Any) -> None:
+    [log] = play(f"{ASK}\nprint(sorted(task), task['messages'][1], len(task['tools']))", "a").logs
+    assert log.endswith("['messages', 'tools'] {'role': 'user', 'content': 'I want a mug.'} 4")
+
+
+def test_a_crash_is_its_own_bad_play(play: Any) -> None:
+    trajectory = play(f"{ASK}\nraise SystemExit('no idea')", "a")
+    assert trajectory.stop_reason == "agent" and trajectory.reward == 0.0
+    assert trajectory.metrics["exit_code"] == 1 and trajectory.metrics["crashed"] == 1
+    assert "no idea" in trajectory.logs[0]
+
+
+def test_a_crash_leaves_the_group_if_the_config_says_so(play: Any) -> None:
+    trajectory = play(f"{ASK}\nraise SystemExit('no idea')", "a", on_crash="drop")
+    assert trajectory.reward is None and "exit code 1" in (trajectory.error or "")
+
+
+def test_a_program_that_never_asked_is_not_judged(play: Any) -> None:
+    trajectory = play("import nothing_like_it")
+    assert trajectory.reward is None and "nothing_like_it" in (trajectory.error or "")
+
+
+def test_a_program_whose_calls_are_all_refused_is_not_judged(play: Any) -> None:
+    code = ASK.replace('"model": "m"', '"response_format": {"type": "json_object"}')
+    trajectory = play(code)
+    assert trajectory.reward is None and "HTTP Error 400" in (trajectory.error or "")
+
+
+def test_a_program_that_hangs_is_killed_with_all_that_it_started(play: Any, tmp_path: Path) -> None:
+    code = f"""{ASK}
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+open({str(tmp_path / "pids")!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
+time.sleep(60)
+"""
+    trajectory = play(code, "a", timeout=12.0)
+    assert trajectory.stop_reason == "agent" and "did not end within 12 s" in trajectory.logs[-1]
+    for pid in (tmp_path / "pids").read_text().split():
+        assert is_gone(int(pid))
+
+
+def is_gone(pid: int) -> bool:
+    for _ in range(2000):
+        try:
+            os.kill(pid, 0)
+            if "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:  # nobody waits for orphans
+                return True
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_much_output_is_cut_and_blocks_nobody(play: Any) -> None:
+    [log] = play(f"{ASK}\nprint('x' * 10_000_000)\nprint('the end')", "a").logs
+    assert log.endswith("the end") and len(log) < 5000
+
+
+def function(make_policy: Any, agent: Callable[..., Any], **more: Any) -> Trajectory:
+    policy = make_policy()
+    return asyncio.run(host(policy, script(policy, "a", "b"), agent, **more))
+
+
+def test_what_a_function_returns_is_said_to_the_env(make_policy: Any) -> None:
+    async def agent(client: Any, task: Task) -> str:
+        await client.chat.completions.create(model="m", messages=task.messages)
+        return "bye"
+
+    assert function(make_policy, agent).metrics["heard"] == 1
+
+
+def test_a_function_that_fails_has_its_line_in_the_log(make_policy: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        await client.chat.completions.create(model="m", messages=task.messages)
+        raise KeyError("oh")
+
+    trajectory = function(make_policy, agent)
+    assert trajectory.stop_reason == "agent"
+    assert (
+        f"{Path(__file__).name}:" in trajectory.logs[0] and "KeyError: 'oh'" in trajectory.logs[0]
+    )
+
+
+def test_a_function_that_returns_nonsense_or_hangs_has_crashed(make_policy: Any) -> None:
+    async def nonsense(client: Any, task: Task) -> Any:
+        await client.chat.completions.create(model="m", messages=task.messages)
+        return 7
+
+    async def hanging(client: Any, task: Task) -> None:
+        await client.chat.completions.create(model="m", messages=task.messages)
+        await asyncio.sleep(60)
+
+    assert "returned 7" in function(make_policy, nonsense).logs[0]
+    assert "within 2 s" in function(make_policy, hanging, timeout=2).logs[0]
+
+
+def test_what_cannot_be_started_is_said_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("async def play(client, task): ...\ndef plain(client, task): ...\n")
+    with pytest.raises(PreflightError, match="no program 'nodejs-of-mine'"):
+        make_runner(AgentConfig(type="program", command=["nodejs-of-mine"]))
+    with pytest.raises(PreflightError, match="NOT_THERE is not set"):
+        make_runner(AgentConfig(type="program", command=["sh"], pass_env=["NOT_THERE"]))
+    with pytest.raises(UsageError, match=r"no 'other'; it has play, plain"):
+        make_runner(AgentConfig(type="function", use="mine.py:other"))
+    with pytest.raises(UsageError, match="not an async function"):
+        make_runner(AgentConfig(type="function", use="mine.py:plain"))
+    assert make_runner(AgentConfig(type="function", use="mine.py:play")) is not None
+    assert make_runner(AgentConfig()) is None

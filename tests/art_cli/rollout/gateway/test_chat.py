@@ -1,0 +1,278 @@
+"""What a client of OpenAI's gets from the gateway, and what of it is kept to train on."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+import torch
+from hosted import Cut, host, script
+
+from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.engines.embedded.engine import TransformersEngine
+from art_cli.models.render import Renderer
+from art_cli.rollout.agents.function import Task
+from art_cli.training.algorithm.logprobs import chosen_logprobs
+from art_cli.types import Trajectory
+
+CALL = '<tool_call>{"name": "sell", "arguments": {"item": "mug"}}</tool_call>'
+USER = {"role": "user", "content": "hello"}
+
+
+def ask(client: Any, task: Task, **more: Any) -> Any:
+    return client.chat.completions.create(model="any", messages=task.messages, **more)
+
+
+@pytest.fixture
+def play(make_policy: Any) -> Any:
+    """Play an episode with a function; the policy says the given texts."""
+    policy = make_policy()
+
+    def play(agent: Any, *texts: Any, **more: Any) -> Trajectory:
+        play.engine = script(policy, *texts)
+        return asyncio.run(host(policy, play.engine, agent, **more))
+
+    play.policy = policy
+    return play
+
+
+def test_a_turn_is_answered_and_kept_token_by_token(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        answer = await ask(client, task)
+        assert answer.choices[0].message.content == "hello there"
+        assert answer.choices[0].finish_reason == "stop"
+        assert answer.usage.completion_tokens == len(play.engine.renderer.encode("hello there")) + 1
+
+    trajectory = play(agent, "hello there")
+    [sequence] = trajectory.sequences
+    said = play.policy.tokenizer.decode(sequence.ids)
+    assert said.endswith("I want a mug.<|im_end|>\n<|im_start|>assistant\nhello there<|im_end|>")
+    assert sequence.num_sampled == sum(sequence.mask[-20:]) and sequence.mask[-1] == 1
+    assert trajectory.policy_versions == [3] and trajectory.stop_reason == "env"
+    assert trajectory.error is None and trajectory.reward == pytest.approx(0.1)  # it heard that
+
+
+def test_a_call_that_extends_the_last_one_goes_on_in_its_sequence(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        first = (await ask(client, task, tools=task.tools)).choices[0]
+        assert first.finish_reason == "tool_calls" and first.message.content is None
+        [call] = first.message.tool_calls
+        result = await task.call_tool(call.function.name, json.loads(call.function.arguments))
+        task.messages.append(first.message.model_dump(exclude_none=True))
+        task.messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
+        assert (await ask(client, task, tools=task.tools)).choices[0].message.content == "bye"
+
+    trajectory = play(agent, CALL, "bye")
+    [sequence] = trajectory.sequences
+    first, second = play.engine.asked
+    assert second[: len(first)] == first and sequence.ids[: len(second)] == second
+    assert "<|im_start|>tool\nsold<|im_end|>" in play.policy.tokenizer.decode(second)
+    roles = [m["role"] for m in trajectory.messages]
+    assert roles == ["system", "user", "assistant", "tool", "assistant"]
+    assert trajectory.messages[2]["tool_calls"] == [{"name": "sell", "arguments": {"item": "mug"}}]
+    assert trajectory.messages[3]["name"] == "sell" and trajectory.reward == pytest.approx(1.1)
+
+
+def test_a_turn_that_was_cut_off_calls_nothing(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        answer = (await ask(client, task, tools=task.tools)).choices[0]
+        assert (answer.finish_reason, answer.message.tool_calls) == ("length", None)
+        assert answer.message.content == CALL
+
+    assert play(agent, Cut(CALL)).truncated
+
+
+def test_another_history_begins_another_sequence(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        await ask(client, task)
+        await client.chat.completions.create(model="m", messages=[USER])
+
+    trajectory = play(agent, "one", "two")
+    assert [s.num_sampled > 0 for s in trajectory.sequences] == [True, True]
+    assert [m["content"] for m in trajectory.messages] == [
+        "You sell.",
+        "I want a mug.",
+        "one",
+        "hello",
+        "two",
+    ]
+
+
+def test_a_history_that_was_rewritten_begins_another_sequence(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        await ask(client, task)
+        task.messages += [{"role": "assistant", "content": "I said this"}, USER]
+        await ask(client, task)
+
+    trajectory = play(agent, "one", "two")
+    assert len(trajectory.sequences) == 2
+    second = trajectory.sequences[1]
+    sampled = [i for i, m in zip(second.ids, second.mask, strict=True) if m]
+    assert play.policy.tokenizer.decode(sampled) == "two<|im_end|>"  # what it was told it said: not
+
+
+def test_two_calls_at_the_same_time_do_not_mix(play: Any) -> None:
+    both = asyncio.Event()
+
+    async def slow() -> str:
+        await both.wait()
+        return "slow"
+
+    async def agent(client: Any, task: Task) -> None:
+        first = asyncio.ensure_future(ask(client, task))
+        while not play.engine.asked:
+            await asyncio.sleep(0.01)
+        second = await ask(client, task)
+        both.set()
+        assert second.choices[0].message.content == "quick"
+        assert (await first).choices[0].message.content == "slow"
+
+    trajectory = play(agent, slow, "quick")
+    assert len(trajectory.sequences) == 2 and len(trajectory.policy_versions) == 2
+
+
+def test_a_stream_says_the_same_as_an_answer(play: Any) -> None:
+    text = f"I will sell it, gladly, with all my heart. {CALL}"
+
+    async def agent(client: Any, task: Task) -> None:
+        whole = (await ask(client, task, tools=task.tools)).choices[0].message
+        content, calls, usage = "", {}, None
+        stream = await ask(
+            client, task, tools=task.tools, stream=True, stream_options={"include_usage": True}
+        )
+        async for chunk in stream:
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                content += choice.delta.content or ""
+                for part in choice.delta.tool_calls or []:
+                    calls.setdefault(part.index, ["", ""])
+                    calls[part.index][0] += part.function.name or ""
+                    calls[part.index][1] += part.function.arguments or ""
+                reason = choice.finish_reason
+        assert content == whole.content and reason == "tool_calls"
+        function = whole.tool_calls[0].function
+        assert calls == {0: [function.name, function.arguments]} and usage.total_tokens > 20
+
+    assert play(agent, text, text).error is None
+
+
+def test_the_openai_clients_own_stream_helper_understands_it(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        async with client.chat.completions.stream(model="m", messages=task.messages) as stream:
+            final = await stream.get_final_completion()
+        assert final.choices[0].message.content == "hello" * 9
+
+    assert play(agent, "hello" * 9).metrics.get("crashed") is None
+
+
+def test_logprobs_are_those_that_are_trained_on(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        choice = (await ask(client, task, logprobs=True)).choices[0]
+        assert "".join(t.token for t in choice.logprobs.content) == "hello"
+        assert {t.logprob for t in choice.logprobs.content} == {-0.5}
+
+    assert play(agent, "hello").error is None
+
+
+def test_a_stop_text_ends_the_turn_and_is_not_shown(play: Any, make_policy: Any) -> None:
+    policy = make_policy()
+    renderer = Renderer(policy.tokenizer)
+    sampling = SamplingConfig(max_tokens=400)
+    engine = TransformersEngine(policy, EngineConfig(), sampling, renderer.stop_ids)
+
+    async def agent(client: Any, task: Task) -> None:
+        choice = (await ask(client, task, stop=["e", "a"], max_tokens=300)).choices[0]
+        assert choice.finish_reason == "stop" and not set("ea") & set(choice.message.content)
+
+    trajectory = asyncio.run(host(policy, engine, agent))
+    [s] = trajectory.sequences
+    sampled = policy.tokenizer.decode([i for i, m in zip(s.ids, s.mask, strict=True) if m])
+    assert set("ea") & set(sampled) and trajectory.error is None
+
+
+def test_limits_of_a_request_reach_the_engine(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        await ask(client, task, max_tokens=7, stop="x", temperature=0.3, seed=3, n=1)
+
+    play(agent, "a")
+    assert play.engine.limits == [(7, ("x",))]
+
+
+@pytest.mark.parametrize(
+    ("choice", "begins"),
+    [
+        ("required", '<tool_call>{"name": "'),
+        (
+            {"type": "function", "function": {"name": "price"}},
+            '<tool_call>{"name": "price", "arguments": ',
+        ),
+    ],
+)
+def test_a_forced_call_is_begun_for_the_policy_and_not_trained(
+    play: Any, choice: Any, begins: str
+) -> None:
+    rest = CALL.replace("sell", "price").removeprefix(begins)
+
+    async def agent(client: Any, task: Task) -> None:
+        answer = await ask(client, task, tools=task.tools, tool_choice=choice)
+        assert answer.choices[0].message.tool_calls[0].function.name == "price"
+        task.messages += [answer.choices[0].message.model_dump(exclude_none=True), USER]
+        await ask(client, task, tools=task.tools)
+
+    trajectory = play(agent, rest, "ok")
+    [s] = trajectory.sequences  # the second call went on in it
+    sampled = [i for i, m in zip(s.ids, s.mask, strict=True) if m]
+    assert play.policy.tokenizer.decode(sampled) == f"{rest}<|im_end|>ok<|im_end|>"
+    assert begins + rest in play.policy.tokenizer.decode(s.ids)
+
+
+def test_with_tool_choice_none_no_tool_is_shown_or_called(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        answer = await ask(client, task, tools=task.tools, tool_choice="none")
+        assert answer.choices[0].message.tool_calls is None
+        assert answer.choices[0].message.content == CALL
+
+    play(agent, CALL)
+    assert "<tools>" not in play.policy.tokenizer.decode(play.engine.asked[0])
+
+
+def test_thinking_is_given_apart_and_kept_in_the_sequence(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        message = (await ask(client, task)).choices[0].message
+        assert message.content == "yes" and message.reasoning_content == "hm"
+
+    [s] = play(agent, "<think>hm</think>yes").sequences
+    assert "<think>hm</think>yes" in play.policy.tokenizer.decode(s.ids)
+
+
+def test_the_models_list_names_the_policy(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        assert [m.id for m in (await client.models.list()).data] == ["policy"]
+        assert (await client.models.retrieve("gpt-5")).id == "gpt-5"
+        await ask(client, task)
+
+    assert play(agent, "a").error is None
+
+
+def test_captured_ids_are_what_the_engine_sampled_and_read(play: Any, make_policy: Any) -> None:
+    policy = make_policy()
+    renderer = Renderer(policy.tokenizer)
+    engine = TransformersEngine(
+        policy, EngineConfig(), SamplingConfig(max_tokens=12), renderer.stop_ids
+    )
+
+    async def agent(client: Any, task: Task) -> None:
+        for _ in range(3):
+            message = (await ask(client, task)).choices[0].message
+            task.messages += [message.model_dump(exclude_none=True), USER]
+
+    trajectory = asyncio.run(host(policy, engine, agent))
+    [s] = trajectory.sequences
+    ids = torch.tensor([s.ids])
+    with torch.no_grad():
+        hidden = policy.hidden(ids, torch.arange(len(s.ids))[None])[0, :-1]
+    plain = chosen_logprobs(hidden, policy.head, ids[0, 1:], 1.0).tolist()
+    for i, m in enumerate(s.mask):
+        if m:
+            assert s.engine_logprobs[i] == pytest.approx(plain[i - 1], abs=1e-5)
+    assert sum(s.mask) >= 3 and trajectory.policy_versions == [0, 0, 0]

@@ -1,0 +1,370 @@
+"""What the gateway does with those who ask wrongly, hang, leave, or have no business there."""
+
+import asyncio
+import gzip
+import json
+import socket
+import zlib
+from functools import partial
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from fuzz import nested
+from hosted import ROOM, Shop, host, script
+
+import art_cli.rollout.gateway.server as server
+from art_cli.errors import EngineError
+from art_cli.models.render import Renderer
+from art_cli.rollout.agents.function import Task
+from art_cli.rollout.gateway import answer
+from art_cli.rollout.gateway.body import MAX_BODY
+from art_cli.rollout.gateway.hosted_episode import RENDERER, RENDERERS, Served
+from art_cli.types import Trajectory
+
+USER = {"role": "user", "content": "hi"}
+BODY = {"model": "m", "messages": [USER]}
+
+
+@pytest.fixture
+def play(make_policy: Any) -> Any:
+    """Play an episode with a function of (url, task); the policy says the given texts."""
+    policy = make_policy()
+
+    def play(agent: Any, *texts: Any, **more: Any) -> Trajectory:
+        play.engine = script(policy, *texts)
+
+        async def function(client: Any, task: Task) -> None:
+            async with httpx.AsyncClient(timeout=300, trust_env=False) as http:
+                await agent(http, str(client.base_url).rstrip("/"), task)
+
+        return asyncio.run(host(policy, play.engine, function, **more))
+
+    return play
+
+
+def tool_of(description: Any) -> dict[str, Any]:
+    function = {"name": "f", "description": description, "parameters": {}}
+    return {"type": "function", "function": function}
+
+
+def called(arguments: str) -> dict[str, Any]:
+    function = {"name": "f", "arguments": arguments}
+    return {"role": "assistant", "tool_calls": [{"id": "1", "function": function}]}
+
+
+def changed(url: str, *, episode: str = "", secret: str = "") -> str:
+    parts = url.split("/")
+    parts[4], parts[5] = episode or parts[4], secret or parts[5]
+    return "/".join(parts)
+
+
+def test_a_wrong_secret_and_an_unknown_episode_get_the_same_answer(play: Any) -> None:
+    async def agent(http: Any, url: str, task: Task) -> None:
+        seen = set()
+        for wrong in (
+            changed(url, secret="guess"),
+            changed(url, secret="%ED%A0%80%FF"),
+            changed(url, episode="0000"),
+        ):
+            for path in ("chat/completions", "../mcp"):
+                answer = await http.post(f"{wrong}/{path}", json=BODY)
+                seen.add((answer.status_code, answer.text))
+            answer = await http.get(f"{wrong}/models")
+            seen.add((answer.status_code, answer.text))
+        [(status, text)] = seen
+        assert status == 404 and json.loads(text)["error"]["message"] == "there is no such episode"
+        nowhere = await http.post(url.partition("/e/")[0] + "/v1/chat/completions", json=BODY)
+        assert nowhere.status_code == 404
+        assert (await http.post(f"{url}/chat/completions", json=BODY)).status_code == 200
+
+    assert len(play(agent, "a").policy_versions) == 1
+
+
+def test_after_its_end_an_episode_is_unknown(play: Any, make_policy: Any) -> None:
+    urls = []
+
+    async def first(http: Any, url: str, task: Task) -> None:
+        urls.append(url)
+        await http.post(f"{url}/chat/completions", json=BODY)
+
+    play(first, "a")
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", httpx.URL(urls[0]).port or 0), timeout=2)
+    assert play.engine.num_open == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"{", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"{}", "messages: Field required"),
+        (b'{"messages": []}', "messages: List should have at least 1 item"),
+        (b'{"messages": [{"role": "robot"}]}', "role among"),
+        (b'{"messages": [{"role": "user", "content": 7}]}', "expected text"),
+        (b'{"messages": [{"role": "assistant", "content": "a"}]}', "the last one is the assistant"),
+        (json.dumps(BODY | {"n": 2}).encode(), "n: Input should be less than or equal to 1"),
+        (json.dumps(BODY | {"tools": [{"type": "x"}]}).encode(), "tools.0.type"),
+        (json.dumps(BODY | {"tool_choice": "required"}).encode(), "not among the tools"),
+        (json.dumps(BODY | {"response_format": {"type": "json_object"}}).encode(), "response_form"),
+        (json.dumps(BODY | {"stop": ["a"] * 5}).encode(), "stop"),
+        (json.dumps(BODY | {"max_tokens": 0}).encode(), "max_tokens"),
+        (json.dumps(BODY | {"stop": "\ud800"}).encode(), "half a surrogate pair"),
+        (json.dumps(BODY | {"stop": "x" * 1000}).encode(), "at most 256 characters"),
+        (json.dumps({"messages": [USER | {"content": "a\udfff"}]}).encode(), "half a surrogate"),
+        (json.dumps(BODY | {"tools": [tool_of("\ud800")]}).encode(), "half a surrogate pair"),
+        (json.dumps(BODY | {"tools": [tool_of(nested(700))]}).encode(), "more than 64 deep"),
+        (json.dumps(BODY | {"seed": 10**4000}).encode(), "more than 400 digits"),
+        (b'{"seed": %s}' % (b"9" * 5000), "more than 400 digits"),
+        (json.dumps(BODY | {"temperature": float("nan")}).encode(), "nan is no number"),
+        (b'{"messages": [], "messages": []}', "the key 'messages' stands there twice"),
+        (
+            json.dumps({"messages": [called(f'{{"a": {"[" * 700}{"]" * 700}}}')]}).encode(),
+            "64 deep",
+        ),
+        (json.dumps({"messages": [called('{"a": 1, "a": 2}')]}).encode(), "'a' stands there twice"),
+        (json.dumps({"messages": [called(r'{"a": "\ud800"}')]}).encode(), "half a surrogate pair"),
+        (json.dumps({"messages": [7] * 10**5}).encode(), "messages: List should have at most"),
+        (b'{"messages": [%s0]}' % (b"0," * 2**20), "more than 1048576 values"),
+    ],
+)
+def test_a_bad_body_gets_400_in_openais_form(play: Any, body: bytes, said: str) -> None:
+    async def agent(http: Any, url: str, task: Task) -> None:
+        answer = await http.post(f"{url}/chat/completions", content=body)
+        assert answer.status_code == 400
+        assert said in answer.json()["error"]["message"]
+        assert (await http.post(f"{url}/chat/completions", json=BODY)).status_code == 200
+
+    assert play(agent, "a").metrics.get("crashed") is None
+
+
+def test_a_body_that_is_too_large_gets_413(play: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(server, "MAX_BODY", 1000)  # of aiohttp's own check
+
+    async def agent(http: Any, url: str, task: Task) -> None:
+        answer = await http.post(f"{url}/chat/completions", content=b"x" * 5000)
+        assert answer.status_code == 413
+        assert (await http.post(f"{url}/chat/completions", json=BODY)).status_code == 200
+
+    assert play(agent, "a").metrics.get("crashed") is None
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_a_compressed_body_is_unpacked_up_to_a_limit(play: Any, coding: str) -> None:
+    pack = gzip.compress if coding == "gzip" else zlib.compress
+    bomb = pack(json.dumps(BODY | {"x": "0" * MAX_BODY}).encode())
+    assert len(bomb) < MAX_BODY / 100
+
+    async def agent(http: Any, url: str, task: Task) -> None:
+        async def status(body: bytes, coding: str = coding) -> int:
+            headers = {"Content-Encoding": coding}
+            url_of = f"{url}/chat/completions"
+            return (await http.post(url_of, content=body, headers=headers)).status_code
+
+        good = pack(json.dumps(BODY).encode())
+        assert await status(good) == 200
+        assert await status(bomb) == 413
+        assert await status(good[:-4]) == 400
+        assert await status(b"none of it") == 400
+        assert await status(good, "br") == 415
+
+    assert play(agent, "a").metrics.get("crashed") is None
+
+
+@pytest.mark.parametrize("num", [2**15, 2**23])
+def test_a_message_far_too_long_is_refused_as_one_that_is_a_little(play: Any, num: int) -> None:
+    async def agent(http: Any, url: str, task: Task) -> None:
+        body = {"messages": [{"role": "user", "content": "a b " * (num // 4)}]}
+        answer = await http.post(f"{url}/chat/completions", json=body)
+        error = answer.json()["error"]
+        assert answer.status_code == 400 and error["code"] == "context_length_exceeded"
+        assert error["message"].endswith(f"and there is room for {ROOM}")
+
+    assert play(agent).stop_reason == "context"
+
+
+def test_the_renderers_of_many_sets_of_tools_are_bounded_in_bytes(make_policy: Any) -> None:
+    served = Served(script(make_policy()), partial(Renderer, make_policy().tokenizer), ROOM)
+
+    async def ask() -> None:
+        for n in range(50):
+            await served.renderer([tool_of("x" * 2**19 + str(n))], 2**19)
+
+    asyncio.run(ask())
+    assert 0 < served._cached.num_bytes <= RENDERER * RENDERERS
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"POST /e/",
+        b"POST / HTTP/1.1\r\nHost: a\r\n",
+        b"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{",
+        b"\x16\x03\x01\x02\x00\x01",
+    ],
+    ids=["nothing", "half a line", "half a head", "half a body", "not HTTP"],
+)
+def test_who_is_slow_or_talks_nonsense_is_dropped(play: Any, monkeypatch: Any, sent: bytes) -> None:
+    monkeypatch.setattr(server, "HEAD_TIMEOUT", 0.3)
+    monkeypatch.setattr(server, "BODY_TIMEOUT", 0.3)
+
+    async def agent(http: Any, url: str, task: Task) -> None:
+        parts = httpx.URL(url)
+        reader, writer = await asyncio.open_connection(parts.host, parts.port)
+        writer.write(sent.replace(b"{path}", f"{parts.path}/chat/completions".encode()))
+        answer = await asyncio.wait_for(reader.read(), 10)  # until it is closed
+        assert not answer or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 408", b"HTTP/1.0 400"))
+        writer.close()
+        assert (await http.post(f"{url}/chat/completions", json=BODY)).status_code == 200
+
+    assert play(agent, "a").metrics.get("crashed") is None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_hangs_up_leaves_nothing_behind(play: Any, stream: bool) -> None:
+    asked, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def never() -> str:
+        asked.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return ""
+
+    async def agent(http: Any, url: str, task: Task) -> None:
+        body = BODY | {"stream": stream}
+        asking = asyncio.ensure_future(http.post(f"{url}/chat/completions", json=body))
+        await asyncio.wait_for(asked.wait(), 300)
+        asking.cancel()
+        await asyncio.wait_for(cancelled.wait(), 300)
+        assert (await http.post(f"{url}/chat/completions", json=BODY)).status_code == 200
+
+    trajectory = play(agent, never, "a")
+    assert len(trajectory.policy_versions) == 1 and play.engine.num_open == 0
+
+
+def test_a_waiting_stream_shows_signs_of_life(play: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(answer, "HEARTBEAT", 0.05)
+
+    async def slow() -> str:
+        await asyncio.sleep(0.3)
+        return "hello"
+
+    async def agent(http: Any, url: str, task: Task) -> None:
+        answer = await http.post(f"{url}/chat/completions", json=BODY | {"stream": True})
+        lines = [line for line in answer.text.split("\n\n") if line]
+        assert lines.count(": still sampling") >= 2 and lines[-1] == "data: [DONE]"
+        assert answer.headers["content-type"] == "text/event-stream"
+
+    assert play(agent, slow).metrics.get("crashed") is None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_engine_that_fails_stops_the_run_and_not_the_gateway(play: Any, stream: bool) -> None:
+    async def agent(http: Any, url: str, task: Task) -> None:
+        body = BODY | {"stream": stream}
+        answer = await http.post(f"{url}/chat/completions", json=body)
+        assert answer.status_code == 503 and "it died" in answer.json()["error"]["message"]
+        again = await http.post(f"{url}/chat/completions", json=BODY)
+        assert again.status_code == 400 and "over" in again.text
+
+    with pytest.raises(EngineError, match="it died"):
+        play(agent, EngineError("it died"))
+
+
+def test_messages_that_the_template_refuses_get_400(play: Any, make_policy: Any) -> None:
+    policy = make_policy()
+    refusal = "{% if messages | length > 2 %}{{ raise_exception('one at a time') }}{% endif %}"
+    policy.tokenizer.chat_template = refusal + policy.tokenizer.chat_template
+
+    async def agent(client: Any, task: Task) -> None:
+        with pytest.raises(openai.BadRequestError, match="one at a time"):
+            messages = [{"role": "user", "content": "hi"}] * 3
+            await client.chat.completions.create(model="m", messages=messages)
+
+    trajectory = asyncio.run(host(policy, script(policy, "a"), agent))
+    assert trajectory.error is None and trajectory.metrics.get("crashed") is None
+
+
+def test_a_failure_of_the_gateway_is_not_the_agents(play: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(server, "completion", lambda *_: {}["bug"])
+
+    async def agent(http: Any, url: str, task: Task) -> None:
+        answer = await http.post(f"{url}/chat/completions", json=BODY)
+        assert answer.status_code == 500 and "bug" in answer.text
+
+    trajectory = play(agent, "a")
+    assert trajectory.reward is None and "KeyError: 'bug'" in (trajectory.error or "")
+
+
+def test_after_max_turns_the_episode_is_over(play: Any) -> None:
+    async def agent(http: Any, url: str, task: Task) -> None:
+        for _ in range(Shop.max_turns):
+            assert (await http.post(f"{url}/chat/completions", json=BODY)).status_code == 200
+        answer = await http.post(f"{url}/chat/completions", json=BODY)
+        assert answer.status_code == 400 and answer.json()["error"]["code"] == "episode_over"
+        answer.raise_for_status()
+
+    trajectory = play(agent, *"abcdef")
+    assert trajectory.stop_reason == "max_turns" and trajectory.reward == 0
+    assert trajectory.metrics.get("crashed") is None  # it could not go on
+
+
+def test_what_does_not_fit_the_context_gets_400_and_ends_the_episode(play: Any) -> None:
+    async def agent(http: Any, url: str, task: Task) -> None:
+        await http.post(f"{url}/chat/completions", json=BODY)
+        long = {"role": "user", "content": "no " * 3000}
+        body = BODY | {"messages": [*BODY["messages"], long]}
+        answer = await http.post(f"{url}/chat/completions", json=body)
+        assert answer.json()["error"]["code"] == "context_length_exceeded"
+
+    trajectory = play(agent, "a", "b")
+    assert trajectory.stop_reason == "context" and trajectory.truncated
+    assert [s.num_sampled > 0 for s in trajectory.sequences] == [True]
+
+
+def test_the_env_ends_the_episode(play: Any) -> None:
+    async def agent(http: Any, url: str, task: Task) -> None:
+        await http.post(f"{url}/chat/completions", json=BODY)
+        assert await task.call_tool("sell", {"item": "mug"}) == "sold"
+        assert await task.call_tool("sell", {"item": "cup"}) == "error: one thing only"
+        assert await task.call_tool("nope", {}) == (
+            "error: there is no tool 'nope'; there are price, sell, close_shop, crash"
+        )
+        assert not task.is_over
+        assert "over" in await task.call_tool("close_shop", {})
+        assert task.is_over
+        answer = await http.post(f"{url}/chat/completions", json=BODY)
+        assert answer.status_code == 400
+
+    trajectory = play(agent, "a")
+    assert trajectory.stop_reason == "env" and trajectory.reward == 1.0
+
+
+def test_a_failure_of_the_env_is_not_the_agents(play: Any) -> None:
+    async def agent(http: Any, url: str, task: Task) -> None:
+        await http.post(f"{url}/chat/completions", json=BODY)
+        await task.call_tool("crash", {})
+
+    trajectory = play(agent, "a")
+    assert trajectory.reward is None and trajectory.stop_reason == "error"
+    assert trajectory.error and "KeyError: 'key'" in trajectory.error.partition("\n")[0]
+
+
+def test_words_go_to_the_env_and_the_last_turn_only_if_none_did(play: Any) -> None:
+    async def silent(http: Any, url: str, task: Task) -> None:
+        await http.post(f"{url}/chat/completions", json=BODY)
+
+    async def speaking(http: Any, url: str, task: Task) -> None:
+        await http.post(f"{url}/chat/completions", json=BODY)
+        assert await task.reply("it is 3") == "and?"
+        assert "over" in await task.reply("bye")
+
+    assert play(silent, "words").metrics["heard"] == 1
+    assert play(speaking, "words").metrics["heard"] == 2

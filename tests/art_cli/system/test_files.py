@@ -1,0 +1,36 @@
+"""What is read from disk may be damaged: what is good is taken, the rest is told with its place."""
+
+from pathlib import Path
+
+import pytest
+
+from art_cli.system.files import read_lines, read_text
+
+
+def test_damaged_lines_are_named_and_all_others_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    deep = b"[" * 100_000
+    bad = [b'{"n": ', b"\xff\xfe{}", b"\x00\x01", b"[1]", b"7", deep]
+    file.write_bytes(b'{"n": 1}\n' + b"\n".join(bad) + b'\n\n{"n": 2}\n{"n": 3')
+    rows, damaged = read_lines(file)
+    assert rows == [{"n": 1}, {"n": 2}]
+    assert damaged == [f"{file}:{n}: damaged, and left out" for n in range(2, 8)]
+
+
+def test_a_last_line_that_only_lacks_its_end_counts(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"n": 1}\n{"n": 2}')
+    assert read_lines(tmp_path / "rows.jsonl") == ([{"n": 1}, {"n": 2}], [])
+
+
+def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
+    assert read_lines(tmp_path / "missing") == ([], [])
+    assert read_lines(tmp_path) == ([], [f"{tmp_path}: cannot be read: Is a directory"])
+
+
+def test_a_text_is_read_without_a_byte_order_mark_and_has_an_end(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"\xef\xbb\xbfone\r\ntwo")
+    assert read_text(tmp_path / "text", 7) == "one\ntwo"
+    with pytest.raises(OSError, match="longer than"):
+        read_text(tmp_path / "text", 6)
+    with pytest.raises(OSError, match="a pipe or a device"):
+        read_text(Path("/dev/zero"))

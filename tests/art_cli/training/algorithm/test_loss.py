@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import math
+from math import exp, log
+
+import pytest
+import torch
+from torch import Tensor
+
+from art_cli.training.algorithm.loss import LOSSES, Counts, Tokens, cispo, clipped, gspo, kl_k3
+
+# Ratios below, within and above [0.8, 1.28], each with both signs of the advantage.
+RHO = [0.5, 0.5, 1.0, 1.0, 1.27, 1.5, 1.5, 9.0]
+ADVANTAGE = [2.0, -2.0, 1.0, -1.0, 1.0, 2.0, -2.0, -1.0]
+ENGINE = [-1.0, -2.0, -0.5, -3.0, -1.5, -2.5, -3.5, -4.0]
+# Two sequences, 3 and 5 tokens.
+SEQUENCE = [0, 0, 0, 1, 1, 1, 1, 1]
+
+
+def tokens(advantages: list[float] = ADVANTAGE, ref: list[float] | None = None) -> Tokens:
+    return Tokens(
+        engine_logprobs=torch.tensor(ENGINE, dtype=torch.float64),
+        advantages=torch.tensor(advantages, dtype=torch.float64),
+        weights=torch.ones(8, dtype=torch.float64),
+        sequence=torch.tensor(SEQUENCE),
+        ref_logprobs=None if ref is None else torch.tensor(ref, dtype=torch.float64),
+    )
+
+
+def policy(rho: list[float] = RHO) -> Tensor:
+    logs = [e + log(r) for e, r in zip(ENGINE, rho, strict=True)]
+    return torch.tensor(logs, dtype=torch.float64, requires_grad=True)
+
+
+def test_clipped_is_ppos_pessimistic_bound_with_the_higher_upper_clip() -> None:
+    logprobs = policy()
+    terms = clipped(logprobs, tokens(), 0.2, 0.28)
+    expected = [-1.0, 1.6, -1.0, 1.0, -1.27, -2.56, 3.0, 9.0]
+    assert terms.tolist() == pytest.approx(expected, rel=1e-12)
+    (grad,) = torch.autograd.grad(terms.sum(), logprobs)
+    # d(-rho A)/dlogpi = -rho A where unclipped; nothing at 1 (too low, A<0) and 5 (too high, A>0).
+    assert grad.tolist() == pytest.approx([-1.0, 0, -1.0, 1.0, -1.27, 0, 3.0, 9.0], rel=1e-12)
+
+
+def test_gspo_has_one_ratio_a_sequence_the_geometric_mean_of_its_tokens() -> None:
+    advantages = [1.0] * 3 + [-2.0] * 5
+    rho = [1.0002, 1.0, 1.0001, 1.3, 0.9, 1.0, 1.1, 1.0]
+    logprobs = policy(rho)
+    terms = gspo(logprobs, tokens(advantages), 3e-4, 4e-4)
+    s0 = exp((log(1.0002) + log(1.0001)) / 3)
+    s1 = exp((log(1.3) + log(0.9) + log(1.1)) / 5)  # above the clip, but the advantage is negative
+    assert terms.tolist() == pytest.approx([-s0] * 3 + [2 * s1] * 5, rel=1e-12)
+    (grad,) = torch.autograd.grad(terms.sum(), logprobs)
+    # Each of n tokens carries the sequence's ratio, whose derivative by one logprob is s / n.
+    assert grad.tolist() == pytest.approx([-s0] * 3 + [2 * s1] * 5, rel=1e-12)
+
+
+def test_gspo_clips_whole_sequences_on_either_side() -> None:
+    rho = [1.001] * 3 + [0.999] * 5
+    logprobs = policy(rho)
+    terms = gspo(logprobs, tokens([1.0] * 3 + [-1.0] * 5), 3e-4, 4e-4)
+    assert terms.tolist() == pytest.approx([-1.0004] * 3 + [0.9997] * 5, rel=1e-12)
+    (grad,) = torch.autograd.grad(terms.sum(), logprobs)
+    assert grad.tolist() == [0.0] * 8
+
+
+def test_cispo_caps_the_weight_and_no_token_loses_its_gradient() -> None:
+    logprobs = policy()
+    terms = cispo(logprobs, tokens(), 0.0, 5.0)
+    weight = [min(r, 5.0) * a for r, a in zip(RHO, ADVANTAGE, strict=True)]
+    logs = [e + log(r) for e, r in zip(ENGINE, RHO, strict=True)]
+    expected = [-w * x for w, x in zip(weight, logs, strict=True)]
+    assert terms.tolist() == pytest.approx(expected, rel=1e-12)
+    (grad,) = torch.autograd.grad(terms.sum(), logprobs)
+    assert grad.tolist() == pytest.approx([-w for w in weight], rel=1e-12)
+    assert weight[-1] == -5.0  # rho was 9
+
+
+def test_kl_k3_by_hand_and_zero_where_the_policy_is_the_reference() -> None:
+    logs = [e + log(r) for e, r in zip(ENGINE, RHO, strict=True)]
+    d = [0.0, 0.5, -0.5, 1.0, -1.0, 0.1, 0.0, 2.0]
+    terms = kl_k3(policy(), tokens(ref=[x + y for x, y in zip(logs, d, strict=True)]))
+    expected = [r * (exp(x) - x - 1) for r, x in zip(RHO, d, strict=True)]
+    assert terms.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert abs(terms[0].item()) < 1e-12
+
+
+def test_kl_k3s_gradient_has_the_ratios_part_in_it() -> None:
+    logs = [e + log(r) for e, r in zip(ENGINE, RHO, strict=True)]
+    d = [0.0, 0.5, -0.5, 1.0, -1.0, 0.1, 0.0, 2.0]
+    logprobs = policy()
+    terms = kl_k3(logprobs, tokens(ref=[x + y for x, y in zip(logs, d, strict=True)]))
+    (grad,) = torch.autograd.grad(terms.sum(), logprobs)
+    # rho (e^d - d - 1) from the ratio and rho (1 - e^d) from d: together -rho d.
+    expected = [-r * x for r, x in zip(RHO, d, strict=True)]
+    assert grad.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_kl_k3s_expected_gradient_is_that_of_the_kl() -> None:
+    """Over a whole vocabulary, with the sampler another distribution than the policy."""
+    torch.manual_seed(0)
+    mu, ref = (torch.randn(7, dtype=torch.float64).log_softmax(0) for _ in range(2))
+    logits = torch.randn(7, dtype=torch.float64, requires_grad=True)
+    zeros = torch.zeros(7, dtype=torch.float64)
+    vocab = Tokens(
+        engine_logprobs=mu,
+        advantages=zeros,
+        weights=zeros,
+        sequence=zeros.long(),
+        ref_logprobs=ref,
+    )
+    estimate = (mu.exp() * kl_k3(logits.log_softmax(0), vocab)).sum()
+    logpi = logits.log_softmax(0)
+    kl = (logpi.exp() * (logpi - ref)).sum()
+    assert estimate.item() == pytest.approx(kl.item(), rel=1e-9)
+    (mine,) = torch.autograd.grad(estimate, logits)
+    (true,) = torch.autograd.grad(kl, logits)
+    assert torch.allclose(mine, true, rtol=1e-9, atol=1e-12)
+
+
+def test_on_policy_every_clipped_loss_has_the_plain_policy_gradient() -> None:
+    for term in (clipped, gspo, cispo):
+        logprobs = torch.tensor(ENGINE, dtype=torch.float64, requires_grad=True)
+        advantages = [0.5] * 3 + [-1.5] * 5
+        (grad,) = torch.autograd.grad(
+            term(logprobs, tokens(advantages), 0.2, 0.28 if term is not cispo else 5.0).sum(),
+            logprobs,
+        )
+        assert grad.tolist() == pytest.approx([-a for a in advantages], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        # A step of 3 groups: sequences of 4 and 6 tokens; of 5; and of 10 and 15.
+        ("grpo", 1 / 40),
+        ("cispo", 1 / 40),
+        ("dr_grpo", 1 / (5 * 100)),
+        ("dapo", 1 / (3 * 10)),
+        ("gspo", 1 / (5 * 4)),
+    ],
+)
+def test_the_weight_of_a_token_of_the_first_sequence(loss: str, expected: float) -> None:
+    counts = Counts(tokens=40, sequences=5, groups=3, max_tokens=100)
+    assert LOSSES[loss].weight(counts, 10, 4) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_clip_ranges_are_the_papers() -> None:
+    ranges = {name: (loss.clip_low, loss.clip_high) for name, loss in LOSSES.items()}
+    assert ranges["grpo"] == ranges["dapo"] == ranges["dr_grpo"] == (0.2, 0.28)
+    assert ranges["gspo"] == (3e-4, 4e-4)
+    assert ranges["cispo"][1] == 5.0
+    assert [name for name, loss in LOSSES.items() if not loss.by_token] == ["gspo"]
+
+
+def test_a_part_of_the_tokens_keeps_every_field_in_step() -> None:
+    part = tokens(ref=ENGINE)[2:5]
+    assert part.advantages.tolist() == ADVANTAGE[2:5]
+    assert part.sequence.tolist() == SEQUENCE[2:5]
+    assert part.ref_logprobs is not None and part.ref_logprobs.tolist() == ENGINE[2:5]
+    assert math.isclose(float(part.weights.sum()), 3.0)
