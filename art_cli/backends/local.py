@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from art_cli.config.auto import warms_all
 from art_cli.config.resume import check_same
 from art_cli.config.schema import Experiment, SamplingConfig, WarmupConfig
 from art_cli.engines.base import Engine
@@ -288,7 +289,7 @@ class _Preparation:
         """What the run made itself, it keeps in base/ and checkpoints/0/, and finds there again."""
         cfg, run = self._cfg, self._run
         warmup = cfg.warmup
-        warm_all = warmup is not None and self._warms_all(warmup)
+        warm_all = warmup is not None and warms_all(warmup, cfg.model)
         made = run.base.exists()
         self._report(
             "loading the model" if made or cfg.model.base != "tiny" else "making the model"
@@ -317,11 +318,6 @@ class _Preparation:
         if cfg.train.kl_coef:
             policy.keep_reference()
         return policy, renderer
-
-    def _warms_all(self, warmup: WarmupConfig) -> bool:
-        if warmup.weights == "auto":
-            return self._cfg.model.adapter is None
-        return warmup.weights == "all"
 
     async def _demonstrations(self) -> list[list[Message]]:
         """In a thread: an env may play them on an event loop of its own."""

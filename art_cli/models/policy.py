@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
@@ -24,6 +24,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
+from art_cli.config.auto import dtype_of, recomputes
 from art_cli.config.schema import AdapterConfig, ModelConfig
 from art_cli.errors import PreflightError, UsageError
 from art_cli.models.attention import NAME as ATTENTION
@@ -31,7 +32,6 @@ from art_cli.models.attention import Causal, Layout
 from art_cli.models.decoder import decode, fits, hidden_states
 from art_cli.models.merge import write_merged
 from art_cli.models.tiny import make as make_tiny
-from art_cli.preflight.memory.estimate import RECOMPUTE_FROM
 
 FINGERPRINT_SIZE = 4096  # weights
 
@@ -126,11 +126,10 @@ class Policy:
         if self._reference:
             self._reference = [p.to(device) for p in self._reference]
 
-    def recompute_layers(self, setting: str) -> None:
+    def recompute_layers(self, setting: Literal["auto", "on", "off"]) -> None:
         """Keep only each layer's input for the backward: train.gradient_checkpointing."""
-        large = sum(p.numel() for p in self.base.parameters()) > RECOMPUTE_FROM
-        auto = setting == "auto" and large and self.device.type == "cuda"
-        self.recomputes = setting == "on" or auto
+        size = sum(p.numel() for p in self.base.parameters())
+        self.recomputes = recomputes(setting, size, on_gpu=self.device.type == "cuda")
 
     def add_adapter(self, cfg: AdapterConfig, seed: int) -> None:
         """Put a fresh adapter on the base: float32, and without effect until it is trained."""
@@ -249,7 +248,7 @@ def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
     loaded, PreflightError where there is no such device.
     """
     device = _device(cfg)
-    dtype = torch.bfloat16 if _dtype(cfg, device) == "bfloat16" else torch.float32
+    dtype = getattr(torch, dtype_of(cfg, on_gpu=device == "cuda"))
     if cfg.base == "tiny":
         model, tokenizer = make_tiny(cfg.tiny, texts, seed)
     elif cfg.quantize:
@@ -308,13 +307,6 @@ def _device(cfg: ModelConfig) -> str:
     if cfg.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return cfg.device
-
-
-def _dtype(cfg: ModelConfig, device: str) -> str:
-    """All-weights training stays in float32: bfloat16 loses updates of 1e-5 of a weight."""
-    if cfg.dtype != "auto":
-        return cfg.dtype
-    return "bfloat16" if device == "cuda" and cfg.adapter is not None else "float32"
 
 
 def _check_attention(model: PreTrainedModel) -> None:

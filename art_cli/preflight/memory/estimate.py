@@ -20,7 +20,6 @@ CUDA = 1 * GIB  # context, cuBLAS workspaces, and what the allocator cannot use
 HEAD_CHUNK = 2**25  # logits alive at once in an update (logprobs.py)
 PREFILL_TOKENS = 16384  # of one forward in a rollout (engines/embedded/rows.py)
 GROWTH = 4 / 3  # a KV cache that grows is copied: keys first, then values
-RECOMPUTE_FROM = 1_000_000_000  # parameters; below, the states of 16k tokens fit a large card
 VLLM_WORKING = 2 * GIB  # its profiled activations and CUDA graphs: 1 to 3 as vLLM logs them
 VLLM_ASLEEP = 1.5 * GIB  # what it keeps while it sleeps: its context and graphs
 BYTES_QUANTIZED = {  # LLM.int8 (2208.07339); NF4, its constants quantized too (2305.14314)

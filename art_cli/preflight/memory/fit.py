@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from art_cli.config.auto import dtype_of, recomputes
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import Experiment
 from art_cli.errors import PreflightError
 from art_cli.llms.services import needs_reference
 from art_cli.preflight.memory.advice import KNOBS, Advice, Change, advise
-from art_cli.preflight.memory.estimate import GIB, RECOMPUTE_FROM, Estimate, Job, Shape, estimate
+from art_cli.preflight.memory.estimate import GIB, Estimate, Job, Shape, estimate
 from art_cli.preflight.memory.gpus import Gpu
 from art_cli.preflight.memory.shape import UnknownSizeError, shape_of_base
 
@@ -138,15 +139,14 @@ def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Job:
     asking = at_once if needs_reference(settings) else 0
     if judge and judge.model == "reference":
         asking += train.scenarios_per_step * judge.votes
-    large = shape is not None and shape.num_params > RECOMPUTE_FROM
+    size = shape.num_params if shape else 0
     return Job(
         rank=adapter.rank if adapter else None,
-        float32=cfg.model.dtype == "float32" or (cfg.model.dtype == "auto" and adapter is None),
+        float32=dtype_of(cfg.model, on_gpu=True) == "float32",
         quantize=cfg.model.quantize,
         optimizer=train.optimizer,
         microbatch_tokens=train.microbatch_tokens,
-        checkpointing=train.gradient_checkpointing == "on"
-        or (train.gradient_checkpointing == "auto" and large),
+        checkpointing=recomputes(train.gradient_checkpointing, size, on_gpu=True),
         num_processes=train.num_processes,
         has_reference=train.kl_coef > 0,
         has_twin=train.max_staleness > 0 and cfg.engine.use == "transformers",

@@ -1,0 +1,29 @@
+"""What `auto` means in a config: said once, for the run and for the forecast of its memory."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from art_cli.config.schema import ModelConfig, WarmupConfig
+
+RECOMPUTE_FROM = 1_000_000_000  # parameters; below, the states of 16k tokens fit a large card
+
+
+def dtype_of(cfg: ModelConfig, *, on_gpu: bool) -> Literal["float32", "bfloat16"]:
+    """Return the dtype of the base's weights.
+
+    Training all weights stays in float32: bfloat16 loses updates of 1e-5 of a weight.
+    """
+    if cfg.dtype != "auto":
+        return cfg.dtype
+    return "bfloat16" if on_gpu and cfg.adapter is not None else "float32"
+
+
+def recomputes(setting: Literal["auto", "on", "off"], num_params: int, *, on_gpu: bool) -> bool:
+    """Return whether an update keeps only each layer's input (train.gradient_checkpointing)."""
+    return setting == "on" or (setting == "auto" and on_gpu and num_params > RECOMPUTE_FROM)
+
+
+def warms_all(warmup: WarmupConfig, model: ModelConfig) -> bool:
+    """Return whether the warm-up trains all weights, or the adapter alone."""
+    return warmup.weights == "all" or (warmup.weights == "auto" and model.adapter is None)
