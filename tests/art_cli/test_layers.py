@@ -10,30 +10,10 @@ import art_cli
 
 ROOT = Path(art_cli.__file__).parent
 ROOMS = (
-    *("printed", "errors", "types", "system", "config", "envs", "models", "runs", "engines", "llms"),
-    *("rollout", "training", "backends", "evaluation", "loop", "preflight", "deploy", "cli"),
-    "__main__",
+    *("printed", "errors", "types", "system", "config", "envs", "models", "runs", "engines"),
+    *("llms", "rollout", "training", "backends", "evaluation", "loop", "preflight", "deploy"),
+    *("cli", "__main__"),
 )
-    "printed",
-    "errors",
-    "types",
-    "system",
-    "config",
-    "envs",
-    "models",
-    "runs",
-    "engines",
-    "llms",
-    "rollout",
-    "training",
-    "backends",
-    "evaluation",
-    "loop",
-    "preflight",
-    "deploy",
-    "cli",
-    "__main__",
-]
 STRANGERS = {("models", "envs"), ("preflight", "backends")}
 HOMES = {  # a heavy dependency is imported in one file, or in one room
     "wandb": "runs/trackers/wandb/tracker.py",

@@ -193,8 +193,9 @@ def test_a_server_that_is_killed_takes_what_it_started_with_it(folder: Path) -> 
     child = f"import os, time; {CHILD}"
 
     def kill(server: Server) -> int | None:
+        child = pid(folder, "child")
         os.kill(pid(folder), signal.SIGKILL)
-        assert is_gone(pid(folder, "child"))
+        assert is_gone(child)
         deadline = time.monotonic() + 300
         while server.runs and time.monotonic() < deadline:
             time.sleep(0.01)
