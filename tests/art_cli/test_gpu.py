@@ -123,14 +123,19 @@ def test_a_step_that_does_not_fit_is_taken_in_smaller_parts(make_policy: MakePol
             s.mask += [0] * more
             s.engine_logprobs += [0.0] * more
     gradient, _ = step(whole, groups, microbatch_tokens=2048)
-    torch.cuda.empty_cache()
+    measured = make_policy(4)
+    measured.model.to(CUDA)
+    held = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
+    step(measured, groups, microbatch_tokens=10**6)
+    takes = torch.cuda.max_memory_allocated() - held
+    torch.cuda.empty_cache()
     policy = make_policy(4)
     policy.model.to(CUDA)
     said: list[str] = []
     trainer = GRPOTrainer(policy, config(microbatch_tokens=10**6), SAMPLING, said.append)
     total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 3e8) / total)
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + takes / 2) / total)
     try:
         trainer.step(groups, 0)
     finally:
