@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass
+from functools import partial
 
 from art_cli.errors import BudgetError, JudgeError
 from art_cli.evaluation.held_out import Evaluation, evaluate
 from art_cli.runs.checkpoint import best_checkpoint, prune, read_progress
 from art_cli.runs.trackers.base import Tracker
 from art_cli.system.progress import Report, silent
-from art_cli.training.batches import Batches, Stream
-from art_cli.training.gather import scenarios_of
+from art_cli.training.algorithm.advantage import set_advantages
+from art_cli.training.batches import Batch, Batches, Stream
+from art_cli.training.gather import rollouts, scenarios_of, score_groups
 from art_cli.training.metrics import batch_metrics
 from art_cli.training.model import Stop, TrainableModel
+from art_cli.types import Scenario, TrajectoryGroup
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +46,7 @@ async def run_loop(
     model.parts.run.write_status("running", model.step, cfg.train.steps)
     if cfg.eval and model.step == 0:
         outcome.baseline = outcome.final = await _evaluate(model, tracker, report)
-    batches = Batches(model, stream, report)
+    batches = Batches(model, stream, partial(_roll_out, model, report))
     try:
         while model.step < cfg.train.steps and not stop.requested:
             try:
@@ -64,29 +68,53 @@ async def run_loop(
     return outcome
 
 
+def _roll_out(
+    model: TrainableModel, report: Report, scenarios: list[Scenario], moment: str
+) -> Awaitable[tuple[list[TrajectoryGroup], float]]:
+    """Play a group of each scenario, and score each group while others still play.
+
+    Return the groups, and when the last was complete.
+    """
+    size = model.experiment.train.group_size
+    groups = rollouts(model, scenarios, group_size=size, moment=moment, report=report)
+    return score_groups(groups, model.parts.scorer, report)
+
+
 async def _step(model: TrainableModel, batches: Batches, tracker: Tracker) -> None:
-    """Wait for a rollout batch, and learn from it."""
+    """Learn from one batch.
+
+    Batches are rolled out and scored by `_roll_out`: with `train.max_staleness`, that many of them
+    while the updates before them are still to come.
+    """
     began = time.monotonic()
-    batch = await batches.next()
+    batch = await batches.next()  # rollout -> score
     scored = time.monotonic()
+    metrics = _numbers_of(model, batch)
+    set_advantages(batch.groups, model.experiment.train.advantage)
+    metrics |= await model.update(batch.groups)
+    metrics |= await model.sync()
+    model.note(cursor=batch.cursor)
+    batches.begin_ahead()
     rolled = min(max(batch.rolled, began), scored)  # a batch may have been complete before
+    metrics["training_step"] = model.step
+    metrics["time/rollout_s"] = rolled - began
+    if model.parts.scorer:
+        metrics["time/score_s"] = scored - rolled
+    metrics["time/step_s"] = time.monotonic() - began
+    run = model.parts.run  # in a thread: rollouts that are ahead go on
+    await asyncio.to_thread(run.write_trajectories, model.step, "train", batch.groups)
+    tracker.log(metrics)
+
+
+def _numbers_of(model: TrainableModel, batch: Batch) -> dict[str, float]:
+    """Return `train/*`, `data/*`, `judge/*` and costs of a batch. Raise JudgeError where the judge
+    failed at all of it."""
     parts = model.parts
     judged = parts.scorer.take_metrics() if parts.scorer else {}
     metrics = batch_metrics(batch.groups, model.step) | judged | parts.services.take_metrics()
-    metrics |= await model.train(batch.groups)
-    model.note(cursor=batch.cursor)
-    batches.begin_ahead()
-    metrics["training_step"] = model.step
-    metrics["time/rollout_s"] = rolled - began
-    if parts.scorer:
-        metrics["time/score_s"] = scored - rolled
-    metrics["time/step_s"] = time.monotonic() - began
-    metrics["throughput/rollout_tok_s"] = metrics["data/tokens_sampled"] / max(
-        batch.rolled - batch.began, 1e-9
-    )
-    # In a thread: rollouts that are ahead go on.
-    await asyncio.to_thread(parts.run.write_trajectories, model.step, "train", batch.groups)
-    tracker.log(metrics)
+    seconds = max(batch.rolled - batch.began, 1e-9)
+    metrics["throughput/rollout_tok_s"] = metrics["data/tokens_sampled"] / seconds
+    return metrics
 
 
 async def _evaluate(model: TrainableModel, tracker: Tracker, report: Report) -> Evaluation:

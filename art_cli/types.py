@@ -30,6 +30,7 @@ class Message(TypedDict):
     content: str
     tool_calls: NotRequired[list[ToolCall]]
     name: NotRequired[str]  # of the tool, on a message with role "tool"
+    is_error: NotRequired[bool]  # on a message with role "tool": the call was refused or malformed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,7 @@ class Trajectory:
     messages: list[Message] = field(default_factory=list)
     sequences: list[Sequence] = field(default_factory=list)  # more than one after a fork
     reward: float | None = None  # None: infrastructure failed; never trained on
+    advantage: float | None = None  # how much better than its siblings; set before an update
     metrics: dict[str, float] = field(default_factory=dict)  # only logged: the env's, a judge's
     logs: list[str] = field(default_factory=list)  # what a judge said of it
     tools: list[dict[str, Any]] = field(default_factory=list)  # JSON schemas, as of ToolSpec

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from art_cli.config.schema import SamplingConfig, TrainConfig
 from art_cli.models.policy import Policy
+from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.trainers.grpo import GRPOTrainer
 from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
 
@@ -74,6 +75,7 @@ def make_groups(policy: Policy, noise: float = 0.3) -> list[TrajectoryGroup]:
         ]
         trajectories[3].sequences[0] = copy.deepcopy(trajectories[2].sequences[0])
         groups.append(TrajectoryGroup(trajectories))
+    set_advantages(groups, "mean")
     return groups
 
 

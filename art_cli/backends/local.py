@@ -31,7 +31,7 @@ from art_cli.llms.reference import ReferenceLLM
 from art_cli.llms.services import RunServices, needs_reference
 from art_cli.models.policy import Policy, Reference, load_policy
 from art_cli.models.render import Renderer
-from art_cli.rollout.agent import Agents
+from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.agents.hosted import HostedAgents, Runner
 from art_cli.rollout.first_episode import check_env
@@ -236,7 +236,7 @@ class LocalBackend:
         engine: Engine,
         policy: Policy,
         renderer: Renderer,
-    ) -> Agents:
+    ) -> AgentFactory:
         max_len = cfg.engine.max_model_len
         if runner is None:
             return PolicyAgents(engine, renderer, max_len)

@@ -96,10 +96,12 @@ async def _play(loaded: LoadedExperiment, source: Source, report: Report) -> lis
         agents, services = await policies.at(who)
         scenarios = scenarios_in(env, settings, split)[:SCENARIOS]
         jobs = [(s, [agents.open(eval_seed(cfg.seed, s, 0))]) for s in scenarios]
-        groups = await play_groups(env, settings, services, jobs, report=report)
+        playing = play_groups(env, settings, services, jobs, report=report)
+        groups = dict([played async for played in playing])
     finally:
         await policies.close()
-    return [g.trajectories[0].messages for g in groups if not g.trajectories[0].failed]
+    played = [groups[n].trajectories[0] for n in sorted(groups)]
+    return [t.messages for t in played if not t.failed]
 
 
 async def _ask(

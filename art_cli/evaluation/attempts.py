@@ -62,7 +62,7 @@ class Attempt:
     @classmethod
     def of(cls, t: Trajectory, trial: int) -> Attempt:
         """A trajectory, without what only training needs."""
-        results = [m["content"] for m in t.messages if m["role"] == "tool"]
+        results = [m for m in t.messages if m["role"] == "tool"]
         return cls(
             scenario=t.scenario.id,
             digest=digest_of(t.scenario),
@@ -75,7 +75,7 @@ class Attempt:
             num_turns=t.num_turns,
             num_tokens=t.num_sampled or t.num_written,
             num_tool_results=len(results),
-            num_tool_errors=sum(text.startswith("error: ") for text in results),
+            num_tool_errors=sum(m.get("is_error", False) for m in results),
             usd=t.usd,
             seconds=t.duration,
             messages=t.messages,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 from art_cli.envs.base import Env, Services
 from art_cli.evaluation.attempts import Attempt, AttemptStore, digest_of
 from art_cli.evaluation.candidates import Candidate
-from art_cli.rollout.agent import Agents
+from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.groups import eval_seed, play_groups
 from art_cli.system.progress import Report
-from art_cli.types import Scenario, Split, TrajectoryGroup
+from art_cli.types import Scenario, Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ class Record:
 async def play_missing(
     task: Task,
     record: Record,
-    agents: Agents,
+    agents: AgentFactory,
     services: Services | None,
     *,
     at_once: int | None = None,
@@ -93,30 +94,26 @@ async def play_missing(
 async def _play(
     task: Task,
     record: Record,
-    agents: Agents,
+    agents: AgentFactory,
     services: Services | None,
     places: list[tuple[Scenario, int]],
     at_once: int | None,
     clock: _Clock,
 ) -> None:
-    async def keep(n: int, group: TrajectoryGroup) -> None:
-        attempt = Attempt.of(group.trajectories[0], places[n][1])
-        record.store.add(attempt, record.identity)
-        record.attempts.append(attempt)
-
     jobs = [(s, [agents.open(eval_seed(task.seed, s, trial))]) for s, trial in places]
-    groups = await play_groups(
-        task.env_class,
-        task.settings,
-        services,
-        jobs,
-        at_once=at_once,
-        after_each=keep,
-        report=clock.tick,
-    )
-    for (_, trial), group in zip(places, groups, strict=True):
-        if group.trajectories[0].failed:
-            record.failed.append(Attempt.of(group.trajectories[0], trial))
+    failed: dict[int, Attempt] = {}
+    playing = play_groups(task.env_class, task.settings, services, jobs, at_once=at_once)
+    async with aclosing(playing):
+        async for n, group in playing:
+            [trajectory] = group.trajectories
+            attempt = Attempt.of(trajectory, places[n][1])
+            if trajectory.failed:
+                failed[n] = attempt
+            else:
+                record.store.add(attempt, record.identity)
+                record.attempts.append(attempt)
+            clock.tick()
+    record.failed += [failed[n] for n in sorted(failed)]
 
 
 @dataclass(slots=True)
@@ -129,10 +126,8 @@ class _Clock:
     done: int = 0
     began: float = field(default_factory=time.monotonic)
 
-    def tick(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        """A Report of the rollouts of one wave."""
-        if text != "rollout":
-            return
+    def tick(self) -> None:
+        """Tell that another episode has ended."""
         self.done += 1
         left = (time.monotonic() - self.began) / self.done * (self.total - self.done)
         self.report(f"{self.name}, about {_duration(left)} left:", self.done, self.total)

@@ -13,7 +13,7 @@ from art_cli.engines.vllm.places import on_one_machine
 from art_cli.envs.base import Services
 from art_cli.evaluation.candidates import Candidate
 from art_cli.llms.services import RunServices
-from art_cli.rollout.agent import Agents
+from art_cli.rollout.agent import AgentFactory
 from art_cli.runs.directory import RunDir
 from art_cli.system.progress import Report
 from art_cli.training.model import TrainableModel
@@ -38,7 +38,7 @@ class RunPolicies:
         self._model: TrainableModel | None = None
         self._holds = ""
 
-    async def at(self, candidate: Candidate) -> tuple[Agents, Services]:
+    async def at(self, candidate: Candidate) -> tuple[AgentFactory, Services]:
         """The model with a candidate's weights: who plays with it, and the models that envs ask.
 
         What it gave before has then ended. Raises UsageError, PreflightError, EngineError.

@@ -20,7 +20,7 @@ from art_cli.evaluation.play import Record, Task, play_missing
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.remote import identity_of
 from art_cli.llms.services import RunServices, llm_settings, needs_reference, open_remote
-from art_cli.rollout.agent import Agents
+from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.agents.prompted import PromptedAgents
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.groups import scenarios_in, why_none
@@ -36,7 +36,7 @@ PLAYING_ORDER = ("start", "checkpoint", "base", "llm")  # a model is loaded once
 class Policies(Protocol):
     """Where the candidates come from that are weights; opened only when one of them has to play."""
 
-    async def at(self, candidate: Candidate) -> tuple[Agents, Services]:
+    async def at(self, candidate: Candidate) -> tuple[AgentFactory, Services]:
         """Who plays for a candidate, and the models that the env asks."""
         ...
 

@@ -42,7 +42,10 @@ def read_message(value: Any) -> Message:
     if role not in ROLES:
         raise ChatFormatError(f"expected a message with a role among {ROLES}, got {value!r:.200}")
     content = _text(value.get("content")) + _calls_as_text(value.get("tool_calls"))
-    return {"role": "system" if role == "developer" else role, "content": content}
+    message: Message = {"role": "system" if role == "developer" else role, "content": content}
+    if role == "tool" and content.startswith("error: "):  # the format has no field for it
+        message["is_error"] = True
+    return message
 
 
 def write_turn(text: str, *, with_tools: bool) -> dict[str, Any]:

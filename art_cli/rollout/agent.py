@@ -17,9 +17,9 @@ class Agent(Protocol):
     """The one who plays one episode."""
 
     async def play(self, episode: Episode) -> StopReason:
-        """Drive the episode from its start -> why it ended.
+        """Drive the episode from its start; return why it ended.
 
-        Raises what the env raises, EngineError, LLMError.
+        Raise what the env raises, EngineError, LLMError.
         """
         ...
 
@@ -32,11 +32,11 @@ class Agent(Protocol):
         ...
 
 
-class Agents(Protocol):
+class AgentFactory(Protocol):
     """Makes the agents of a batch of episodes."""
 
     def open(self, seed: int) -> Agent:
-        """An agent for one episode; all that it samples follows from the seed."""
+        """Return an agent for one episode; all that it samples follows from the seed."""
         ...
 
 
@@ -102,16 +102,14 @@ async def _turn(episode: Episode, text: str, cut_off: bool) -> list[Message] | D
     if not calls:
         answer = await episode.reply(said)
         return answer if isinstance(answer, Done) else [{"role": "user", "content": answer}]
-    results = await asyncio.gather(*(_call(episode, c) for c in calls))
-    if any(isinstance(r, Done) for r in results):
+    made = [c for c in calls if not isinstance(c, str)]
+    given = await asyncio.gather(*(episode.call_tool(c["name"], c["arguments"]) for c in made))
+    answers = [answer for answer in given if not isinstance(answer, Done)]
+    if len(answers) < len(given):
         return Done()
-    return [r for r in results if not isinstance(r, Done)]
+    following = iter(answers)
+    return [_not_made(c) if isinstance(c, str) else next(following) for c in calls]
 
 
-async def _call(episode: Episode, call: ToolCall | str) -> Message | Done:
-    if isinstance(call, str):
-        return {"role": "tool", "content": call}
-    result = await episode.call_tool(call["name"], call["arguments"])
-    if isinstance(result, Done):
-        return result
-    return {"role": "tool", "name": call["name"], "content": result}
+def _not_made(why: str) -> Message:
+    return {"role": "tool", "content": why, "is_error": True}

@@ -49,13 +49,23 @@ class Episode:
             raise TypeError(f"reply() returned {answer!r:.200}; expected text or Done()")
         return answer if isinstance(answer, Done) else said_by("reply()", answer)
 
-    async def call_tool(self, name: str, arguments: dict[str, Any]) -> str | Done:
-        """What a tool gives; a refusal or bad arguments are a text that begins with `error: `."""
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> Message | Done:
+        """Return what a tool gives; `is_error` marks a refusal, or arguments that do not fit."""
         try:
-            result = await self._run_tool(name, arguments)
+            spec = self._tools.get(name)
+            if spec is None:
+                known = ", ".join(self._tools)
+                raise ToolError(f"there is no tool {name!r:.200}; there are {known}")
+            parsed, method = spec.parse(arguments), getattr(self.env, name)
+            limit = max(min(self.env.tool_timeout, self._left), SHORTEST_WAIT)
+            with self._clock():
+                result = await call(partial(method, **parsed), seconds=limit, what=f"tool {name}()")
         except ToolError as e:
-            result = f"error: {e}"
-        return result if isinstance(result, Done) else said_by(f"tool {name}()", str(result))
+            text = said_by(f"tool {name}()", f"error: {e}")
+            return {"role": "tool", "name": name, "content": text, "is_error": True}
+        if isinstance(result, Done):
+            return result
+        return {"role": "tool", "name": name, "content": said_by(f"tool {name}()", str(result))}
 
     async def finish(self) -> None:
         """Score the trajectory, which holds all that was said by now."""
@@ -70,15 +80,6 @@ class Episode:
             for name, value in env.metrics.items()
         }
         trajectory.reward = None if reward is None else float(reward)
-
-    async def _run_tool(self, name: str, arguments: dict[str, Any]) -> Any:
-        spec = self._tools.get(name)
-        if spec is None:
-            raise ToolError(f"there is no tool {name!r:.200}; there are {', '.join(self._tools)}")
-        parsed, method = spec.parse(arguments), getattr(self.env, name)
-        limit = max(min(self.env.tool_timeout, self._left), SHORTEST_WAIT)
-        with self._clock():
-            return await call(partial(method, **parsed), seconds=limit, what=f"tool {name}()")
 
     async def _timed(self, method: Callable[..., Any], *args: Any, what: str) -> Any:
         with self._clock():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import deque
+from collections.abc import AsyncGenerator
 from itertools import islice
 from typing import Any
 
-from art_cli.envs.base import Env, NoServices, Services, seed_of
+from art_cli.envs.base import Env, Services, seed_of
 from art_cli.errors import UsageError, blame
-from art_cli.llms.meter import MeteredServices
 from art_cli.rollout.agent import Agent
 from art_cli.rollout.rollout import rollout
 from art_cli.system.deadline import watchdog
@@ -28,45 +28,51 @@ async def play_groups(
     groups: list[tuple[Scenario, list[Agent]]],
     *,
     at_once: int | None = None,
-    after_each: Callable[[int, TrajectoryGroup], Awaitable[object]] | None = None,
     report: Report = silent,
-) -> list[TrajectoryGroup]:
-    """One trajectory of each agent, in the order given; at most `at_once` episodes go on together.
+) -> AsyncGenerator[tuple[int, TrajectoryGroup], None]:
+    """Yield each group, with its place in `groups`, as soon as all its agents have played.
 
-    `after_each` is called with each group and its place as soon as it is complete, while others
-    still play, unless all of it failed. Where it or an episode raises, all groups are seen through
-    first: what was paid for is then kept.
+    The others play on meanwhile; at most `at_once` episodes go on together. Raise what an episode
+    raises, but only once all have ended: what was paid for is then kept. Whoever may leave before
+    the last group closes the generator (`contextlib.aclosing`), which ends what goes on.
     """
-    total, played, finished = sum(len(agents) for _, agents in groups), 0, 0
-    turns = asyncio.Semaphore(at_once or max(1, total))
-
-    async def one(scenario: Scenario, agent: Agent) -> Trajectory:
-        nonlocal played
-        try:
-            async with turns:
-                metered = MeteredServices(services or NoServices())
-                found = await rollout(env_class, settings, scenario, agent, metered)
-                found.usd += metered.usd
-                return found
-        finally:
-            agent.close()
-            played += 1
-            report("rollout", played, total)
-
-    async def group(n: int, scenario: Scenario, agents: list[Agent]) -> TrajectoryGroup:
-        nonlocal finished
-        trajectories = await asyncio.gather(*(one(scenario, agent) for agent in agents))
-        found = TrajectoryGroup(trajectories)
-        if after_each and any(not t.failed for t in trajectories):
-            await after_each(n, found)
-            finished += 1
-            if played == total:
-                report("scoring", finished, len(groups))
-        return found
-
+    waiting = deque(
+        (n, k, scenario, agent)
+        for n, (scenario, agents) in enumerate(groups)
+        for k, agent in enumerate(agents)
+    )
+    total, num_played = len(waiting), 0
+    played: list[dict[int, Trajectory]] = [{} for _ in groups]
+    errors: dict[tuple[int, int], BaseException] = {}
+    running: dict[asyncio.Task[Trajectory], tuple[int, int]] = {}
+    ended: asyncio.Queue[asyncio.Task[Trajectory]] = asyncio.Queue()
     limit = env_class.episode_timeout + BLOCK_GRACE
-    with watchdog(limit, f"the env {env_class.__name__} or the engine"):
-        return await _all([group(n, *job) for n, job in enumerate(groups)])
+    try:
+        with watchdog(limit, f"the env {env_class.__name__} or the engine"):
+            while waiting or running:
+                while waiting and len(running) < (at_once or total):
+                    n, k, scenario, agent = waiting.popleft()
+                    episode = rollout(env_class, settings, scenario, agent, services)
+                    task = asyncio.ensure_future(episode)
+                    task.add_done_callback(ended.put_nowait)
+                    running[task] = n, k
+                task = await ended.get()
+                n, k = running.pop(task)
+                num_played += 1
+                report("rollout", num_played, total)
+                if error := task.exception():
+                    errors[n, k] = error
+                    continue
+                played[n][k] = task.result()
+                if len(played[n]) == len(groups[n][1]):
+                    yield n, TrajectoryGroup([played[n][i] for i in sorted(played[n])])
+    finally:
+        for task in running:
+            task.cancel()
+        for _, _, _, agent in waiting:
+            agent.close()
+    if errors:
+        raise errors[min(errors)]
 
 
 def eval_seed(seed: int, scenario: Scenario, trial: int) -> int:
@@ -102,17 +108,3 @@ def shown(error: str) -> str:
     """Return the lines to show of an episode's error: the first, and what a program said last."""
     lines = error.partition("\nTraceback (")[0].splitlines()  # one of the env's may follow
     return "\n  ".join(lines[:1] + lines[1:][-LAST_LINES:])
-
-
-async def _all(groups: list[Coroutine[Any, Any, TrajectoryGroup]]) -> list[TrajectoryGroup]:
-    """All results, or the first error once all have ended."""
-    tasks = [asyncio.ensure_future(group) for group in groups]
-    try:
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    finally:
-        for task in tasks:
-            task.cancel()
-    errors = [r for r in results if isinstance(r, BaseException)]
-    if errors:
-        raise errors[0]
-    return [r for r in results if not isinstance(r, BaseException)]

@@ -46,14 +46,14 @@ class PolicyAgent(TurnAgent):
 
 @dataclass(frozen=True, slots=True)
 class PolicyAgents:
-    """Implements Agents: what `agent.type: builtin` means."""
+    """Implement AgentFactory: what `agent.type: builtin` means."""
 
     engine: Engine
     renderer: Renderer
     max_model_len: int
 
     def open(self, seed: int) -> PolicyAgent:
-        """See Agents."""
+        """See AgentFactory."""
         return PolicyAgent(self.renderer, self.engine.open(seed), self.max_model_len)
 
 

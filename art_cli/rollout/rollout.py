@@ -10,6 +10,7 @@ from typing import Any
 
 from art_cli.envs.base import Env, NoServices, Services
 from art_cli.errors import AgentError, ArtError, EnvError, LLMError, UsageError, blame
+from art_cli.llms.meter import MeteredServices
 from art_cli.rollout.agent import Agent, TurnAgent
 from art_cli.rollout.episode import Episode
 from art_cli.system.deadline import DeadlineError, call
@@ -24,19 +25,23 @@ async def rollout(
     agent: Agent,
     services: Services | None = None,
 ) -> Trajectory:
-    """Play one episode.
+    """Play one episode, and close the agent.
 
     A failure of the env (an exception, a missed deadline, a model behind it that does not answer)
-    gives reward None and says why in `error`; bad play never raises. Raises EngineError where the
+    gives reward None and says why in `error`; bad play never raises. Raise EngineError where the
     engine fails, EnvError where calls of the env hang again and again, BudgetError.
     """
     trajectory = Trajectory(scenario=scenario)
     began = time.monotonic()
+    metered = MeteredServices(services or NoServices())
     env = None
     try:
         env = env_class(scenario, settings)
-        env.services = services or NoServices()
-        await _play(Episode(env, trajectory), agent)
+        env.services = metered
+        episode = Episode(env, trajectory)
+        trajectory.stop_reason = await agent.play(episode)
+        agent.record(trajectory)
+        await episode.finish()
     except DeadlineError as e:
         trajectory.stop_reason, trajectory.reward, trajectory.error = "timeout", None, str(e)
     except (LLMError, AgentError, UsageError) as e:  # of these, the chat template's refusal
@@ -47,40 +52,36 @@ async def rollout(
         trajectory.stop_reason, trajectory.reward = "error", None
         trajectory.error = f"{blame(e, env_class)}\n{traceback.format_exc(limit=-6)}"
     finally:
+        agent.close()
         if env is not None:
             await _close(env, trajectory)
     agent.record(trajectory)  # score() saw it too, unless it was never reached
     trajectory.error = trajectory.error and printable(trajectory.error)
     trajectory.logs = [printable(text) for text in trajectory.logs]
     trajectory.duration = time.monotonic() - began
+    trajectory.usd += metered.usd
     return trajectory
 
 
 def play(env: Env, answer: Callable[[], str]) -> list[Message]:
-    """The messages of a whole episode in which `answer` gives each assistant turn.
+    """Return the messages of a whole episode in which `answer` gives each assistant turn.
 
-    For demonstrations and tests. Raises what the env raises.
+    For demonstrations and tests. Raise what the env raises.
     """
+    trajectory = Trajectory(scenario=env.scenario)
 
     class Scripted(TurnAgent):
-        turns = 0
-
         async def act(self, messages: list[Message]) -> str:
-            self.turns += 1
+            trajectory.policy_versions.append(0)
             return answer()
 
-        def record(self, trajectory: Trajectory) -> None:
-            trajectory.policy_versions = [0] * self.turns
+    async def go() -> None:
+        episode = Episode(env, trajectory)
+        trajectory.stop_reason = await Scripted().play(episode)
+        await episode.finish()
 
-    trajectory = Trajectory(scenario=env.scenario)
-    asyncio.run(_play(Episode(env, trajectory), Scripted()))
+    asyncio.run(go())
     return trajectory.messages
-
-
-async def _play(episode: Episode, agent: Agent) -> None:
-    episode.trajectory.stop_reason = await agent.play(episode)
-    agent.record(episode.trajectory)
-    await episode.finish()
 
 
 async def _close(env: Env, trajectory: Trajectory) -> None:

@@ -49,7 +49,8 @@ async def call(function: Callable[..., Any], *args: Any, seconds: float, what: s
     if inspect.iscoroutinefunction(function):
         waiting: asyncio.Future[Any] = asyncio.ensure_future(_survive(function, *args))
     else:
-        waiting = _threads.submit(lambda: function(*args), f"{what}{_place(function)}")
+        job = functools.partial(function, *args)
+        waiting = _threads.submit(job, f"{what}{_place(function)}")
     done, _ = await asyncio.wait({waiting}, timeout=None if is_debugged() else seconds)
     if not done:
         waiting.cancel()

@@ -13,16 +13,19 @@ import asyncio
 import random
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from art_cli.envs.base import seed_of
-from art_cli.system.progress import Report
 from art_cli.training.algorithm.advantage import has_gradient
-from art_cli.training.gather import gather_trajectory_groups
 from art_cli.training.model import TrainableModel
 from art_cli.types import Scenario, TrajectoryGroup
 
 MAX_REFILLS = 3  # rounds of further scenarios in one batch
+
+# Scenarios, and the name of the moment that their seeds come from, to their scored groups in order
+# and when the last rollout ended.
+RollOut = Callable[[list[Scenario], str], Awaitable[tuple[list[TrajectoryGroup], float]]]
 
 
 @dataclass(slots=True)
@@ -34,7 +37,7 @@ class Stream:
     _order: tuple[int, list[Scenario]] = field(default=(-1, []))
 
     def take(self, cursor: int, num: int) -> list[Scenario]:
-        """The next `num` scenarios from `cursor` on."""
+        """Return the `num` scenarios from `cursor` on."""
         return [self._at(i) for i in range(cursor, cursor + num)]
 
     def _at(self, i: int) -> Scenario:
@@ -58,21 +61,18 @@ class Batch:
 class Batches:
     """Begins batches as early as they may, and hands them out in order."""
 
-    def __init__(self, model: TrainableModel, stream: Stream, report: Report) -> None:
+    def __init__(self, model: TrainableModel, stream: Stream, roll_out: RollOut) -> None:
         self._model = model
         self._stream = stream
-        self._report = report
+        self._roll_out = roll_out
         self._begun = model.step
         self._cursor = model.parts.progress.cursor
         self._waiting: deque[asyncio.Task[Batch]] = deque()
 
-    async def next(self) -> Batch:
-        """The batch of the next update. Raises what its rollouts or its scoring raised."""
+    def next(self) -> asyncio.Task[Batch]:
+        """Return the batch of the next update, which raises what rolling it out raises."""
         self._begin()
-        batch = await self._waiting.popleft()
-        if not self._waiting:
-            self._cursor = batch.cursor
-        return batch
+        return self._waiting.popleft()
 
     def begin_ahead(self) -> None:
         """Begin what may run ahead of all that comes between two updates."""
@@ -90,39 +90,25 @@ class Batches:
         while self._begun <= min(self._model.step + cfg.max_staleness, cfg.steps - 1):
             self._waiting.append(asyncio.ensure_future(self._gather(self._begun, self._cursor)))
             self._begun += 1
-            self._cursor += cfg.scenarios_per_step  # with `refill`, see below: nothing is ahead
+            self._cursor += cfg.scenarios_per_step
 
     async def _gather(self, number: int, cursor: int) -> Batch:
-        """With `refill`, further groups for those without a gradient."""
+        """Roll out batch `number` with the scenarios from `cursor` on.
+
+        With `train.refill`, add groups for those without a gradient, in rounds.
+        """
         cfg = self._model.experiment.train
-        clock = _RolloutClock(self._report)
+        began = rolled = time.monotonic()
         groups: list[TrajectoryGroup] = []
         missing = cfg.scenarios_per_step
         for _ in range(1 + (MAX_REFILLS if cfg.refill else 0)):
             scenarios = self._stream.take(cursor, missing)
             cursor += missing
-            groups += await gather_trajectory_groups(
-                self._model,
-                scenarios,
-                group_size=cfg.group_size,
-                moment=f"{number}+{cursor}",
-                after_each=self._model.parts.scorer,
-                report=clock,
-            )
+            more, rolled = await self._roll_out(scenarios, f"{number}+{cursor}")
+            groups += more
             missing = cfg.scenarios_per_step - sum(has_gradient(g.rewards) for g in groups)
             if missing <= 0:
                 break
-        return Batch(groups=groups, cursor=cursor, began=clock.began, rolled=clock.rolled)
-
-
-class _RolloutClock:
-    """A Report that notes when the last rollout ended; what comes after it is scoring."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self.began = self.rolled = time.monotonic()
-
-    def __call__(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        if text == "rollout":
-            self.rolled = time.monotonic()
-        self._report(text, done, total)
+        if cfg.refill:  # it runs nothing ahead: the next batch begins behind this one
+            self._cursor = cursor
+        return Batch(groups=groups, cursor=cursor, began=began, rolled=rolled)

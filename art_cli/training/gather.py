@@ -1,8 +1,11 @@
-"""Scenarios to trajectory groups: many episodes of the policy at once, each under its own seed."""
+"""Scenarios to scored groups: many episodes of the policy at once, each under its own seed."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 
 from art_cli.envs.base import seed_of
 from art_cli.errors import EnvError
@@ -12,6 +15,9 @@ from art_cli.system.progress import Report, silent
 from art_cli.training.model import TrainableModel
 from art_cli.types import Scenario, Split, TrajectoryGroup
 
+Score = Callable[[TrajectoryGroup], Awaitable[object]]  # sets the rewards of a group
+Groups = AsyncGenerator[tuple[int, TrajectoryGroup], None]  # with the places of their scenarios
+
 
 async def gather_trajectory_groups(
     model: TrainableModel,
@@ -20,49 +26,95 @@ async def gather_trajectory_groups(
     group_size: int = 8,
     purpose: str = "train",
     moment: str | None = None,
-    after_each: Callable[[TrajectoryGroup], Awaitable[object]] | None = None,
+    after_each: Score | None = None,
     report: Report = silent,
 ) -> list[TrajectoryGroup]:
-    """Roll out `group_size` trajectories of each scenario with the model's present weights.
+    """Roll out a group of each scenario and score it; return the groups in the scenarios' order.
 
-    `after_each`: see `play_groups`.
+    See `rollouts` and `score_groups` (with `after_each` as its `score`), also for what they raise.
+    """
+    groups = rollouts(
+        model, scenarios, group_size=group_size, purpose=purpose, moment=moment, report=report
+    )
+    found, _ = await score_groups(groups, after_each, report)
+    return found
 
+
+def rollouts(
+    model: TrainableModel,
+    scenarios: list[Scenario],
+    *,
+    group_size: int = 8,
+    purpose: str = "train",
+    moment: str | None = None,
+    report: Report = silent,
+) -> Groups:
+    """Yield `group_size` trajectories of each scenario, as `play_groups` does.
+
+    All are sampled with the model's present weights, or with newer ones that arrive meanwhile.
     What is sampled follows from the experiment's seed, `purpose`, `moment` (by default the step and
     the place in the stream of scenarios), the scenario, and the trajectory's number in this call.
     Evaluation uses the same at every step, whatever else is evaluated: differences are the
     policy's.
-    Raises EngineError; EnvError where no trajectory came through; what `after_each` raises.
     """
     parts, seed = model.parts, model.experiment.seed
     moment = moment or f"{model.step}+{parts.progress.cursor}"
-    # All agents exist before the first episode starts: the engine then knows whom to wait for.
-    make = parts.agents.open
 
     def player(n: int, trial: int, s: Scenario) -> Agent:
         if purpose == "eval":
-            return make(eval_seed(seed, s, trial))
-        return make(seed_of(seed, purpose, moment, s.id, n * group_size + trial))
+            return parts.agents.open(eval_seed(seed, s, trial))
+        return parts.agents.open(seed_of(seed, purpose, moment, s.id, n * group_size + trial))
 
-    async def judged(n: int, group: TrajectoryGroup) -> None:
-        if after_each:
-            await after_each(group)
-
+    # All agents exist before the first episode starts: the engine then knows whom to wait for.
     jobs = [(s, [player(n, k, s) for k in range(group_size)]) for n, s in enumerate(scenarios)]
-    groups = await play_groups(
-        model.env_class,
-        model.settings,
-        parts.services,
-        jobs,
-        after_each=judged if after_each else None,
-        report=report,
-    )
-    trajectories = [t for g in groups for t in g.trajectories]
-    by_env = [t for t in trajectories if t.stop_reason in ("error", "timeout") or not after_each]
-    if trajectories and len(by_env) == len(trajectories) and all(t.reward is None for t in by_env):
+    return play_groups(model.env_class, model.settings, parts.services, jobs, report=report)
+
+
+async def score_groups(
+    groups: Groups, score: Score | None, report: Report = silent
+) -> tuple[list[TrajectoryGroup], float]:
+    """Score each group as soon as it is complete, while others still play.
+
+    Return them in the order of their scenarios, and when the last was complete (by the monotonic
+    clock). Without `score`, the env's own rewards stand; a group that failed entirely is not
+    scored. Raise what `score` raises, when all groups have been seen through; EnvError where no
+    trajectory came through.
+    """
+    found: dict[int, TrajectoryGroup] = {}
+    scoring: dict[int, asyncio.Task[object]] = {}
+    num_scored, rolled = 0, time.monotonic()
+
+    async def scored(group: TrajectoryGroup, score: Score) -> None:
+        nonlocal num_scored
+        await score(group)
+        num_scored += 1
+        if all_played:
+            report("scoring", num_scored, len(found))
+
+    all_played = False
+    try:
+        async with aclosing(groups):
+            async for n, group in groups:
+                found[n], rolled = group, time.monotonic()
+                if score and not all(t.failed for t in group.trajectories):
+                    scoring[n] = asyncio.ensure_future(scored(group, score))
+        all_played = True
+    except asyncio.CancelledError:
+        for task in scoring.values():
+            task.cancel()
+        raise
+    finally:  # what a judge is asked has been paid for
+        await asyncio.gather(*scoring.values(), return_exceptions=True)
+    for n in sorted(scoring):
+        scoring[n].result()
+    in_order = [found[n] for n in sorted(found)]
+    trajectories = [t for g in in_order for t in g.trajectories]
+    final = [t for t in trajectories if t.stop_reason in ("error", "timeout") or not score]
+    if trajectories and len(final) == len(trajectories) and all(t.reward is None for t in final):
         raise EnvError(why_none([t.error for t in trajectories]))
-    return groups
+    return in_order, rolled
 
 
 def scenarios_of(model: TrainableModel, split: Split) -> list[Scenario]:
-    """All scenarios of a split. Raises UsageError where there is none, or no end of them."""
+    """Return all scenarios of a split. Raise UsageError where there is none, or no end of them."""
     return scenarios_in(model.env_class, model.settings, split)

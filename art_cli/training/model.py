@@ -34,9 +34,10 @@ from art_cli.llms.judges.scorer import Scorer
 from art_cli.llms.services import RunServices
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
-from art_cli.rollout.agent import Agents
+from art_cli.rollout.agent import AgentFactory
 from art_cli.runs.checkpoint import Progress, check_weights, read_progress, save_checkpoint
 from art_cli.runs.directory import RunDir
+from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.canary import Canary
 from art_cli.training.trainers.base import Trainer
 from art_cli.types import TrajectoryGroup
@@ -58,7 +59,7 @@ class Parts:
     renderer: Renderer
     engine: Engine
     canary: Canary
-    agents: Agents
+    agents: AgentFactory
     services: RunServices
     trainer: Trainer
     progress: Progress
@@ -151,7 +152,7 @@ class TrainableModel:
     async def register(self, backend: Backend) -> None:
         """Load or make the weights, warm up, and start the engine."""
         self._parts = await backend.prepare(self)
-        await self._sync()
+        await self.sync()
         # All that was loaded stays: looking through it for garbage again and again takes an eighth
         # of a small model's rollout.
         gc.collect()
@@ -161,7 +162,7 @@ class TrainableModel:
     async def open(self, backend: Backend) -> None:
         """Open a run that exists, as it was at step 0, to evaluate it; it cannot be trained on."""
         self._parts = await backend.open_run(self)
-        await self._sync()
+        await self.sync()
 
     async def go_to(self, step: int) -> None:
         """Take the weights of a checkpoint. Raise CheckpointError where it is damaged."""
@@ -170,12 +171,21 @@ class TrainableModel:
         check_weights(folder, "Take another checkpoint: --checkpoint STEP")
         parts.policy.load(folder)
         parts.progress = read_progress(folder)
-        await self._sync()
+        await self.sync()
 
     async def train(self, groups: list[TrajectoryGroup]) -> dict[str, float]:
-        """One optimizer step on these groups; the engine then serves the new weights. -> metrics
+        """Take one optimizer step on scored groups; the engine then serves the new weights.
 
-        Raises EngineError, TrainerError.
+        Return its metrics. Raise EngineError, TrainerError.
+        """
+        set_advantages(groups, self.experiment.train.advantage)
+        metrics = await self.update(groups)
+        return metrics | await self.sync()
+
+    async def update(self, groups: list[TrajectoryGroup]) -> dict[str, float]:
+        """Take one optimizer step on groups that have their advantages; return its metrics.
+
+        The engine serves the former weights until `sync`. Raise EngineError, TrainerError.
         """
         parts = self.parts
         began = time.monotonic()
@@ -184,15 +194,23 @@ class TrainableModel:
             metrics = await asyncio.to_thread(parts.trainer.step, groups, parts.progress.step)
         else:
             metrics = parts.trainer.step(groups, parts.progress.step)
-        trained = time.monotonic()
+        seconds = time.monotonic() - began
         self.note(step=self.step + 1, val_reward=None)
         if parts.trainer.budget.tokens < self.experiment.train.microbatch_tokens:
             self.note(microbatch_tokens=parts.trainer.budget.tokens)
-        await self._sync()
-        metrics["time/train_s"] = trained - began
-        metrics["time/sync_s"] = time.monotonic() - trained
-        metrics["throughput/train_tok_s"] = metrics["data/tokens_trained"] / (trained - began)
+        metrics["time/train_s"] = seconds
+        metrics["throughput/train_tok_s"] = metrics["data/tokens_trained"] / seconds
         return metrics
+
+    async def sync(self) -> dict[str, float]:
+        """Hand the weights to the engine, see that they arrived, and return how long it took.
+
+        Raise EngineError.
+        """
+        parts, began = self.parts, time.monotonic()
+        await parts.engine.sync(self.step)
+        await parts.canary.check(parts.engine, self.step)
+        return {"time/sync_s": time.monotonic() - began}
 
     def save(self) -> None:
         """Write a checkpoint of this moment. Raises TrainerError."""
@@ -202,9 +220,3 @@ class TrainableModel:
     def note(self, **changes: Any) -> None:
         """Note progress that the next checkpoint keeps."""
         self.parts.progress = Progress(**(asdict(self.parts.progress) | changes))
-
-    async def _sync(self) -> None:
-        """Hand the weights to the engine, and see that they arrived."""
-        parts = self.parts
-        await parts.engine.sync(self.step)
-        await parts.canary.check(parts.engine, self.step)

@@ -191,9 +191,7 @@ class OrderDesk(Env):
         right = right_action(self.order, self.request)
         acted_right = self.looked_up and self.action == right
         answered_right = acted_right and self.answer == ("done" if right else "sorry")
-        # The turn loop words all errors so: those raised here, a wrong name, broken JSON.
-        results = [m["content"] for m in trajectory.messages if m["role"] == "tool"]
-        num_errors = sum(result.startswith("error: ") for result in results)
+        num_errors = sum(m.get("is_error", False) for m in trajectory.messages)
         self.metrics = {
             "success": float(answered_right and num_errors == 0),
             "looked_up": float(self.looked_up),

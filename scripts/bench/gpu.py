@@ -37,6 +37,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
 from art_cli.models.policy import Policy
 from art_cli.models.tree_attention import works
+from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.algorithm.logprobs import chosen_logprobs
 from art_cli.training.algorithm.packing import TrainSequence, num_packed, pack, partition
 from art_cli.training.trainers.grpo import GRPOTrainer, training_sequences
@@ -196,6 +197,7 @@ def make_groups(size: Size, policy: Policy) -> list[TrajectoryGroup]:
                 Trajectory(scenario=scenario, sequences=[sequence], reward=rng.random())
             )
         groups.append(TrajectoryGroup(trajectories))
+    set_advantages(groups, "mean")
     return groups
 
 

@@ -12,7 +12,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
 
-from art_cli.training.algorithm.advantage import advantages
 from art_cli.types import TrajectoryGroup
 
 
@@ -113,8 +112,7 @@ def batch_of(groups: list[TrajectoryGroup]) -> dict[str, torch.Tensor]:
         "old_per_token_logps": [right(s.engine_logprobs[n:]) for s, n in pairs],
     }
     tensors = {key: torch.tensor(rows) for key, rows in made.items()}
-    each = advantages([g.rewards for g in groups], "mean")
-    tensors["advantages"] = torch.tensor([a for group in each for a in group])
+    tensors["advantages"] = torch.tensor([t.advantage for g in groups for t in g.valid])
     tensors["num_items_in_batch"] = tensors["tool_mask"].sum()
     return tensors
 

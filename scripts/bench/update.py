@@ -204,7 +204,6 @@ def tree(side: str) -> tuple[Run, Gradient, int]:
         steps=1,
         learning_rate=1e-30,  # the weights stay, so that every run is the same
         max_grad_norm=math.inf,
-        advantage="group_std",
         microbatch_tokens=16384,
     )
     trainer = GRPOTrainer(policy, config, SamplingConfig())
@@ -240,6 +239,7 @@ def siblings() -> tuple[Policy, TrajectoryGroup]:
 
     from art_cli.config.schema import SamplingConfig, TrainConfig
     from art_cli.models.policy import Policy
+    from art_cli.training.algorithm.advantage import set_advantages
     from art_cli.training.algorithm.packing import TrainSequence
     from art_cli.training.trainers.grpo import GRPOTrainer
     from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
@@ -274,7 +274,9 @@ def siblings() -> tuple[Policy, TrajectoryGroup]:
             Trajectory(scenario=scenario, sequences=[sequence], reward=rng.random())
         )
     torch.manual_seed(0)
-    return policy, TrajectoryGroup(trajectories)
+    group = TrajectoryGroup(trajectories)
+    set_advantages([group], "group_std")
+    return policy, group
 
 
 def padded_loss(policy: Policy, group: TrajectoryGroup) -> torch.Tensor:
@@ -285,8 +287,6 @@ def padded_loss(policy: Policy, group: TrajectoryGroup) -> torch.Tensor:
     """
     import torch
 
-    from art_cli.training.algorithm.advantage import advantages
-
     sequences = [t.sequences[0] for t in group.trajectories]
     width = max(len(s.ids) for s in sequences)
 
@@ -295,7 +295,7 @@ def padded_loss(policy: Policy, group: TrajectoryGroup) -> torch.Tensor:
 
     ids, mask = rows([s.ids for s in sequences]), rows([s.mask for s in sequences]).bool()[:, 1:]
     old = rows([s.engine_logprobs for s in sequences])[:, 1:][mask]
-    advantage = torch.tensor(advantages([group.rewards], "group_std")[0])
+    advantage = torch.tensor([t.advantage for t in group.trajectories])
     advantage = advantage[:, None].expand(mask.shape)[mask]
     decoder = policy.base.get_decoder()
     hidden = decoder(input_ids=ids, use_cache=False).last_hidden_state[:, :-1][mask]

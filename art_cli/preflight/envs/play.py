@@ -60,7 +60,7 @@ class TimedEpisode(Episode):
         with self._timing("reply()"):
             return await super().reply(text)
 
-    async def call_tool(self, name: str, arguments: dict[str, Any]) -> str | Done:
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> Message | Done:
         """See Episode."""
         with self._timing(f"tool {name}()"):
             return await super().call_tool(name, arguments)

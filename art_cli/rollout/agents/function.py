@@ -31,11 +31,11 @@ class Task:
     _hosted: Hosted
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
-        """What one of the tools gives; a refusal is a text that begins with `error: `."""
-        return await self._hosted.call_tool(name, arguments)
+        """Return what one of the tools gives; a refusal is a text that begins with `error: `."""
+        return (await self._hosted.call_tool(name, arguments))["content"]
 
     async def reply(self, text: str) -> str:
-        """Say something to whom the task is for -> what comes back."""
+        """Say something to whom the task is for; return what comes back."""
         return await self._hosted.reply(text)
 
     @property

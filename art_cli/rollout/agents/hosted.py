@@ -95,7 +95,7 @@ class HostedAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedAgents:
-    """Implements Agents: what `agent.type: program` and `function` mean."""
+    """Implement AgentFactory: what `agent.type: program` and `function` mean."""
 
     gateway: Gateway
     runner: Runner
@@ -104,5 +104,5 @@ class HostedAgents:
     turns: asyncio.Semaphore  # as many as may run at once
 
     def open(self, seed: int) -> HostedAgent:
-        """See Agents."""
+        """See AgentFactory."""
         return HostedAgent(self, seed)

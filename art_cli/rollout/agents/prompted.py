@@ -101,13 +101,13 @@ class PromptedAgent(TurnAgent):
 
 @dataclass(frozen=True, slots=True)
 class PromptedAgents:
-    """Implements Agents: the same model in each episode."""
+    """Implement AgentFactory: the same model in each episode."""
 
     llm: LLM
     tools: list[dict[str, Any]]
 
     def open(self, seed: int) -> PromptedAgent:
-        """See Agents. An API takes no seed that means anything."""
+        """See AgentFactory. An API takes no seed that means anything."""
         return PromptedAgent(self.llm, self.tools)
 
 

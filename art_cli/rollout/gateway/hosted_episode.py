@@ -13,7 +13,7 @@ import json
 import secrets
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Done, Env, seed_of
@@ -28,6 +28,8 @@ from art_cli.system.bounded_cache import Recent
 from art_cli.system.deadline import beside
 from art_cli.system.outside import OutsideError, check_json
 from art_cli.types import Completion, Message, StopReason, Trajectory
+
+T = TypeVar("T")
 
 OVER = "The episode is over."
 RENDERERS = 32  # a program has a few sets of tools
@@ -168,19 +170,21 @@ class Hosted:
             num_prompt=num_prompt,
         )
 
-    async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
-        """What one of `tools` gives.
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> Message:
+        """Return what one of `tools` gives.
 
-        Raises RequestError where the episode is over or broken, or the arguments are not JSON.
+        Raise RequestError where the episode is over or broken, or the arguments are not JSON.
         """
         _check_sent([name, arguments])
-        return await self._ask_env(self._episode.call_tool(name, arguments))
+        result = await self._ask_env(self._episode.call_tool(name, arguments))
+        return {"role": "tool", "content": OVER} if isinstance(result, Done) else result
 
     async def reply(self, text: str) -> str:
-        """What the env answers to words. Raises RequestError as `call_tool` does."""
+        """Return what the env answers to words. Raise RequestError as `call_tool` does."""
         _check_sent(text)
         self._replied = True
-        return await self._ask_env(self._episode.reply(text))
+        result = await self._ask_env(self._episode.reply(text))
+        return OVER if isinstance(result, Done) else result
 
     async def finish(self, last: str | None) -> StopReason:
         """After the agent's end: what was said last goes to the env, unless it did already.
@@ -219,7 +223,7 @@ class Hosted:
         if not self.ended.done():
             self.ended.set_result(reason)
 
-    async def _ask_env(self, asked: Coroutine[Any, Any, str | Done]) -> str:
+    async def _ask_env(self, asked: Coroutine[Any, Any, T | Done]) -> T | Done:
         try:
             self._check_open()
             result = await asked
@@ -231,7 +235,6 @@ class Hosted:
             raise RequestError(500, f"the environment failed: {type(e).__name__}", "env") from e
         if isinstance(result, Done):
             self._end("env")
-            return OVER
         return result
 
     def _check_open(self) -> None:

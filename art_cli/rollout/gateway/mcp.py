@@ -77,13 +77,13 @@ async def _call_tool(episode: Hosted, params: dict[str, Any]) -> dict[str, Any]:
         raise _RpcError(INVALID_PARAMS, "expected name and arguments")
     try:
         if name == REPLY["name"] and episode.has_reply:
-            text = await episode.reply(str(arguments.get("text", "")))
+            text, is_error = await episode.reply(str(arguments.get("text", ""))), False
         else:
-            text = await episode.call_tool(name, arguments)
+            result = await episode.call_tool(name, arguments)
+            text, is_error = result["content"], result.get("is_error", False)
     except RequestError as e:
-        text = f"error: {e}"
-    content = [{"type": "text", "text": text}]
-    return {"content": content, "isError": text.startswith("error: ")}
+        text, is_error = f"error: {e}", True
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
 
 def _described(tool: dict[str, Any]) -> dict[str, Any]:

@@ -1,14 +1,24 @@
-"""How much better than its siblings a trajectory was. Pure functions of rewards."""
+"""How much better than its siblings a trajectory was."""
 
 from __future__ import annotations
 
 import statistics
 
+from art_cli.types import TrajectoryGroup
+
 SMALL_STD = 1e-6  # keeps near-ties finite; far below any reward difference that means something
 
 
+def set_advantages(groups: list[TrajectoryGroup], kind: str) -> None:
+    """Write into each trajectory that has a reward its advantage over its siblings."""
+    everyone = advantages([g.rewards for g in groups], kind)
+    for group, values in zip(groups, everyone, strict=True):
+        for trajectory, value in zip(group.valid, values, strict=True):
+            trajectory.advantage = value
+
+
 def advantages(rewards_by_group: list[list[float]], kind: str) -> list[list[float]]:
-    """One advantage a trajectory, group by group.
+    """Return one advantage a trajectory, group by group.
 
     - `mean`: r - mean(group), after Dr. GRPO (2503.20783): no division that inflates near-ties
     - `group_std`: that over the group's sample standard deviation (GRPO, 2402.03300, eq. 21)

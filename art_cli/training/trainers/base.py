@@ -18,8 +18,10 @@ class Trainer(Protocol):
     budget: TokenBudget
 
     def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
-        """Update the policy once; `step` counts from 0. -> metrics. Raises EngineError,
-        TrainerError."""
+        """Update the policy once with groups that have their advantages; return metrics.
+
+        `step` counts from 0. Raise EngineError, TrainerError.
+        """
         ...
 
     def logprobs(self, sequence: TrainSequence) -> Tensor:

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from art_cli.config.schema import SamplingConfig, TrainConfig
 from art_cli.errors import EngineError, TrainerError
 from art_cli.system.progress import silent
-from art_cli.training.algorithm.advantage import advantages, has_gradient
+from art_cli.training.algorithm.advantage import has_gradient
 from art_cli.training.algorithm.loss import LOSSES, Counts, Tokens, kl_k3
 from art_cli.training.algorithm.packing import Microbatch, TrainSequence, pack
 from art_cli.training.trainers.budget import TokenBudget
@@ -65,10 +65,11 @@ class GRPOTrainer:
         return make_optimizer(self._policy.trainable, self._cfg)
 
     def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
-        """Update the policy once; `step` counts from 0. -> metrics `loss/*` and `data/*`
+        """Update the policy once, and return metrics `loss/*` and `data/*`.
 
-        Raises EngineError where the first batch was not sampled from this policy, TrainerError
-        where the gradient is not finite or memory runs out; the weights are then unchanged.
+        The groups have their advantages; `step` counts from 0. Raise EngineError where the first
+        batch was not sampled from this policy, TrainerError where the gradient is not finite or
+        memory runs out; the weights are then unchanged.
         """
         sequences, counts = training_sequences(groups, self._cfg, self._sampling)
         stats = self.budget.fit(sequences, self.gradient)
@@ -186,7 +187,9 @@ class GRPOTrainer:
 def training_sequences(
     groups: list[TrajectoryGroup], cfg: TrainConfig, sampling: SamplingConfig
 ) -> tuple[list[list[TrainSequence]], Counts]:
-    """What is trained on, group by group, and the counts that normalise it.
+    """Return what is trained on, group by group, and the counts that normalise it.
+
+    The trajectories have their advantages.
 
     Groups without a gradient are left out here, before they cost a forward; they stay in the
     counts, so leaving them out changes nothing. With a KL term no group is without one.
@@ -200,20 +203,18 @@ def training_sequences(
         groups=sum(n > 0 for n in by_group),
         max_tokens=sampling.max_tokens,
     )
-    everyone = advantages([g.rewards for g in groups], cfg.advantage)
     out: list[list[TrainSequence]] = []
     weight = LOSSES[cfg.loss].weight
-    for (group, trained), advantage, tokens in zip(kept, everyone, by_group, strict=True):
+    for (group, trained), tokens in zip(kept, by_group, strict=True):
         if not (has_gradient(group.rewards) or cfg.kl_coef):
             continue
-        of = {id(t): a for t, a in zip(group.valid, advantage, strict=True)}
         out.append(
             [
                 TrainSequence(
                     ids=s.ids,
                     mask=s.mask,
                     engine_logprobs=s.engine_logprobs,
-                    advantage=of[id(t)],
+                    advantage=_advantage(t),
                     weight=weight(counts, tokens, s.num_sampled),
                 )
                 for t in trained
@@ -221,6 +222,12 @@ def training_sequences(
             ]
         )
     return out, counts
+
+
+def _advantage(trajectory: Trajectory) -> float:
+    if trajectory.advantage is None:
+        raise TrainerError("a trajectory has a reward and no advantage; call set_advantages first")
+    return trajectory.advantage
 
 
 def _is_trained(trajectory: Trajectory, cfg: TrainConfig) -> bool:

@@ -168,12 +168,10 @@ class ServiceDesk(Env):
         success = await self.is_settled()
         if self.cfg.require_confirmation and confirmed is not None:
             success = success and confirmed == 1
-        # The turn loop words all errors so: those raised here, a wrong name, broken JSON.
-        results = [m["content"] for m in trajectory.messages if m["role"] == "tool"]
         self.metrics = {
             "success": float(success),
             f"success_{self.goal['kind']}": float(success),
-            "tool_errors": float(sum(result.startswith("error: ") for result in results)),
+            "tool_errors": float(sum(m.get("is_error", False) for m in trajectory.messages)),
         }
         if confirmed is not None:
             self.metrics["confirm_before_write"] = confirmed

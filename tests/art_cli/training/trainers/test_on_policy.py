@@ -28,6 +28,7 @@ from art_cli.models.render import Renderer
 from art_cli.rollout.policy_agent import PolicyAgent
 from art_cli.rollout.rollout import rollout
 from art_cli.system.progress import silent
+from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.grpo import GRPOTrainer
 from art_cli.training.trainers.warmup import fine_tune
@@ -135,13 +136,12 @@ def gather(
 
         async def one(i: int) -> Trajectory:
             agent = PolicyAgent(setup.renderer, sessions[i], EngineConfig(**engine).max_model_len)
-            try:
-                return await rollout(Lookup, None, scenarios[i // 4], agent)
-            finally:
-                sessions[i].close()
+            return await rollout(Lookup, None, scenarios[i // 4], agent)
 
         played = await asyncio.gather(*(one(i) for i in range(4 * num)))
-        return [TrajectoryGroup(played[4 * i : 4 * i + 4]) for i, s in enumerate(scenarios)]
+        groups = [TrajectoryGroup(played[4 * i : 4 * i + 4]) for i, s in enumerate(scenarios)]
+        set_advantages(groups, "mean")
+        return groups
 
     return asyncio.run(run())
 
