@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from art_cli.config.auto import warms_all
+from art_cli.backends.warm_start import WarmStart
 from art_cli.config.resume import check_same
-from art_cli.config.schema import Experiment, SamplingConfig, WarmupConfig
+from art_cli.config.schema import Experiment, SamplingConfig
 from art_cli.engines.base import Engine
 from art_cli.engines.build import check_engine, make_engine
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.engines.vllm.places import on_one_machine
-from art_cli.envs.base import Env
 from art_cli.envs.tools import schemas_of
-from art_cli.errors import Interrupted
 from art_cli.llms.base import Budget
 from art_cli.llms.judges.build import ask_once, make_judge
 from art_cli.llms.judges.ruler import Ruler
 from art_cli.llms.judges.scorer import Scorer
 from art_cli.llms.reference import ReferenceLLM
 from art_cli.llms.services import RunServices, needs_reference
-from art_cli.models.policy import Policy, Reference, load_policy
+from art_cli.models.policy import Policy, Reference
 from art_cli.models.render import Renderer
 from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.agents.build import make_runner
@@ -39,32 +33,21 @@ from art_cli.rollout.gateway.hosted_episode import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.runs.checkpoint import (
-    MAKE_AGAIN,
     Progress,
-    check_weights,
     forget_after,
     prune,
     read_progress,
     resume_step,
-    save_checkpoint,
-    write_folder,
 )
 from art_cli.runs.directory import RunDir
-from art_cli.system.checksums import SUMS
 from art_cli.system.files import atomic_write
 from art_cli.system.progress import Report, silent
 from art_cli.training.canary import Canary
-from art_cli.training.demonstrations import load_demonstrations, texts_of
 from art_cli.training.model import Parts, Stop, TrainableModel
-from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.build import make_trainer, prepare_training
 from art_cli.training.trainers.distributed.launch import Crew
-from art_cli.training.trainers.warmup import fine_tune
-from art_cli.types import Message
 
-WARM_REMEDY = f"If you changed it on purpose, remove its {SUMS}: it is then no checkpoint any more"
 REFERENCE_TEMPERATURE = 0.3  # a judge should say the same twice
-SMALL = 10_000_000  # parameters; below, a second thread costs more than it brings
 
 
 class LocalBackend:
@@ -96,6 +79,13 @@ class LocalBackend:
         self._services = services
         self._crew: Crew | None = None  # ranks that a launcher started
         self._open = contextlib.AsyncExitStack()
+
+    @classmethod
+    def of_run(
+        cls, run: RunDir, *, report: Report = silent, services: RunServices | None = None
+    ) -> LocalBackend:
+        """Return the backend that a run which exists is opened with, to be evaluated."""
+        return cls(run.root.parent.parent, report=report, services=services)
 
     async def __aenter__(self) -> LocalBackend:
         return self
@@ -196,9 +186,8 @@ class LocalBackend:
         services, budget = self._services, Budget(None, run.llm_costs, say=self._say)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
             services = await RunServices.open(settings, None, budget)  # before the warm-up
-        policy, renderer = await _Preparation(
-            model, run, self._report, self._say, self._stop
-        ).make()
+        start = WarmStart(model, run, self._report, self._say, self._stop)
+        policy, renderer = await start.make()
         if services is None:
             reference = self._reference_llm(model, policy)
             services = await RunServices.open(settings, reference, budget)
@@ -264,111 +253,3 @@ class LocalBackend:
             check_same(root, run.config, config_yaml)
         atomic_write(run.config, config_yaml)
         return run
-
-
-class _Preparation:
-    """From a config to the policy of step 0: base, warm-up, adapter."""
-
-    def __init__(
-        self,
-        model: TrainableModel,
-        run: RunDir,
-        report: Report,
-        say: Callable[[str], None],
-        stop: Stop,
-    ) -> None:
-        self._cfg = model.experiment
-        self._env_class: type[Env] = model.env_class
-        self._settings: Any = model.settings
-        self._run = run
-        self._report = report
-        self._say = say
-        self._stop = stop
-
-    async def make(self) -> tuple[Policy, Renderer]:
-        """What the run made itself, it keeps in base/ and checkpoints/0/, and finds there again."""
-        cfg, run = self._cfg, self._run
-        warmup = cfg.warmup
-        warm_all = warmup is not None and warms_all(warmup, cfg.model)
-        made = run.base.exists()
-        self._report(
-            "loading the model" if made or cfg.model.base != "tiny" else "making the model"
-        )
-        model_cfg = replace(cfg.model, base=str(run.base)) if made else cfg.model
-        if made:
-            check_weights(run.base, MAKE_AGAIN)
-        elif os.path.exists(os.path.join(cfg.model.base, SUMS)):  # another run's checkpoint
-            check_weights(Path(cfg.model.base), WARM_REMEDY)
-        demonstrations: list[list[Message]] = []
-        if not made and (warmup or cfg.model.base == "tiny"):
-            demonstrations = await self._demonstrations()
-        policy = load_policy(model_cfg, texts_of(demonstrations, self._env_class), cfg.seed)
-        _limit_threads(policy)
-        policy.recompute_layers(cfg.train.gradient_checkpointing)
-        renderer = Renderer(policy.tokenizer, schemas_of(self._env_class), policy.eos_token_ids)
-        if warmup and warm_all and not made:
-            self._warm_up(policy, renderer, demonstrations, warmup)
-        if not made and (warm_all or cfg.model.base == "tiny"):
-            policy.base.name_or_path = str(run.base)
-            write_folder(run.base, policy.save)
-        if cfg.model.adapter:
-            policy.add_adapter(cfg.model.adapter, cfg.seed)
-        if warmup and not warm_all:
-            await self._warm_adapter(policy, renderer, demonstrations, warmup)
-        if cfg.train.kl_coef:
-            policy.keep_reference()
-        return policy, renderer
-
-    async def _demonstrations(self) -> list[list[Message]]:
-        """In a thread: an env may play them on an event loop of its own."""
-        warmup = self._cfg.warmup or WarmupConfig()
-        self._report("making demonstrations")
-        return await asyncio.to_thread(
-            load_demonstrations,
-            warmup.demonstrations,
-            self._env_class,
-            self._settings,
-            warmup.num_demonstrations,
-        )
-
-    async def _warm_adapter(
-        self,
-        policy: Policy,
-        renderer: Renderer,
-        demonstrations: list[list[Message]],
-        warmup: WarmupConfig,
-    ) -> None:
-        first = self._run.checkpoint(0)
-        if first.exists():
-            check_weights(first, MAKE_AGAIN)
-            return policy.load(first)
-        self._warm_up(policy, renderer, demonstrations or await self._demonstrations(), warmup)
-        save_checkpoint(self._run, policy, None, Progress())
-        return None
-
-    def _warm_up(
-        self,
-        policy: Policy,
-        renderer: Renderer,
-        demonstrations: list[list[Message]],
-        warmup: WarmupConfig,
-    ) -> None:
-        cfg = self._cfg
-        steps = fine_tune(
-            policy,
-            renderer,
-            demonstrations,
-            warmup,
-            cfg.seed,
-            TokenBudget(cfg.train.microbatch_tokens, self._say),
-            cfg.engine.max_model_len,
-        )
-        for step, total, loss in steps:
-            self._report(f"warming up on demonstrations, loss {loss:.3f}", step, total)
-            if self._stop.requested:
-                raise Interrupted("stopped during the warm-up; it starts again with --resume")
-
-
-def _limit_threads(policy: Policy) -> None:
-    if sum(p.numel() for p in policy.base.parameters()) < SMALL:
-        torch.set_num_threads(1)

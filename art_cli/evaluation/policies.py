@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import tempfile
-from pathlib import Path
+from typing import Any
 
 from art_cli.backends.local import LocalBackend
 from art_cli.config.load import LoadedExperiment
@@ -61,20 +61,22 @@ class RunPolicies:
 
     async def _load(self, is_base: bool) -> TrainableModel:
         await self.close()
-        loaded = self._loaded
-        engine = on_one_machine(loaded.experiment.engine)
-        experiment = dataclasses.replace(loaded.experiment, judge=None, reward=None, engine=engine)
+        model = player(self._loaded)
         if is_base:
-            experiment = dataclasses.replace(experiment, warmup=None)
-        model = TrainableModel.of(experiment, loaded.env_settings, loaded.to_yaml())
+            model.experiment = dataclasses.replace(model.experiment, warmup=None)
+        with_these: dict[str, Any] = {"report": self._report, "services": self._services}
         if self._run and not is_base:
-            backend = await self._backend(self._run.root.parent.parent)
-            await model.open(backend)
+            local = LocalBackend.of_run(self._run, **with_these)
+            await model.open(await self._open.enter_async_context(local))
         else:  # made, warm-up included, in a folder that is thrown away
             folder = self._open.enter_context(tempfile.TemporaryDirectory())
-            await model.register(await self._backend(Path(folder)))
+            local = LocalBackend(folder, **with_these)
+            await model.register(await self._open.enter_async_context(local))
         return model
 
-    async def _backend(self, root: Path) -> LocalBackend:
-        local = LocalBackend(root, report=self._report, services=self._services)
-        return await self._open.enter_async_context(local)
+
+def player(loaded: LoadedExperiment) -> TrainableModel:
+    """Return the model of a config without its judge, on this machine: it only plays."""
+    engine = on_one_machine(loaded.experiment.engine)
+    experiment = dataclasses.replace(loaded.experiment, judge=None, reward=None, engine=engine)
+    return TrainableModel.of(experiment, loaded.env_settings, loaded.to_yaml())

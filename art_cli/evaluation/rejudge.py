@@ -18,10 +18,10 @@ from typing import Any
 from art_cli.backends.local import LocalBackend
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import JudgeConfig
-from art_cli.engines.vllm.places import on_one_machine
 from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import JudgeError, UsageError
+from art_cli.evaluation.policies import player
 from art_cli.llms.judges.audit import JudgedGroup
 from art_cli.llms.judges.base import Judge, Transcript, Verdict
 from art_cli.llms.judges.build import make_judge
@@ -111,14 +111,12 @@ async def untrained_groups(
     loaded: LoadedExperiment, num: int, report: Report = silent
 ) -> list[StoredGroup]:
     """Groups of the policy that the config starts from; its run is thrown away."""
-    engine = on_one_machine(loaded.experiment.engine)
-    experiment = dataclasses.replace(loaded.experiment, judge=None, reward=None, engine=engine)
-    model = TrainableModel.of(experiment, loaded.env_settings, loaded.to_yaml())
+    model = player(loaded)
     with tempfile.TemporaryDirectory() as folder:
         async with LocalBackend(folder, report=report) as backend:
             await model.register(backend)
             scenarios = scenarios_of(model, "train")[:num]
-            size = experiment.train.group_size
+            size = model.experiment.train.group_size
             groups = await gather_trajectory_groups(
                 model, scenarios, group_size=size, report=report
             )
@@ -144,7 +142,7 @@ async def open_judge(
         else:
             experiment = dataclasses.replace(loaded.experiment, judge=cfg)
             model = TrainableModel.of(experiment, loaded.env_settings, loaded.to_yaml())
-            local = LocalBackend(run.root.parent.parent, report=report)
+            local = LocalBackend.of_run(run, report=report)
             backend = await stack.enter_async_context(local)
             await model.open(backend)
             judge = await backend.reference_judge(model, model.parts)

@@ -103,16 +103,18 @@ class TrainableModel:
         seed: int = 0,
     ) -> None:
         """`settings` are the env's own; `adapter` None trains all weights."""
-        self.env_class = env_class(env) if isinstance(env, str) else env
-        self.settings = self.env_class.Config() if settings is None else settings
+        if isinstance(env, str):
+            env, use = env_class(env), env
+        else:
+            use = f"{env.__module__}:{env.__qualname__}"
         if isinstance(base_model, str):
             base_model = ModelConfig(base=base_model, adapter=adapter)
-        use = env if isinstance(env, str) else f"{env.__module__}:{env.__qualname__}"
-        self.experiment = Experiment(
+        settings = env.Config() if settings is None else settings
+        experiment = Experiment(
             project=project,
             name=name,
             seed=seed,
-            env=EnvConfig(use=use, args=asdict(self.settings)),
+            env=EnvConfig(use=use, args=asdict(settings)),
             model=base_model,
             warmup=warmup,
             engine=engine or EngineConfig(),
@@ -121,21 +123,24 @@ class TrainableModel:
             reward=reward,
             train=train or TrainConfig(steps=0),
         )
-        self.config_yaml = yaml.safe_dump(asdict(self.experiment), sort_keys=False)
-        self._parts: Parts | None = None
+        config_yaml = yaml.safe_dump(asdict(experiment), sort_keys=False)
+        self._take(experiment, env, settings, config_yaml)
 
     @classmethod
     def of(cls, experiment: Experiment, settings: Any, config_yaml: str) -> TrainableModel:
-        """The model of a config file."""
-        model = cls(
-            name=experiment.name,
-            project=experiment.project,
-            base_model=experiment.model,
-            env=experiment.env.use,
-            settings=settings,
-        )
-        model.experiment, model.config_yaml = experiment, config_yaml
+        """Return the model of a config file."""
+        model = cls.__new__(cls)
+        model._take(experiment, env_class(experiment.env.use), settings, config_yaml)
         return model
+
+    def _take(
+        self, experiment: Experiment, env: type[Env], settings: Any, config_yaml: str
+    ) -> None:
+        self.experiment = experiment
+        self.env_class = env
+        self.settings = settings
+        self.config_yaml = config_yaml
+        self._parts: Parts | None = None
 
     @property
     def parts(self) -> Parts:

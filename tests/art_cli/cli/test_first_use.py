@@ -12,7 +12,7 @@ from short_run import CONFIG
 
 ENV = """
 from art_cli import Env, Scenario
-from art_cli.report import tell
+from art_cli.system.progress import tell
 
 class Slow(Env):
     @classmethod

@@ -18,7 +18,7 @@ from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
 HOLD = """
 import sys, time
 from pathlib import Path
-from art_cli.rundir import RunDir
+from art_cli.runs.directory import RunDir
 with RunDir(Path(sys.argv[1])).lock():
     print("held", flush=True)
     time.sleep(60)
@@ -26,7 +26,7 @@ with RunDir(Path(sys.argv[1])).lock():
 HOLD_AND_FORK = """
 import os, sys, time
 from pathlib import Path
-from art_cli.rundir import RunDir
+from art_cli.runs.directory import RunDir
 with RunDir(Path(sys.argv[1])).lock():
     child = os.fork()
     if child == 0:
@@ -37,7 +37,7 @@ with RunDir(Path(sys.argv[1])).lock():
 FILL = """
 import resource, sys
 from pathlib import Path
-from art_cli.files import atomic_write
+from art_cli.system.files import atomic_write
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 atomic_write(Path(sys.argv[1]), "x" * 5000)
 """

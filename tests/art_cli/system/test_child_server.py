@@ -35,7 +35,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 HOLDER = """
 import asyncio, json, sys
-from art_cli.server import Server
+from art_cli.system.child_server import Server
 async def hold():
     server = await Server.start(json.loads(sys.argv[1]))
     print("ready", flush=True)

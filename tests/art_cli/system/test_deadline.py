@@ -21,7 +21,7 @@ from art_cli.types import Message, Trajectory
 
 STUCK = """
 import asyncio, threading, time
-from art_cli.deadline import DeadlineError, call
+from art_cli.system.deadline import DeadlineError, call
 
 async def main():
     try:
@@ -33,7 +33,7 @@ asyncio.run(main())
 """
 BLOCKED = """
 import asyncio, time
-from art_cli.deadline import watchdog
+from art_cli.system.deadline import watchdog
 
 async def busy():
     time.sleep(1e6)

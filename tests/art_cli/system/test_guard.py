@@ -22,7 +22,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 STARTER = """
 import asyncio, json, os, sys
 from types import SimpleNamespace
-from art_cli.agents.make import make_runner
+from art_cli.rollout.agents.build import make_runner
 from art_cli.config.schema import AgentConfig
 from art_cli.types import Scenario, Trajectory
 

@@ -17,7 +17,7 @@ KEY = "ab" * 32
 WRITER = """
 import sys, time
 from pathlib import Path
-from art_cli.judges.cache import AnswerCache
+from art_cli.llms.judges.cache import AnswerCache
 folder, at, text = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3] * 20_000
 time.sleep(max(0, at - time.time()))
 cache = AnswerCache(folder)

@@ -26,7 +26,7 @@ HOSTED: Any = SimpleNamespace(opening=[], tools=[])
 STARTER = """
 import asyncio, json, sys
 from types import SimpleNamespace
-from art_cli.agents.program import ProgramRunner
+from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.cli.run import _stop_on_interrupt
 from art_cli.types import Scenario, Trajectory
 

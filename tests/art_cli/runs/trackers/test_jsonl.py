@@ -8,7 +8,7 @@ from art_cli.runs.trackers.jsonl import JsonlTracker
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from art_cli.trackers.jsonl import JsonlTracker
+from art_cli.runs.trackers.jsonl import JsonlTracker
 tracker = JsonlTracker(Path(sys.argv[1]))
 for step in range(3):
     tracker.log({"training_step": step})
@@ -17,8 +17,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 FULL = """
 import resource, sys
 from pathlib import Path
-from art_cli.trackers.base import Trackers
-from art_cli.trackers.jsonl import JsonlTracker
+from art_cli.runs.trackers.base import Trackers
+from art_cli.runs.trackers.jsonl import JsonlTracker
 trackers = Trackers([JsonlTracker(Path(sys.argv[1]))], print)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50))
 for step in range(5):

@@ -37,8 +37,8 @@ from pathlib import Path
 import art_cli.runs.trackers.wandb.tracker as tracker_file
 from art_cli.config.schema import (
     EnvConfig, Experiment, ModelConfig, TrackConfig, TrainConfig, WandbConfig)
-from art_cli.rundir import RunDir
-from art_cli.trackers.wandb import WandbTracker
+from art_cli.runs.directory import RunDir
+from art_cli.runs.trackers.wandb.tracker import WandbTracker
 run = RunDir(Path(sys.argv[2]))
 (run.root / "run.id").write_text("id1")
 experiment = Experiment(

@@ -138,7 +138,7 @@ def test_a_worker_that_never_comes_is_told_with_its_last_lines(
 PARENT = """
 import sys, time
 from pathlib import Path
-from art_cli.trainers.launch import LocalCrew
+from art_cli.training.trainers.distributed.launch import LocalCrew
 crew = LocalCrew(2, Path(sys.argv[1]))
 crew.meet(2)
 print(crew._workers[1].pid, flush=True)
@@ -255,7 +255,7 @@ import sys
 from pathlib import Path
 import torch
 import torch.distributed as dist
-from art_cli.trainers import messages
+from art_cli.training.trainers.distributed import messages
 
 class Evil:
     def __reduce__(self):

@@ -1,0 +1,146 @@
+"""From a config to the policy of step 0: the base, the warm-up on demonstrations, the adapter."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from art_cli.config.auto import warms_all
+from art_cli.config.schema import WarmupConfig
+from art_cli.envs.base import Env
+from art_cli.envs.tools import schemas_of
+from art_cli.errors import Interrupted
+from art_cli.models.policy import Policy, load_policy
+from art_cli.models.render import Renderer
+from art_cli.runs.checkpoint import (
+    MAKE_AGAIN,
+    Progress,
+    check_weights,
+    save_checkpoint,
+    write_folder,
+)
+from art_cli.runs.directory import RunDir
+from art_cli.system.checksums import SUMS
+from art_cli.system.progress import Report
+from art_cli.training.demonstrations import load_demonstrations, texts_of
+from art_cli.training.model import Stop, TrainableModel
+from art_cli.training.trainers.budget import TokenBudget
+from art_cli.training.trainers.warmup import fine_tune
+from art_cli.types import Message
+
+WARM_REMEDY = f"If you changed it on purpose, remove its {SUMS}: it is then no checkpoint any more"
+SMALL = 10_000_000  # parameters; below, a second thread costs more than it brings
+
+
+class WarmStart:
+    """Makes the policy of step 0, or finds it where the run has made it before."""
+
+    def __init__(
+        self,
+        model: TrainableModel,
+        run: RunDir,
+        report: Report,
+        say: Callable[[str], None],
+        stop: Stop,
+    ) -> None:
+        self._cfg = model.experiment
+        self._env_class: type[Env] = model.env_class
+        self._settings: Any = model.settings
+        self._run = run
+        self._report = report
+        self._say = say
+        self._stop = stop
+
+    async def make(self) -> tuple[Policy, Renderer]:
+        """What the run made itself, it keeps in base/ and checkpoints/0/, and finds there again."""
+        cfg, run = self._cfg, self._run
+        warmup = cfg.warmup
+        warm_all = warmup is not None and warms_all(warmup, cfg.model)
+        made = run.base.exists()
+        self._report(
+            "loading the model" if made or cfg.model.base != "tiny" else "making the model"
+        )
+        model_cfg = replace(cfg.model, base=str(run.base)) if made else cfg.model
+        if made:
+            check_weights(run.base, MAKE_AGAIN)
+        elif os.path.exists(os.path.join(cfg.model.base, SUMS)):  # another run's checkpoint
+            check_weights(Path(cfg.model.base), WARM_REMEDY)
+        demonstrations: list[list[Message]] = []
+        if not made and (warmup or cfg.model.base == "tiny"):
+            demonstrations = await self._demonstrations()
+        policy = load_policy(model_cfg, texts_of(demonstrations, self._env_class), cfg.seed)
+        _limit_threads(policy)
+        policy.recompute_layers(cfg.train.gradient_checkpointing)
+        renderer = Renderer(policy.tokenizer, schemas_of(self._env_class), policy.eos_token_ids)
+        if warmup and warm_all and not made:
+            self._warm_up(policy, renderer, demonstrations, warmup)
+        if not made and (warm_all or cfg.model.base == "tiny"):
+            policy.base.name_or_path = str(run.base)
+            write_folder(run.base, policy.save)
+        if cfg.model.adapter:
+            policy.add_adapter(cfg.model.adapter, cfg.seed)
+        if warmup and not warm_all:
+            await self._warm_adapter(policy, renderer, demonstrations, warmup)
+        if cfg.train.kl_coef:
+            policy.keep_reference()
+        return policy, renderer
+
+    async def _demonstrations(self) -> list[list[Message]]:
+        """In a thread: an env may play them on an event loop of its own."""
+        warmup = self._cfg.warmup or WarmupConfig()
+        self._report("making demonstrations")
+        return await asyncio.to_thread(
+            load_demonstrations,
+            warmup.demonstrations,
+            self._env_class,
+            self._settings,
+            warmup.num_demonstrations,
+        )
+
+    async def _warm_adapter(
+        self,
+        policy: Policy,
+        renderer: Renderer,
+        demonstrations: list[list[Message]],
+        warmup: WarmupConfig,
+    ) -> None:
+        first = self._run.checkpoint(0)
+        if first.exists():
+            check_weights(first, MAKE_AGAIN)
+            return policy.load(first)
+        self._warm_up(policy, renderer, demonstrations or await self._demonstrations(), warmup)
+        save_checkpoint(self._run, policy, None, Progress())
+        return None
+
+    def _warm_up(
+        self,
+        policy: Policy,
+        renderer: Renderer,
+        demonstrations: list[list[Message]],
+        warmup: WarmupConfig,
+    ) -> None:
+        cfg = self._cfg
+        steps = fine_tune(
+            policy,
+            renderer,
+            demonstrations,
+            warmup,
+            cfg.seed,
+            TokenBudget(cfg.train.microbatch_tokens, self._say),
+            cfg.engine.max_model_len,
+        )
+        for step, total, loss in steps:
+            self._report(f"warming up on demonstrations, loss {loss:.3f}", step, total)
+            if self._stop.requested:
+                raise Interrupted("stopped during the warm-up; it starts again with --resume")
+
+
+def _limit_threads(policy: Policy) -> None:
+    if sum(p.numel() for p in policy.base.parameters()) < SMALL:
+        torch.set_num_threads(1)
