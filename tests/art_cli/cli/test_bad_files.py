@@ -146,7 +146,7 @@ COMMANDS = {
     "envs check": ("envs", "check", "env.py:Mine"),
     "eval": ("eval", "config.yaml", "env.use=env.py:Mine"),
 }
-TOO_LONG = "from art_cli import registry; registry.IMPORT_SECONDS = 0.2; "
+TOO_LONG = "from art_cli.envs import registry; registry.IMPORT_SECONDS = 0.2; "
 HANGS = (
     "import time\ntime.sleep(600)\n",
     "import threading\nthreading.Event().wait()\n",

@@ -250,7 +250,7 @@ def test_an_env_in_which_every_episode_fails_ends_the_run(art: Command) -> None:
 
 
 def test_an_async_env_that_blocks_is_ended_by_the_watchdog(tmp_path: Path) -> None:
-    code = "from art_cli import preflight; preflight.BLOCK_GRACE = 0.5; "
+    code = "from art_cli.rollout import first_episode; first_episode.BLOCK_GRACE = 0.5; "
     result = in_folder(tmp_path, code, start="import time; time.sleep(3600)", timeout="0.3")
     assert result.returncode == EXIT_FAILED
     assert "the env Mine blocked the program for 0.8 s; stopping" in result.stderr

@@ -45,7 +45,7 @@ class Nodes:
         places = {"SKYPILOT_NODE_IPS": "127.0.0.1\n127.0.0.2", "SKYPILOT_NODE_RANK": str(rank)}
         task = {"SKYPILOT_TASK_ID": self.folder.name, "ART_ENGINE_TOKEN": token}
         if rank == 1 and silence < 300:
-            script = f"from art_cli.engines import host; host.SILENCE = {silence}; host.main()"
+            script = f"from art_cli.engines.vllm import host; host.SILENCE = {silence}; host.main()"
             words = ["-c", script, "127.0.0.2", str(port_of(self.folder.name))]
         else:
             words = ["-m", "art_cli.backends.cloud.node", self.config, "--run", "default/small"]

@@ -201,7 +201,7 @@ def test_it_ends_without_an_orphan_when_the_run_is_killed(
 import asyncio
 from pathlib import Path
 from art_cli.config.schema import EngineConfig
-from art_cli.engines import vllm_server
+from art_cli.engines.vllm import server as vllm_server
 from art_cli.models.policy import load_policy
 from art_cli.config.schema import ModelConfig
 async def hold():

@@ -66,7 +66,7 @@ def test_the_card_says_how_it_was_made_and_nothing_of_this_machine(
     vals = {r["training_step"]: r.get("val/reward") for r in run.read_metrics()}
     assert metric["value"] == pytest.approx(vals[2], abs=1e-4)
     assert f"| 2 | {vals[2]:.3f} |" in body and "| untrained |" in body
-    assert str(run.root.absolute()) not in body and str(Path(__file__).parents[3]) not in body
+    assert str(run.root.absolute()) not in body and str(Path(__file__).parents[4]) not in body
     config = yaml.safe_load(body.split("```yaml\n")[1].split("```")[0])
     assert config["train"]["steps"] == 2 and config["env"]["use"] == "colours.py:Opposites"
 

@@ -13,7 +13,7 @@ from art_cli.config.load import load_experiment
 from art_cli.llms.judges.base import Transcript
 from art_cli.llms.judges.build import ask_once, make_judge
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 ASKED = {"role": "user", "content": "Please cancel my order W12"}
 
 

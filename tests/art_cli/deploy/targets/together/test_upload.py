@@ -167,7 +167,7 @@ def test_one_that_is_stopped_goes_on(
     deploy: Any, service: LoopbackTogether, run: RunDir, number: signal.Signals, tmp_path: Path
 ) -> None:
     program = f"""
-from art_cli.deploy import upload
+from art_cli.deploy.targets.together import upload
 upload.PART = {PART}
 from art_cli.cli.main import main
 main()
