@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import httpx
@@ -121,35 +121,57 @@ def _complete(described: dict[str, Any], remote: dict[str, Any], sent: dict[str,
 
 
 def _send_all(parts: list[_Part]) -> Iterator[tuple[_Part, str]]:
-    """Each, as it arrives, with what the storage calls it.
+    """Yield each part as it arrives, with what the storage calls it.
 
-    Where one does not get through, those that are under way arrive first.
+    Where one does not get through, those that are under way arrive first, and then its ArtError is
+    raised. The threads are daemons: Ctrl-C does not wait for a storage that does not answer.
     """
     stop = threading.Event()
-    problem: ArtError | None = None
-    with httpx.Client(timeout=STALLED) as client, ThreadPoolExecutor(AT_ONCE) as pool:
-        futures = {pool.submit(_send, client, part, stop): part for part in parts}
+    waiting: SimpleQueue[_Part] = SimpleQueue()
+    ended: SimpleQueue[tuple[_Part, str | Exception] | None] = SimpleQueue()  # None: a thread
+    for part in parts:
+        waiting.put(part)
+
+    def send() -> None:
+        while (part := _next(waiting)) is not None:
+            try:
+                ended.put((part, _send(client, part, stop)))
+            except Exception as e:  # raised below
+                ended.put((part, e))
+        ended.put(None)
+
+    problem: Exception | None = None
+    with httpx.Client(timeout=STALLED) as client:
+        at_work = min(AT_ONCE, len(parts))
+        for _ in range(at_work):
+            threading.Thread(target=send, daemon=True).start()
         try:
-            for future in as_completed(futures):
-                try:
-                    etag = future.result()
-                except CancelledError:
-                    continue
-                except ArtError as e:
-                    problem = problem or e
-                    _cancel(futures)
-                    continue
-                yield futures[future], etag
-        finally:  # Ctrl-C does not wait for them
+            while at_work:
+                outcome = ended.get()
+                if outcome is None:
+                    at_work -= 1
+                elif isinstance(outcome[1], Exception):
+                    problem = problem or outcome[1]
+                    _drop(waiting)
+                else:
+                    yield outcome[0], outcome[1]
+        finally:
             stop.set()
-            _cancel(futures)
+            _drop(waiting)
     if problem:
         raise problem
 
 
-def _cancel(futures: Iterable[Future[str]]) -> None:
-    for future in futures:
-        future.cancel()
+def _next(waiting: SimpleQueue[_Part]) -> _Part | None:
+    try:
+        return waiting.get_nowait()
+    except Empty:
+        return None
+
+
+def _drop(waiting: SimpleQueue[_Part]) -> None:
+    while _next(waiting):
+        pass
 
 
 def _send(client: httpx.Client, part: _Part, stop: threading.Event) -> str:
