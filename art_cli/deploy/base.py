@@ -91,6 +91,16 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A deployment that is being made or ended, and whom to tell about it."""
+
+    deployment: Deployment
+    keep: Callable[[], None]  # writes down what the deployment has become
+    report: Report
+    wait: bool = True  # until it answers; or else until it goes on by itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What deploying will do, found out without making anything."""
 
@@ -111,17 +121,9 @@ class Target(Protocol):
         """Look everything up. Raises UsageError, PreflightError; nothing is made."""
         ...
 
-    def deploy(
-        self,
-        plan: Plan,
-        deployment: Deployment,
-        keep: Callable[[], None],
-        report: Report,
-        *,
-        wait: bool,
-    ) -> None:
-        """Make what is missing; `keep` is called after each thing that was made, so that a call
-        after a kill goes on there. Without `wait`, return as soon as it goes on by itself.
+    def deploy(self, plan: Plan, job: Job) -> None:
+        """Make what is missing, and keep the deployment after each thing that was made, so that a
+        call after a kill goes on there.
 
         Raises ArtError.
         """
@@ -131,9 +133,9 @@ class Target(Protocol):
         """What it is now, by the target's word. Raises ArtError."""
         ...
 
-    def undeploy(self, deployment: Deployment, keep: Callable[[], None], report: Report) -> str:
+    def undeploy(self, job: Job) -> str:
         """End what was made, and all that it costs. What is gone already is fine.
 
-        -> what is left, for the user's eyes. Raises ArtError.
+        Return what is left, for the user's eyes. Raises ArtError.
         """
         ...

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from art_cli.config.targets import TARGETS, read_settings
-from art_cli.deploy.base import Deployment, Plan, Source, Target
+from art_cli.deploy.base import Deployment, Job, Plan, Source, Target
 from art_cli.deploy.build import make_target
 from art_cli.deploy.store import Store
 from art_cli.errors import ArtError, Interrupted, UsageError
@@ -55,7 +55,7 @@ def deploy(kind: str, target: Target, plan: Plan, report: Report, *, wait: bool)
         with _told(store, deployment):
             deployment.state, deployment.message = "deploying", ""
             store.keep(deployment)
-            target.deploy(plan, deployment, lambda: store.keep(deployment), report, wait=wait)
+            target.deploy(plan, _job(store, deployment, report, wait=wait))
     return deployment
 
 
@@ -88,12 +88,16 @@ async def deploy_model(
 
 
 def undeploy(store: Store, target: Target, deployment: Deployment, report: Report) -> str:
-    """End it -> what is left, for the user's eyes. Raises ArtError."""
+    """End it and return what is left, for the user's eyes. Raises ArtError."""
     with store.alone(deployment.target, deployment.name):
-        left = target.undeploy(deployment, lambda: store.keep(deployment), report)
+        left = target.undeploy(_job(store, deployment, report))
         deployment.state = "stopped"
         store.keep(deployment)
     return left
+
+
+def _job(store: Store, deployment: Deployment, report: Report, *, wait: bool = True) -> Job:
+    return Job(deployment=deployment, keep=lambda: store.keep(deployment), report=report, wait=wait)
 
 
 @contextlib.contextmanager

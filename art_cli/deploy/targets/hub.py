@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from huggingface_hub import HfApi, constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
 
 from art_cli.config.targets import HubConfig
-from art_cli.deploy.base import Deployment, Plan, Source
+from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.store import Store
 from art_cli.deploy.targets.card import write_card
 from art_cli.deploy.targets.merged import write_merged, write_template
 from art_cli.errors import ArtError, PreflightError, UsageError
 from art_cli.runs.checkpoint import weight_files
-from art_cli.system.progress import Report
 
 
 class HubTarget:
@@ -64,19 +63,12 @@ class HubTarget:
             )
         return "the adapter" if is_shared and wish != "merged" else "the merged weights"
 
-    def deploy(
-        self,
-        plan: Plan,
-        deployment: Deployment,
-        keep: Callable[[], None],
-        report: Report,
-        *,
-        wait: bool,
-    ) -> None:
+    def deploy(self, plan: Plan, job: Job) -> None:
         """See Target."""
         repo, weights = plan.details
+        deployment = job.deployment
         deployment.asked = ["repo"]
-        keep()
+        job.keep()
         with _explained(), tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "model"
             if weights == "the adapter":
@@ -85,14 +77,14 @@ class HubTarget:
                     shutil.copy(file, folder / file.name)
                 write_template(folder, folder)
             else:
-                report("merging the weights")
+                job.report("merging the weights")
                 write_merged(plan.source, folder)
             write_card(plan.source, repo, folder, is_adapter=weights == "the adapter")
             self._api.create_repo(repo, private=self._settings.private, exist_ok=True)
             deployment.made["repo"] = repo
             deployment.url = f"{constants.ENDPOINT}/{repo}"
-            keep()
-            report("uploading")
+            job.keep()
+            job.report("uploading")
             self._api.upload_folder(
                 repo_id=repo, folder_path=folder, commit_message=f"Step {plan.source.step}"
             )
@@ -103,8 +95,9 @@ class HubTarget:
         with _explained():
             return "ready" if self._api.repo_exists(deployment.made.get("repo", "/")) else "gone"
 
-    def undeploy(self, deployment: Deployment, keep: Callable[[], None], report: Report) -> str:
+    def undeploy(self, job: Job) -> str:
         """See Target."""
+        deployment = job.deployment
         repo = deployment.made.get("repo")
         if repo:
             with _explained():

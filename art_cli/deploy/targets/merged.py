@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from art_cli.config.targets import MergedConfig
-from art_cli.deploy.base import Deployment, Plan, Source
+from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.chat_template import served_template
 from art_cli.deploy.store import Store
 from art_cli.errors import UsageError
 from art_cli.runs.checkpoint import weight_files, write_folder
-from art_cli.system.progress import Report
 
 WEIGHTS = "weights"  # in the folder of a deployment
 
@@ -35,27 +33,19 @@ class MergedTarget:
         lines = [("what", merged_words(source)), ("to", str(folder))]
         return Plan(source=source, name=name, lines=lines, details=folder)
 
-    def deploy(
-        self,
-        plan: Plan,
-        deployment: Deployment,
-        keep: Callable[[], None],
-        report: Report,
-        *,
-        wait: bool,
-    ) -> None:
+    def deploy(self, plan: Plan, job: Job) -> None:
         """See Target."""
-        make_merged(plan.source, plan.details, deployment, report)
-        deployment.url = str(plan.details)
-        deployment.state = "ready"
+        make_merged(plan.source, plan.details, job)
+        job.deployment.url = str(plan.details)
+        job.deployment.state = "ready"
 
     def state(self, deployment: Deployment) -> str:
         """See Target."""
         return "ready" if has_merged(deployment) else "gone"
 
-    def undeploy(self, deployment: Deployment, keep: Callable[[], None], report: Report) -> str:
+    def undeploy(self, job: Job) -> str:
         """See Target."""
-        return remove_merged(deployment)
+        return remove_merged(job.deployment)
 
 
 def merged_words(source: Source) -> str:
@@ -63,11 +53,11 @@ def merged_words(source: Source) -> str:
     return "the adapter, merged into its base" if source.has_adapter else "all weights"
 
 
-def make_merged(source: Source, folder: Path, deployment: Deployment, report: Report) -> None:
+def make_merged(source: Source, folder: Path, job: Job) -> None:
     """`write_merged`, as a part of a deployment. Raises as that does."""
-    report("merging the weights")
+    job.report("merging the weights")
     write_merged(source, folder)
-    deployment.made["folder"] = str(folder)
+    job.deployment.made["folder"] = str(folder)
 
 
 def has_merged(deployment: Deployment) -> bool:
@@ -76,7 +66,7 @@ def has_merged(deployment: Deployment) -> bool:
 
 
 def remove_merged(deployment: Deployment) -> str:
-    """Remove the weights -> what was done."""
+    """Remove the weights, and return what was done, for the user's eyes."""
     if not has_merged(deployment):
         return "its weights were gone already"
     folder = deployment.made.pop("folder")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from art_cli.config.targets import SkyServeConfig
-from art_cli.deploy.base import Deployment, Plan, Source
+from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.targets.merged import (
     WEIGHTS,
     has_merged,
@@ -21,7 +20,6 @@ from art_cli.errors import UsageError
 from art_cli.preflight.memory.gpus import CARDS, MIB
 from art_cli.preflight.memory.shape import UnknownSizeError, shape_of_base
 from art_cli.system.files import atomic_write
-from art_cli.system.progress import Report
 
 PORT = 8000
 VLLM = "vllm==0.32.*"
@@ -53,33 +51,25 @@ class SkyServeTarget:
             details=accelerators,
         )
 
-    def deploy(
-        self,
-        plan: Plan,
-        deployment: Deployment,
-        keep: Callable[[], None],
-        report: Report,
-        *,
-        wait: bool,
-    ) -> None:
+    def deploy(self, plan: Plan, job: Job) -> None:
         """See Target. The file is written; renting is `sky serve up`'s."""
         folder = plan.source.run.deployment("skyserve", plan.name)
-        make_merged(plan.source, folder / WEIGHTS, deployment, report)
+        make_merged(plan.source, folder / WEIGHTS, job)
         service = service_of(plan.name, folder / WEIGHTS, plan.details, self._settings.replicas)
         length = plan.source.experiment.engine.max_model_len
         service["run"] += f" --max-model-len {length}\n"
         atomic_write(folder / "service.yaml", yaml.safe_dump(service, sort_keys=False))
-        deployment.url = str(folder / "service.yaml")
-        deployment.state = "ready"
+        job.deployment.url = str(folder / "service.yaml")
+        job.deployment.state = "ready"
 
     def state(self, deployment: Deployment) -> str:
         """See Target."""
         return "ready" if has_merged(deployment) else "gone"
 
-    def undeploy(self, deployment: Deployment, keep: Callable[[], None], report: Report) -> str:
+    def undeploy(self, job: Job) -> str:
         """See Target."""
-        done = remove_merged(deployment)
-        return f"{done}; a service that was started from it: sky serve down {deployment.name}"
+        done = remove_merged(job.deployment)
+        return f"{done}; a service that was started from it: sky serve down {job.deployment.name}"
 
 
 def service_of(name: str, weights: Path, accelerators: str, replicas: int) -> dict[str, Any]:

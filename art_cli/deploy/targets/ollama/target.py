@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
 
 from art_cli.config.targets import OllamaConfig
-from art_cli.deploy.base import Deployment, Plan, Source
+from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.chat_template import served_template
 from art_cli.deploy.targets.merged import (
     WEIGHTS,
@@ -26,7 +25,6 @@ from art_cli.envs.tools import schemas_of
 from art_cli.errors import ArtError
 from art_cli.models.render import Renderer
 from art_cli.system.files import atomic_write
-from art_cli.system.progress import Report
 
 CREATE_TIMEOUT = 3600.0  # seconds
 
@@ -46,26 +44,18 @@ class OllamaTarget:
         lines.append(("runs" if self._ollama else "then", then))
         return Plan(source=source, name=name, lines=lines, details=details)
 
-    def deploy(
-        self,
-        plan: Plan,
-        deployment: Deployment,
-        keep: Callable[[], None],
-        report: Report,
-        *,
-        wait: bool,
-    ) -> None:
+    def deploy(self, plan: Plan, job: Job) -> None:
         """See Target."""
         folder, template, stop = plan.details
-        make_merged(plan.source, folder / WEIGHTS, deployment, report)
+        make_merged(plan.source, folder / WEIGHTS, job)
         text = modelfile(plan.source, folder / WEIGHTS, template, stop)
         atomic_write(folder / "Modelfile", text)
-        deployment.url = str(folder / "Modelfile")
+        job.deployment.url = str(folder / "Modelfile")
         if self._ollama:
-            report("ollama create")
+            job.report("ollama create")
             self._run("create", plan.name, "-f", str(folder / "Modelfile"))
-            deployment.made["created"] = True
-        deployment.state = "ready"
+            job.deployment.made["created"] = True
+        job.deployment.state = "ready"
 
     def _run(self, *words: str) -> None:
         assert self._ollama
@@ -83,11 +73,11 @@ class OllamaTarget:
         """See Target."""
         return "ready" if has_merged(deployment) else "gone"
 
-    def undeploy(self, deployment: Deployment, keep: Callable[[], None], report: Report) -> str:
+    def undeploy(self, job: Job) -> str:
         """See Target."""
-        if deployment.made.pop("created", False) and self._ollama:
-            self._run("rm", deployment.name)
-        return remove_merged(deployment)
+        if job.deployment.made.pop("created", False) and self._ollama:
+            self._run("rm", job.deployment.name)
+        return remove_merged(job.deployment)
 
 
 def modelfile(source: Source, weights: Path, template: str, stop: str) -> str:

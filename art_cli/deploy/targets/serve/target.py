@@ -13,19 +13,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
 
 from art_cli.config.targets import ServeConfig
-from art_cli.deploy.base import Deployment, Plan, Source
+from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.store import Store
 from art_cli.deploy.targets.merged import WEIGHTS, make_merged, merged_words, remove_merged
 from art_cli.deploy.targets.serve.access import HOST, KEY, is_loopback
 from art_cli.errors import ArtError, PreflightError
-from art_cli.system.progress import Report
 
 START_TIMEOUT = 600.0  # seconds: vLLM compiles
 STOP_TIMEOUT = 15.0  # between asking to end and killing
@@ -107,21 +105,13 @@ class ServeTarget:
             return "vLLM"
         return "the embedded engine"
 
-    def deploy(
-        self,
-        plan: Plan,
-        deployment: Deployment,
-        keep: Callable[[], None],
-        report: Report,
-        *,
-        wait: bool,
-    ) -> None:
+    def deploy(self, plan: Plan, job: Job) -> None:
         """See Target. It answers when this returns, `wait` or not."""
-        made, source = deployment.made, plan.source
+        deployment, source = job.deployment, plan.source
         home = source.run.deployment("serve", plan.name)
         folder, log = home / WEIGHTS, home / "server.log"
         self._end_process(deployment)
-        make_merged(source, folder, deployment, report)
+        make_merged(source, folder, job)
         chosen = self._key()
         key = chosen or secrets.token_urlsafe(32)
         with log.open("wb") as printed:
@@ -133,9 +123,9 @@ class ServeTarget:
                 stderr=printed,
                 start_new_session=True,
             )
-        made["pid"], made["port"] = process.pid, self._port
-        keep()
-        self._until_answered(process, key, plan.name, log, report)
+        deployment.made |= {"pid": process.pid, "port": self._port}
+        job.keep()
+        self._until_answered(process, key, log, job)
         process.returncode = 0  # it outlives us, of which Popen would warn
         deployment.url, deployment.model = f"{self._url}/v1", plan.name
         deployment.key_env, deployment.key = self._key_env or KEY, None if chosen else key
@@ -156,16 +146,16 @@ class ServeTarget:
         ]
 
     def _until_answered(
-        self, process: subprocess.Popen[bytes], key: str, name: str, log: Path, report: Report
+        self, process: subprocess.Popen[bytes], key: str, log: Path, job: Job
     ) -> None:
         began = time.monotonic()
-        while _name_at(self._url, key) != name:
+        while _name_at(self._url, key) != job.deployment.name:
             waited = time.monotonic() - began
             if process.poll() is not None or waited > START_TIMEOUT:
                 said = log.read_text(errors="replace")[-SHOWN:]
                 how = "ended" if process.poll() is not None else f"said nothing in {waited:.0f} s"
                 raise ArtError(f"the server {how}; {log} ends with:\n{said}")
-            report(f"starting the server, {waited:.0f} s")
+            job.report(f"starting the server, {waited:.0f} s")
             time.sleep(PAUSE)
 
     def state(self, deployment: Deployment) -> str:
@@ -175,10 +165,10 @@ class ServeTarget:
             return "stopped"
         return "ready" if _is_healthy(deployment.url.removesuffix("/v1")) else "not answering"
 
-    def undeploy(self, deployment: Deployment, keep: Callable[[], None], report: Report) -> str:
+    def undeploy(self, job: Job) -> str:
         """See Target."""
-        self._end_process(deployment)
-        return remove_merged(deployment)
+        self._end_process(job.deployment)
+        return remove_merged(job.deployment)
 
     def _end_process(self, deployment: Deployment) -> None:
         """End the server's process, if it is one of ours that has this number."""

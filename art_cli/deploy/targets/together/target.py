@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.config.targets import TogetherConfig
-from art_cli.deploy.base import ADAPTER_FILES, Deployment, Plan, Source
+from art_cli.deploy.base import ADAPTER_FILES, Deployment, Job, Plan, Source
 from art_cli.deploy.store import begin_billing, end_billing
 from art_cli.deploy.targets.merged import write_template
 from art_cli.deploy.targets.together.api import (
@@ -106,20 +106,13 @@ class TogetherTarget:
 
     # -------------------------------------------------------------- deploy
 
-    def deploy(
-        self,
-        plan: Plan,
-        deployment: Deployment,
-        keep: Callable[[], None],
-        report: Report,
-        *,
-        wait: bool,
-    ) -> None:
+    def deploy(self, plan: Plan, job: Job) -> None:
         """See Target."""
         choice: _Choice = plan.details
+        deployment = job.deployment
         root, made = f"/v2/projects/{choice.project}", deployment.made
         made["project"] = choice.project
-        once = Once(self._api, deployment, keep)
+        once = Once(self._api, deployment, job.keep)
         model = {
             "name": plan.name,
             "baseModelId": choice.base_id,
@@ -128,8 +121,8 @@ class TogetherTarget:
         }
         model_id = once.make("model", f"{root}/models", model)["id"]
         if "revision" not in made:
-            made["revision"] = self._upload(plan, model_id, deployment, keep, report)
-            keep()
+            made["revision"] = self._upload(plan, model_id, job)
+            job.keep()
         endpoint = once.make("endpoint", f"{root}/endpoints", {"name": plan.name})
         deployment.url, deployment.key_env = f"{self._api.url}/v1", KEY
         deployment.model = endpoint["name"]
@@ -149,22 +142,15 @@ class TogetherTarget:
         finally:
             if "deployment" not in deployment.asked:  # it was refused
                 end_billing(deployment)
-        if not wait:
+        if not job.wait:
             return
-        self._until_ready(f"{at}/deployments/{started['id']}", report)
+        self._until_ready(f"{at}/deployments/{started['id']}", job.report)
         self._route(at, started["id"])
-        self._until_answered(deployment, report)
+        self._until_answered(deployment, job.report)
         deployment.state = "ready"
 
-    def _upload(
-        self,
-        plan: Plan,
-        model_id: str,
-        deployment: Deployment,
-        keep: Callable[[], None],
-        report: Report,
-    ) -> str:
-        made = deployment.made
+    def _upload(self, plan: Plan, model_id: str, job: Job) -> str:
+        made = job.deployment.made
         sent = made.setdefault("sent", {})
         files = _files(plan.source)
         with tempfile.TemporaryDirectory() as folder:
@@ -178,7 +164,7 @@ class TogetherTarget:
                 write_template(plan.source.folder, changed)
             files |= {f.name: f for f in changed.iterdir()}
             project = plan.details.project
-            revision = upload(self._api, project, model_id, files, sent, keep, report)
+            revision = upload(self._api, project, model_id, files, sent, job.keep, job.report)
         del made["sent"]
         return revision
 
@@ -244,27 +230,27 @@ class TogetherTarget:
                 return "gone"
             raise
 
-    def undeploy(self, deployment: Deployment, keep: Callable[[], None], report: Report) -> str:
+    def undeploy(self, job: Job) -> str:
         """See Target."""
-        made = deployment.made
+        deployment, made = job.deployment, job.deployment.made
         if "project" not in made:
             return "nothing was made"
         self._find_lost(deployment)
         root = f"/v2/projects/{made['project']}"
         endpoint = f"{root}/endpoints/{made.get('endpoint')}"
         if "deployment" in made:
-            report("ending the traffic")
+            job.report("ending the traffic")
             body = {"trafficSplit": []}
             self._gone(lambda: self._api.insist("PATCH", endpoint, body, updateMask="trafficSplit"))
-            self._stop(_path(deployment), report)
+            self._stop(_path(deployment), job.report)
             forget(deployment, "deployment")
         end_billing(deployment)
-        keep()
+        job.keep()
         for kind, path in (("endpoint", endpoint), ("model", f"{root}/models/{made.get('model')}")):
             if kind in made:
                 self._gone(lambda path=path: self._api.insist("DELETE", path))
                 forget(deployment, kind)
-                keep()
+                job.keep()
         return "nothing of it is left at Together"
 
     def _find_lost(self, deployment: Deployment) -> None:
