@@ -15,6 +15,8 @@ from art_cli.system.files import json_line, read_lines
 from art_cli.system.progress import silent
 
 ChatMessage = dict[str, Any]  # as OpenAI's protocol has it
+Schema = dict[str, Any]  # a JSON schema
+Tools = list[Schema] | None  # what may be called
 
 ROUNDING = 1e-9  # US dollars
 MOST_USD = 1e9  # of one call: a line that says more is damaged
@@ -95,10 +97,7 @@ class LLM(Protocol):
         ...
 
     async def ask(
-        self,
-        messages: list[ChatMessage],
-        schema: dict[str, Any] | None = None,
-        tools: list[dict[str, Any]] | None = None,
+        self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
     ) -> Reply:
         """An answer; with `schema`, JSON that follows it where the model can be made to.
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from art_cli.config.schema import LLMConfig
 from art_cli.envs.base import Services
-from art_cli.llms.base import LLM, ChatMessage, Reply
+from art_cli.llms.base import LLM, ChatMessage, Reply, Schema, Tools
 
 
 class MeteredServices:
@@ -29,10 +29,7 @@ class _Metered:
         self._meter = meter
 
     async def ask(
-        self,
-        messages: list[ChatMessage],
-        schema: dict[str, Any] | None = None,
-        tools: list[dict[str, Any]] | None = None,
+        self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
     ) -> Reply:
         reply = await self._llm.ask(messages, schema, tools)
         self._meter.usd += reply.usd

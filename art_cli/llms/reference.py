@@ -12,7 +12,7 @@ from typing import Any
 from art_cli.engines.base import Engine
 from art_cli.envs.base import seed_of
 from art_cli.errors import EngineError, LLMError
-from art_cli.llms.base import ChatMessage, Reply, Usage, calls_of
+from art_cli.llms.base import ChatMessage, Reply, Schema, Tools, Usage, calls_of
 from art_cli.models.openai_format import read_messages, write_turn
 from art_cli.models.render import Conversation, Renderer, TooLongError
 from art_cli.system.deadline import beside
@@ -39,10 +39,7 @@ class ReferenceLLM:
         return {"reference": self._identity}
 
     async def ask(
-        self,
-        messages: list[ChatMessage],
-        schema: dict[str, Any] | None = None,
-        tools: list[dict[str, Any]] | None = None,
+        self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
     ) -> Reply:
         """See LLM. The same messages are answered with the same text."""
         said = read_messages(messages)

@@ -25,7 +25,7 @@ import httpx
 from art_cli.config.schema import LLMConfig
 from art_cli.errors import BudgetError, LLMError, PreflightError
 from art_cli.llms.answer import Answer, BadAnswer, answer_of
-from art_cli.llms.base import Budget, ChatMessage, Reply, Usage
+from art_cli.llms.base import Budget, ChatMessage, Reply, Schema, Tools, Usage
 from art_cli.llms.own import OwnServer
 from art_cli.llms.prices import Rates
 from art_cli.system.child_server import Server
@@ -42,7 +42,7 @@ NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # of a variable t
 KEY = re.compile(r"\b(?:sk|pk|gsk|xai|hf|AIza)[-_A-Za-z0-9*]{8,}")
 
 
-def _asked(schema: dict[str, Any] | None, tools: list[dict[str, Any]] | None) -> dict[str, Any]:
+def _asked(schema: Schema | None, tools: Tools) -> dict[str, Any]:
     """What a request holds beside the messages."""
     asked: dict[str, Any] = {"tools": tools} if tools else {}
     if schema:
@@ -122,10 +122,7 @@ class RemoteLLM:
             await self._server.close()
 
     async def ask(
-        self,
-        messages: list[ChatMessage],
-        schema: dict[str, Any] | None = None,
-        tools: list[dict[str, Any]] | None = None,
+        self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
     ) -> Reply:
         """See LLM."""
         failures, asked = [], _asked(schema, tools)

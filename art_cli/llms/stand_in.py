@@ -7,7 +7,7 @@ import hashlib
 import json
 from typing import Any
 
-from art_cli.llms.base import ChatMessage, Reply, Usage
+from art_cli.llms.base import ChatMessage, Reply, Schema, Tools, Usage
 
 STAND_IN = "stand-in"
 ANSWERS = ("Yes, please.", "I do not know that.", "That is all, thank you.")
@@ -28,10 +28,7 @@ class StandInLLM:
         return STAND_IN
 
     async def ask(
-        self,
-        messages: list[ChatMessage],
-        schema: dict[str, Any] | None = None,
-        tools: list[dict[str, Any]] | None = None,
+        self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
     ) -> Reply:
         """See LLM. Asked for scores it gives each trajectory another one, by a hash of its text."""
         self.usage.calls += 1

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from rule_based_judge import serve
 
 from art_cli.config.schema import JudgeConfig
-from art_cli.llms.base import ChatMessage, Reply, Usage
+from art_cli.llms.base import ChatMessage, Reply, Schema, Tools, Usage
 from art_cli.llms.judges.base import Transcript
 from art_cli.llms.judges.build import ask_once
 from art_cli.llms.judges.cache import AnswerCache
@@ -124,10 +124,7 @@ class AtOnce:
         self.seconds = 0.0
 
     async def ask(
-        self,
-        messages: list[ChatMessage],
-        schema: dict[str, Any] | None = None,
-        tools: list[dict[str, Any]] | None = None,
+        self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
     ) -> Reply:
         """See LLM."""
         began = time.process_time()
