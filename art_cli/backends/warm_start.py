@@ -50,6 +50,7 @@ class WarmStart:
         stop: Stop,
     ) -> None:
         self._cfg = model.experiment
+        self._warmup = self._cfg.warmup or WarmupConfig()
         self._env_class: type[Env] = model.env_class
         self._settings: Any = model.settings
         self._run = run
@@ -79,58 +80,49 @@ class WarmStart:
         policy.recompute_layers(cfg.train.gradient_checkpointing)
         renderer = Renderer(policy.tokenizer, schemas_of(self._env_class), policy.eos_token_ids)
         if warmup and warm_all and not made:
-            self._warm_up(policy, renderer, demonstrations, warmup)
+            self._warm_up(policy, renderer, demonstrations)
         if not made and (warm_all or cfg.model.base == "tiny"):
             policy.base.name_or_path = str(run.base)
             write_folder(run.base, policy.save)
         if cfg.model.adapter:
             policy.add_adapter(cfg.model.adapter, cfg.seed)
         if warmup and not warm_all:
-            await self._warm_adapter(policy, renderer, demonstrations, warmup)
+            await self._warm_adapter(policy, renderer, demonstrations)
         if cfg.train.kl_coef:
             policy.keep_reference()
         return policy, renderer
 
     async def _demonstrations(self) -> list[list[Message]]:
         """In a thread: an env may play them on an event loop of its own."""
-        warmup = self._cfg.warmup or WarmupConfig()
         self._report("making demonstrations")
         return await asyncio.to_thread(
             load_demonstrations,
-            warmup.demonstrations,
+            self._warmup.demonstrations,
             self._env_class,
             self._settings,
-            warmup.num_demonstrations,
+            self._warmup.num_demonstrations,
         )
 
     async def _warm_adapter(
-        self,
-        policy: Policy,
-        renderer: Renderer,
-        demonstrations: list[list[Message]],
-        warmup: WarmupConfig,
+        self, policy: Policy, renderer: Renderer, demonstrations: list[list[Message]]
     ) -> None:
         first = self._run.checkpoint(0)
         if first.exists():
             check_weights(first, MAKE_AGAIN)
             return policy.load(first)
-        self._warm_up(policy, renderer, demonstrations or await self._demonstrations(), warmup)
+        self._warm_up(policy, renderer, demonstrations or await self._demonstrations())
         save_checkpoint(self._run, policy, None, Progress())
         return None
 
     def _warm_up(
-        self,
-        policy: Policy,
-        renderer: Renderer,
-        demonstrations: list[list[Message]],
-        warmup: WarmupConfig,
+        self, policy: Policy, renderer: Renderer, demonstrations: list[list[Message]]
     ) -> None:
         cfg = self._cfg
         steps = fine_tune(
             policy,
             renderer,
             demonstrations,
-            warmup,
+            self._warmup,
             cfg.seed,
             TokenBudget(cfg.train.microbatch_tokens, self._say),
             cfg.engine.max_model_len,

@@ -53,7 +53,7 @@ def read_body(content: bytes) -> dict[str, Any]:
         what = repr(content[:SHOWN].decode(errors="replace")) if content.strip() else "nothing"
         raise BadAnswer(f"expected a chat completion as JSON, got {what} ({e})") from None
     if not isinstance(body, dict):
-        raise BadAnswer(f"expected a chat completion, got {_show(body)}")
+        raise BadAnswer(f"expected a chat completion, got {in_complaint(body)}")
     return body
 
 
@@ -62,7 +62,7 @@ def first_choice(body: dict[str, Any]) -> Answer:
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, dict):
-        raise BadAnswer(f"expected an answer with choices, got {_show(body)}")
+        raise BadAnswer(f"expected an answer with choices, got {in_complaint(body)}")
     return answer_of(choice.get("message"), choice.get("finish_reason"), body.get("usage"))
 
 
@@ -72,7 +72,7 @@ def answer_of(message: Any, finish: Any, usage: Any, usd: float | None = None) -
     Raises BadAnswer.
     """
     if not isinstance(message, dict):
-        raise BadAnswer(f"expected a message, got {_show(message)}")
+        raise BadAnswer(f"expected a message, got {in_complaint(message)}")
     try:  # halves of surrogate pairs are no text for anyone
         text = json.dumps(message, ensure_ascii=False).encode(errors="replace")
         message = json.loads(text)
@@ -100,7 +100,7 @@ def _text(content: Any) -> str | None:
         if all(isinstance(text, str) for text in texts):
             return "".join(texts)
     if content is not None and not isinstance(content, str):
-        raise BadAnswer(f"expected text as the content of the answer, got {_show(content)}")
+        raise BadAnswer(f"expected text as the content of the answer, got {in_complaint(content)}")
     return content
 
 
@@ -116,7 +116,7 @@ def _call(call: Any) -> dict[str, Any]:
 
 
 def _no(call: Any) -> Any:
-    raise BadAnswer(f"expected tool calls with a function and its name, got {_show(call)}")
+    raise BadAnswer(f"expected tool calls with a function and its name, got {in_complaint(call)}")
 
 
 def _count(value: Any, least: int) -> int | None:
@@ -126,9 +126,10 @@ def _count(value: Any, least: int) -> int | None:
     return int(value) if least <= value <= MOST_TOKENS else None
 
 
-def _show(value: Any) -> str:
+def in_complaint(value: Any, most: int = SHOWN) -> str:
+    """Return what a model answered as JSON, cut to so many characters, for an error message."""
     try:
         text = json.dumps(value, default=str)
     except (ValueError, RecursionError):  # nested too deeply, or a number of thousands of digits
         return f"a {type(value).__name__} that cannot be shown"
-    return text if len(text) <= SHOWN else text[:SHOWN] + "..."
+    return text if len(text) <= most else text[:most] + "..."

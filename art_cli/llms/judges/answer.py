@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from art_cli.llms.answer import in_complaint
 from art_cli.llms.judges.base import Score
 
 # The explanation comes first: a score that is written after its reasons follows from them.
@@ -49,13 +50,13 @@ def parse_answer(text: str, ids: list[str], cut: bool = False) -> dict[str, Scor
             continue
         id, score = entry.get("trajectory_id"), entry.get("score")
         if id not in ids:
-            wrong.append(f"there is no trajectory with the id {_show(id)}")
+            wrong.append(f"there is no trajectory with the id {in_complaint(id, SHOWN)}")
         elif id in found:
             wrong.append(f"{id} is scored twice")
         elif isinstance(score, bool) or not isinstance(score, int | float):
-            wrong.append(f"the score of {id} is not a number: {_show(score)}")
+            wrong.append(f"the score of {id} is not a number: {in_complaint(score, SHOWN)}")
         elif not 0 <= score <= 1:  # NaN is not, either
-            wrong.append(f"the score of {id} is not between 0 and 1: {_show(score)}")
+            wrong.append(f"the score of {id} is not between 0 and 1: {in_complaint(score, SHOWN)}")
         else:
             explanation = entry.get("explanation")
             explanation = explanation if isinstance(explanation, str) else ""
@@ -94,13 +95,5 @@ def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(out) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise AnswerError(f"an object has the key {_show(twice)} twice")
+        raise AnswerError(f"an object has the key {in_complaint(twice, SHOWN)} twice")
     return out
-
-
-def _show(value: Any) -> str:
-    try:
-        text = json.dumps(value, default=str)
-    except (ValueError, RecursionError):  # nested too deeply, or a number of thousands of digits
-        return f"a {type(value).__name__} that cannot be shown"
-    return text if len(text) <= SHOWN else text[:SHOWN] + "..."
