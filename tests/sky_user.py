@@ -14,7 +14,7 @@ ART = str(Path(sys.executable).with_name("art"))
 CLUSTER = Path(os.environ["ART_TEST_CLUSTER"])
 COLOURS = Path(__file__).with_name("colours.py")
 IMPATIENT = """
-from art_cli.backends.cloud import listening
+from art_cli.backends.cloud import silence
 from art_cli.cli.main import main
 listening.SILENCE = {}
 main()

@@ -10,7 +10,7 @@ from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.engines.vllm.engine import VLLMEngine
 from art_cli.models.policy import Policy
-from art_cli.system.child_server import Server
+from art_cli.system.child_server import ChildServer
 
 EXTRA = {"enforce_eager": True}  # nothing is compiled: a start takes half the time
 MAX_LEN = 1024
@@ -21,7 +21,7 @@ class Servers:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._running: dict[Any, tuple[Server, Path]] = {}
+        self._running: dict[Any, tuple[ChildServer, Path]] = {}
 
     def engine(
         self, policy: Policy, base: Policy, stop_ids: frozenset[int], settings: dict[str, Any]
@@ -42,7 +42,7 @@ class Servers:
 
         return asyncio.run(start())
 
-    def _of(self, policy: Policy, base: Policy) -> tuple[Server, Path]:
+    def _of(self, policy: Policy, base: Policy) -> tuple[ChildServer, Path]:
         kind = f"{type(policy.base).__name__}-{'adapter' if policy.has_adapter else 'all'}"
         if kind not in self._running:
             folder = self._folder / kind

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from art_cli.backends.warm_start import WarmStart
 from art_cli.config.resume import check_same
-from art_cli.config.schema import Experiment, SamplingConfig
+from art_cli.config.schema import REFERENCE, Experiment, SamplingConfig
 from art_cli.engines.base import Engine
 from art_cli.engines.build import check_engine, make_engine
 from art_cli.engines.embedded.engine import TransformersEngine
-from art_cli.engines.vllm.places import on_one_machine
+from art_cli.engines.vllm.machines import on_one_machine
 from art_cli.envs.tools import schemas_of
 from art_cli.llms.base import Budget
 from art_cli.llms.judges.build import ask_once, make_judge
@@ -129,7 +129,7 @@ class LocalBackend:
     async def _judge(self, model: TrainableModel, run: RunDir) -> Ruler | None:
         """Start and ask it now, before a model is loaded. Raises PreflightError."""
         cfg = model.experiment.judge
-        if cfg is None or cfg.model == "reference":
+        if cfg is None or cfg.model == REFERENCE:
             return None
         self._report("asking the judge")
         judge = await make_judge(cfg, model.experiment.seed, costs=run.costs, say=self._say)

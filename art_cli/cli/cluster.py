@@ -16,7 +16,7 @@ from art_cli.errors import Interrupted
 from art_cli.printed import say
 
 if TYPE_CHECKING:
-    from art_cli.backends.cloud.plan import Plan
+    from art_cli.backends.cloud.plan import RentalPlan
 
 app = typer.Typer(
     help="Stop a rented cluster, or end it.", no_args_is_help=True, rich_markup_mode=None
@@ -56,7 +56,7 @@ def launch_cluster(
         return _export(remote.export(loaded, export))
     cluster = cluster_of(loaded.experiment)
 
-    def confirm(plan: Plan) -> bool:
+    def confirm(plan: RentalPlan) -> bool:
         if dry_run:
             agreed(plan, cluster, yes=True)
             return False

@@ -16,12 +16,13 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
+from art_cli.config.schema import REFERENCE
 from art_cli.errors import BudgetError, Interrupted, UsageError
 from art_cli.printed import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
-    from art_cli.evaluation.session import Policies, Session
+    from art_cli.evaluation.session import EvalSession, Policies
     from art_cli.llms.judges.base import Judge
     from art_cli.llms.services import RunServices
     from art_cli.runs.directory import RunDir
@@ -86,7 +87,7 @@ def evaluate_command(
     from art_cli.cli.tables import print_comparison
     from art_cli.evaluation.candidates import baseline_of, default_names, find_candidates
     from art_cli.evaluation.page import page
-    from art_cli.evaluation.session import Session
+    from art_cli.evaluation.session import EvalSession
     from art_cli.system.files import atomic_write, json_line
 
     loaded, folder, is_run = _open_target(target, runs_dir)
@@ -94,7 +95,7 @@ def evaluate_command(
     names = default_names(run, is_run, checkpoint or [], candidate or [])
     candidates = find_candidates(names, cfg, run)
     compared_with = baseline_of(candidates, baseline)
-    session = Session.open(
+    session = EvalSession.open(
         loaded,
         folder,
         candidates,
@@ -136,7 +137,7 @@ def _open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, R
 
 
 def _play(
-    session: Session,
+    session: EvalSession,
     loaded: LoadedExperiment,
     run: RunDir | None,
     baseline: str,
@@ -178,14 +179,14 @@ async def _judge(
     if cfg is None:
         yield None
         return
-    if max_usd is not None and cfg.model != "reference":
+    if max_usd is not None and cfg.model != REFERENCE:
         left = max(max_usd, SMALLEST_BUDGET)
         cfg = replace(cfg, max_usd=min(left, cfg.max_usd or left))
     async with open_judge(cfg, loaded, run, progress) as judge:
         yield judge
 
 
-def _kept(session: Session) -> str:
+def _kept(session: EvalSession) -> str:
     again = [word for word in sys.argv[1:] if word != "--fresh"]
     return (
         f"{session.num_finished} of {session.num_episodes} episodes are finished and kept. "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
     from art_cli.config.schema import JudgeConfig
     from art_cli.evaluation.rejudge import Rejudged
-    from art_cli.llms.judges.audit import Audit, Estimate
+    from art_cli.llms.judges.audit import Audit, GroupMean
     from art_cli.runs.directory import RunDir
 
 app = typer.Typer(
@@ -208,7 +208,7 @@ def _print_audits(results: list[tuple[Rejudged, Audit]]) -> None:
     table.add_column("")
     for r in found:
         table.add_column(r.judge, justify="right", overflow="fold")
-    rows: list[tuple[str, Callable[[Audit], Estimate | None], str]] = [
+    rows: list[tuple[str, Callable[[Audit], GroupMean | None], str]] = [
         ("pairs ordered as the env does", lambda a: a.agreement, ".0%"),
         ("Kendall's tau with the env", lambda a: a.tau, "+.2f"),
         ("pairs ordered alike when asked again", lambda a: a.consistency, ".0%"),
@@ -230,7 +230,7 @@ def _print_audits(results: list[tuple[Rejudged, Audit]]) -> None:
             console.print(f"  failed, the last with: {r.errors[-1]}")
 
 
-def _cell(e: Estimate | None, form: str) -> str:
+def _cell(e: GroupMean | None, form: str) -> str:
     return "-" if e is None else f"{e.value:{form}} [{e.low:{form}}, {e.high:{form}}]"
 
 

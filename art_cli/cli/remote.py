@@ -13,7 +13,7 @@ from art_cli.errors import ArtError, Interrupted
 from art_cli.printed import say
 
 if TYPE_CHECKING:
-    from art_cli.backends.cloud.plan import Plan
+    from art_cli.backends.cloud.plan import RentalPlan
     from art_cli.config.load import LoadedExperiment
 
 
@@ -56,7 +56,7 @@ def run_there(
         raise typer.Exit(code)
 
 
-def agreed(plan: Plan, what: str, yes: bool) -> bool:
+def agreed(plan: RentalPlan, what: str, yes: bool) -> bool:
     """Show what would be rented, and ask. Raises UsageError where there is nobody to ask."""
     say(f"{plan.table}\n\n{what}: {plan.infra}, ${plan.usd_per_hour:.2f} an hour until it ends")
     return yes or confirm("Rent it?")

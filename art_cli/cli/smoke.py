@@ -11,6 +11,7 @@ from typing import Any
 
 from art_cli.cli import inputs
 from art_cli.config.load import LoadedExperiment
+from art_cli.config.schema import REFERENCE
 from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import UsageError
@@ -101,7 +102,7 @@ class Smoke:
             )
             yield "GPU, memory, speed: art validate --gpu H100"
         if cfg.judge:
-            ping = "" if cfg.judge.model == "reference" else ": art validate --ping"
+            ping = "" if cfg.judge.model == REFERENCE else ": art validate --ping"
             yield f"the judge {cfg.judge.model}{ping}"
         for name in llm_settings(self.real.env_settings):
             yield f"the model that the env asks, env.args.{name}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
+from art_cli.config.schema import REFERENCE
 from art_cli.errors import EXIT_PREFLIGHT
 from art_cli.printed import say
 
@@ -112,7 +113,7 @@ async def _check_judge(cfg: Experiment, opening: list[Message], env: type[Env], 
 
     assert cfg.judge
     check_setup(cfg.judge)
-    if not ping or cfg.judge.model == "reference":
+    if not ping or cfg.judge.model == REFERENCE:
         return
     judge = await make_judge(cfg.judge, cfg.seed)
     try:

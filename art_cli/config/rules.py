@@ -9,7 +9,7 @@ from typing import Any
 
 from art_cli.config.explain import Mistake
 from art_cli.config.interpolate import Resolved
-from art_cli.config.schema import TinyConfig
+from art_cli.config.schema import REFERENCE, TinyConfig
 from art_cli.config.yaml import KeyPath
 
 
@@ -283,7 +283,7 @@ RULES = (
         Rule(
             f"judge.{key}",
             ("judge.model",),
-            lambda value, model: bool(value) and model == "reference",
+            lambda value, model: bool(value) and model == REFERENCE,
             "has no effect with judge.model=reference, which asks nobody; remove it",
         )
         for key in (
@@ -300,7 +300,7 @@ RULES = (
     Rule(
         "judge.model",
         ("model.adapter",),
-        lambda model, adapter: model == "reference" and adapter is None,
+        lambda model, adapter: model == REFERENCE and adapter is None,
         "is reference, the base with its adapter off, but model.adapter is null; name another "
         "model, or train an adapter",
     ),

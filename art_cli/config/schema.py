@@ -136,6 +136,9 @@ class SamplingConfig:
     max_tokens: Count = 512  # of one turn; one that is cut off there calls no tools
 
 
+REFERENCE = "reference"  # as the name of a model: the policy's own base, its adapter off
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricesConfig:
     """US dollars per million tokens, for a model whose price litellm does not know."""

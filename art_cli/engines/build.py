@@ -9,7 +9,7 @@ from art_cli.config.schema import EngineConfig, Experiment, SamplingConfig
 from art_cli.engines.base import Engine
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.engines.vllm.engine import VLLMEngine
-from art_cli.engines.vllm.places import check_nodes
+from art_cli.engines.vllm.machines import check_nodes
 from art_cli.engines.vllm.server import check_vllm
 from art_cli.models.policy import Policy
 from art_cli.system.progress import silent

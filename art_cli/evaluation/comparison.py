@@ -9,7 +9,7 @@ from typing import Any
 
 from art_cli.evaluation.attempts import TAGS, Attempt
 from art_cli.evaluation.candidates import Candidate
-from art_cli.evaluation.play import Record, Task
+from art_cli.evaluation.play import EvalTask, Record
 from art_cli.evaluation.statistics import Estimate, difference, mean, pass_hat
 
 PASS = "pass^"  # what the names of shares of passed scenarios begin with
@@ -102,7 +102,7 @@ def is_sure(name: str, gap: Estimate) -> bool:
 
 
 def compare(
-    task: Task,
+    task: EvalTask,
     records: list[Record],
     *,
     baseline: str,

@@ -17,7 +17,7 @@ from art_cli.types import Scenario, Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class EvalTask:
     """What all candidates are put to."""
 
     env_class: type[Env]
@@ -41,7 +41,7 @@ class Record:
 
     @classmethod
     def open(
-        cls, who: Candidate, task: Task, store: AttemptStore, identity: Any, *, fresh: bool
+        cls, who: Candidate, task: EvalTask, store: AttemptStore, identity: Any, *, fresh: bool
     ) -> Record:
         """What an earlier evaluation has found out, which is forgotten if this is a `fresh` one."""
         if fresh:
@@ -53,12 +53,12 @@ class Record:
             candidate=who, store=store, identity=identity, attempts=known, num_known=len(known)
         )
 
-    def in_order(self, task: Task) -> list[Attempt]:
+    def in_order(self, task: EvalTask) -> list[Attempt]:
         """The attempts, scenario by scenario: not as they happened to end."""
         order = {digest_of(s): n for n, s in enumerate(task.scenarios)}
         return sorted(self.attempts, key=lambda a: (order[a.digest], a.trial))
 
-    def missing(self, task: Task) -> list[tuple[Scenario, int]]:
+    def missing(self, task: EvalTask) -> list[tuple[Scenario, int]]:
         """The episodes to play, trial by trial: what is there after a stop compares well."""
         done = {a.place for a in self.attempts}
         return [
@@ -70,7 +70,7 @@ class Record:
 
 
 async def play_missing(
-    task: Task,
+    task: EvalTask,
     record: Record,
     agents: AgentFactory,
     services: Services | None,
@@ -92,7 +92,7 @@ async def play_missing(
 
 
 async def _play(
-    task: Task,
+    task: EvalTask,
     record: Record,
     agents: AgentFactory,
     services: Services | None,

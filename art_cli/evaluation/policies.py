@@ -9,7 +9,7 @@ from typing import Any
 
 from art_cli.backends.local import LocalBackend
 from art_cli.config.load import LoadedExperiment
-from art_cli.engines.vllm.places import on_one_machine
+from art_cli.engines.vllm.machines import on_one_machine
 from art_cli.envs.base import Services
 from art_cli.evaluation.candidates import Candidate
 from art_cli.llms.services import RunServices

@@ -17,7 +17,7 @@ from typing import Any
 
 from art_cli.backends.local import LocalBackend
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.schema import JudgeConfig
+from art_cli.config.schema import REFERENCE, JudgeConfig
 from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import JudgeError, UsageError
@@ -133,7 +133,7 @@ async def open_judge(
     Raises PreflightError; UsageError where a base is needed and there is no run.
     """
     async with contextlib.AsyncExitStack() as stack:
-        if cfg.model != "reference":
+        if cfg.model != REFERENCE:
             report(f"asking {cfg.model}")
             judge = await make_judge(cfg, loaded.experiment.seed, say=report)
             stack.push_async_callback(judge.close)

@@ -16,7 +16,7 @@ from art_cli.evaluation.attempts import AttemptStore
 from art_cli.evaluation.candidates import Candidate
 from art_cli.evaluation.comparison import Comparison, compare
 from art_cli.evaluation.identity import key_of, policy_identity, task_identity
-from art_cli.evaluation.play import Record, Task, play_missing
+from art_cli.evaluation.play import EvalTask, Record, play_missing
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.remote import identity_of
 from art_cli.llms.services import RunServices, llm_settings, needs_reference, open_remote
@@ -49,10 +49,10 @@ OpenPolicies = Callable[[RunServices | None], Policies]
 
 
 @dataclass(slots=True, kw_only=True)
-class Session:
+class EvalSession:
     """See the head of this file."""
 
-    task: Task
+    task: EvalTask
     records: list[Record]  # one a candidate
 
     @classmethod
@@ -66,14 +66,14 @@ class Session:
         episodes: int,
         trials: int,
         fresh: bool,
-    ) -> Session:
+    ) -> EvalSession:
         """With what earlier evaluations in this folder have found out, unless `fresh`.
 
         Raises UsageError where the env has no such scenarios.
         """
         cfg, settings = loaded.experiment, loaded.env_settings
         env = env_class(cfg.env.use)
-        task = Task(
+        task = EvalTask(
             env_class=env,
             settings=settings,
             split=split,

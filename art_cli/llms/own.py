@@ -13,7 +13,7 @@ from art_cli.llms.base import ChatMessage
 KEPT = ("role", "content", "tool_calls")  # the rest is of this server, and for the reader
 
 
-class Refused(Exception):
+class ErrorAnswer(Exception):
     """An answer that is an HTTP error, or says in its body that it is one."""
 
     def __init__(self, response: httpx.Response, status: int) -> None:
@@ -39,14 +39,14 @@ class OwnServer:
     async def ask(self, model: str, messages: list[ChatMessage], asked: dict[str, Any]) -> Answer:
         """Ask once; `asked` is what a request holds beside the messages.
 
-        Raises Refused, BadAnswer, httpx.HTTPError.
+        Raises ErrorAnswer, BadAnswer, httpx.HTTPError.
         """
         body = {"model": model.removeprefix("openai/"), "messages": messages}
         settings = asked | self._params
         body |= {k: v for k, v in settings.items() if v is not None}
         response = await self._client.post(self._url, json=body)
         if response.status_code != 200:
-            raise Refused(response, response.status_code)
+            raise ErrorAnswer(response, response.status_code)
         return read_response(response)
 
     async def close(self) -> None:
@@ -55,12 +55,12 @@ class OwnServer:
 
 
 def read_response(response: httpx.Response) -> Answer:
-    """Return the answer in a response that claims to hold one. Raises Refused, BadAnswer."""
+    """Return the answer in a response that claims to hold one. Raises ErrorAnswer, BadAnswer."""
     body = read_body(response.content)
     error = body.get("error")
     if error and not body.get("choices"):
         code = error.get("code") if isinstance(error, dict) else None
-        raise Refused(response, code if isinstance(code, int) and 400 <= code < 600 else 500)
+        raise ErrorAnswer(response, code if isinstance(code, int) and 400 <= code < 600 else 500)
     answer = first_choice(body)
     for key in [key for key in answer.message if key not in KEPT]:
         del answer.message[key]

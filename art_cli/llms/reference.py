@@ -9,6 +9,7 @@ import hashlib
 import time
 from typing import Any
 
+from art_cli.config.schema import REFERENCE
 from art_cli.engines.base import Engine
 from art_cli.envs.base import seed_of
 from art_cli.errors import EngineError, LLMError
@@ -25,7 +26,7 @@ class ReferenceLLM:
         self, engine: Engine, renderer: Renderer, *, max_len: int, max_answer: int, identity: Any
     ) -> None:
         """`max_len` and `max_answer` in tokens; `identity` tells this base from any other."""
-        self.name = "reference"
+        self.name = REFERENCE
         self.usage = Usage()
         self.spent = 0.0
         self.max_input_tokens = max_len - max_answer
@@ -36,7 +37,7 @@ class ReferenceLLM:
     @property
     def identity(self) -> Any:
         """See LLM."""
-        return {"reference": self._identity}
+        return {REFERENCE: self._identity}
 
     async def ask(
         self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None

@@ -28,7 +28,7 @@ from art_cli.llms.answer import Answer, BadAnswer, answer_of
 from art_cli.llms.base import Budget, ChatMessage, Reply, Schema, Tools, Usage
 from art_cli.llms.own import OwnServer
 from art_cli.llms.prices import Rates
-from art_cli.system.child_server import Server
+from art_cli.system.child_server import ChildServer
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds before another attempt, doubling
 LONGEST_RETRY_AFTER = 300.0  # a server that asks for more is not waited for
@@ -65,7 +65,7 @@ class RemoteLLM:
     """Implements LLM."""
 
     def __init__(
-        self, cfg: LLMConfig, budget: Budget | None = None, server: Server | None = None
+        self, cfg: LLMConfig, budget: Budget | None = None, server: ChildServer | None = None
     ) -> None:
         """`server` is what `cfg.command` has started, and ends with this.
 

@@ -6,14 +6,13 @@ import json
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
-from art_cli.config.schema import LLMConfig
+from art_cli.config.schema import REFERENCE, LLMConfig
 from art_cli.errors import LLMError, PreflightError
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.stand_in import STAND_IN, StandInLLM
-from art_cli.system.child_server import Server
+from art_cli.system.child_server import ChildServer
 
-REFERENCE = "reference"
 QUESTION = {"role": "user", "content": "What is 2 + 2?"}
 
 
@@ -90,7 +89,7 @@ async def open_remote(
 
     Raises PreflightError: no key, no such model, no answer, no price to keep the budget by.
     """
-    server = await Server.start(cfg.command) if cfg.command else None
+    server = await ChildServer.start(cfg.command) if cfg.command else None
     try:
         llm = RemoteLLM(cfg, budget, server)
     except BaseException:

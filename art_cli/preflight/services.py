@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from art_cli.config.schema import Experiment, LLMConfig
+from art_cli.config.schema import REFERENCE, Experiment, LLMConfig
 from art_cli.llms.judges.build import KEYS, key_of
-from art_cli.llms.services import REFERENCE, llm_settings
+from art_cli.llms.services import llm_settings
 from art_cli.llms.stand_in import STAND_IN
 from art_cli.preflight.finding import Finding, failed, ok, warning
 from art_cli.preflight.memory.shape import HUB, local_config
@@ -38,7 +38,7 @@ OTHER_KEYS = ("HF_TOKEN", "WANDB_API_KEY", "TOGETHER_API_KEY")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class Service:
     """One that a run would talk to."""
 
     name: str
@@ -67,35 +67,35 @@ def check_keys(llms: dict[str, LLMConfig]) -> Iterator[Finding]:
             )
 
 
-def servers(cfg: Experiment | None, llms: dict[str, LLMConfig]) -> list[Server]:
+def servers(cfg: Experiment | None, llms: dict[str, LLMConfig]) -> list[Service]:
     """Those that a run of the config would talk to; without one, those that there is a key for."""
     hub = os.environ.get("HF_ENDPOINT", HUB)
     if cfg is None:
         keyed = [p for p, key in KEYS.items() if os.environ.get(key)]
-        found = [Server(name="Hugging Face", url=hub)]
-        found += [Server(name=provider, url=HOSTS[provider]) for provider in keyed]
-        return [*found, *([Server(name="W&B", url=base_url())] if has_key() else [])]
+        found = [Service(name="Hugging Face", url=hub)]
+        found += [Service(name=provider, url=HOSTS[provider]) for provider in keyed]
+        return [*found, *([Service(name="W&B", url=base_url())] if has_key() else [])]
     found = []
     if cfg.model.base != "tiny" and local_config(cfg.model.base) is None:
-        found.append(Server(name="Hugging Face", url=hub, needed=f"{cfg.model.base} to download"))
+        found.append(Service(name="Hugging Face", url=hub, needed=f"{cfg.model.base} to download"))
     if cfg.engine.url:
-        found.append(Server(name="engine.url", url=cfg.engine.url, needed="every rollout"))
+        found.append(Service(name="engine.url", url=cfg.engine.url, needed="every rollout"))
     for section, llm in llms.items():
         provider = llm.model.partition("/")[0]
         url = llm.api_base or HOSTS.get(provider)
         if url and not llm.command:
-            found.append(Server(name=section, url=url, needed=llm.model))
+            found.append(Service(name=section, url=url, needed=llm.model))
     if cfg.track.wandb and cfg.track.wandb.mode in ("auto", "online"):
         needed = "mode online" if cfg.track.wandb.mode == "online" else ""
-        found.append(Server(name="W&B", url=base_url(), needed=needed))
+        found.append(Service(name="W&B", url=base_url(), needed=needed))
     return found
 
 
-def check_servers(found: list[Server]) -> Iterator[Finding]:
+def check_servers(found: list[Service]) -> Iterator[Finding]:
     """Ask all of them at once. Any HTTP answer counts."""
-    answers: dict[Server, str] = {}
+    answers: dict[Service, str] = {}
 
-    def ask(server: Server) -> None:
+    def ask(server: Service) -> None:
         answers[server] = _ask(server.url)
 
     # Threads of their own, not a pool's: name resolution has no deadline, and an exit waits for a

@@ -25,7 +25,7 @@ STOP_TIMEOUT = 5.0  # seconds between asking to stop and killing
 SHOWN = 2000  # characters of what a server that failed has said
 
 
-class Server:
+class ChildServer:
     """A process that answers OpenAI's protocol on a port of this machine, under a guard."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None:
@@ -42,7 +42,7 @@ class Server:
         *,
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
-    ) -> Server:
+    ) -> ChildServer:
         """Start it and wait until it answers.
 
         `{port}` in the command becomes a free port, `{python}` this interpreter; `env` is added to

@@ -45,7 +45,7 @@ SIOCGIFADDR = 0x8915  # linux: the address of a network interface
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class ThisNode:
     """Which of the nodes this is."""
 
     rank: int
@@ -53,7 +53,7 @@ class Node:
     num_serving: int  # of them, the last ones
 
     @classmethod
-    def here(cls, num_serving: int = 0) -> Node:
+    def here(cls, num_serving: int = 0) -> ThisNode:
         """As SkyPilot says; outside of it, the only one."""
         ips = tuple(os.environ.get("SKYPILOT_NODE_IPS", "127.0.0.1").split())
         rank = int(os.environ.get("SKYPILOT_NODE_RANK", "0"))
@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the processes of this node to their end. Exits with the code of rank 0 or the first that
     failed."""
     args = _parser().parse_args(arguments)
-    node = Node.here(args.engine_nodes)
+    node = ThisNode.here(args.engine_nodes)
     # The whole process group gets the signal; those that train save first, and this one waits.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -15,7 +15,7 @@ CHOSEN = "✔"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RentalPlan:
     """The optimizer's choice."""
 
     table: str  # all that were considered, as SkyPilot shows them
@@ -48,7 +48,7 @@ class Cluster:
         return self.state == "UP"
 
 
-def read_plan(printed: str) -> Plan:
+def read_plan(printed: str) -> RentalPlan:
     """The plan in what the optimizer printed. Raises ArtError where there is none."""
     table = COLOURS.sub("", printed).strip()
     lines = [line.strip() for line in table.splitlines()]
@@ -58,7 +58,7 @@ def read_plan(printed: str) -> Plan:
         raise ArtError(f"SkyPilot's plan is not what was expected, so there is no price:\n{table}")
     names, cells = COLUMN.split(head), COLUMN.split(row)
     shown = dict(zip(names, cells, strict=False))
-    return Plan(
+    return RentalPlan(
         table="\n".join(line.rstrip() for line in table.splitlines()),
         infra=shown["INFRA"],
         is_spot="[Spot]" in row,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.backends.cloud import fetch, skypilot
-from art_cli.backends.cloud.plan import Cluster, Plan
+from art_cli.backends.cloud.plan import Cluster, RentalPlan
 from art_cli.backends.cloud.stored import bring_stored
 from art_cli.backends.cloud.task import (
     RUNS,
@@ -73,7 +73,7 @@ def pack(loaded: LoadedExperiment, folder: Path) -> str:
 
 
 def make_ready(
-    loaded: LoadedExperiment, name: str, confirm: Callable[[Plan], bool], say: Say
+    loaded: LoadedExperiment, name: str, confirm: Callable[[RentalPlan], bool], say: Say
 ) -> bool:
     """Rent the cluster `name` and install art there, unless it is up. -> whether it is.
 
@@ -118,7 +118,7 @@ def send(
     loaded: LoadedExperiment,
     run: RunDir,
     resume: bool,
-    confirm: Callable[[Plan], bool],
+    confirm: Callable[[RentalPlan], bool],
 ) -> Sent:
     """Ship the run and start it on the cluster that its config names, which must be up, or as a
     managed job on machines that it rents; `confirm` is shown these.

@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from art_cli.backends.cloud.listening import SILENCE, SilentError, listening
-from art_cli.backends.cloud.plan import Cluster, Plan, read_plan
+from art_cli.backends.cloud.plan import Cluster, RentalPlan, read_plan
+from art_cli.backends.cloud.silence import SILENCE, SilentError, listening
 from art_cli.backends.cloud.task import place_of
 from art_cli.errors import ArtError, ConfigError, Interrupted, PreflightError, UsageError
 
@@ -88,7 +88,7 @@ def check_workdir(workdir: str | None) -> None:
         )
 
 
-def plan(task: Any) -> Plan:
+def plan(task: Any) -> RentalPlan:
     """What SkyPilot would choose now, and its price. Raises ArtError, PreflightError."""
     sky = load_sky()
     with sky.Dag() as dag:
@@ -98,7 +98,7 @@ def plan(task: Any) -> Plan:
     return read_plan(printed.getvalue())
 
 
-def can_stop(chosen: Plan) -> bool:
+def can_stop(chosen: RentalPlan) -> bool:
     """Whether such machines can be stopped and keep their disks, or only be taken down."""
     sky = load_sky()
     cloud = sky.CLOUD_REGISTRY.from_str(chosen.cloud)

@@ -11,7 +11,7 @@ import yaml
 
 from art_cli.deploy.base import Source
 from art_cli.errors import ArtError
-from art_cli.runs.trackers.console import sparkline
+from art_cli.runs.trackers.run_numbers import sparkline
 from art_cli.types import Split
 
 ROWS = 12  # of the table of the run's course

@@ -28,7 +28,7 @@ import torch
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.engines.vllm import server as vllm_server
-from art_cli.engines.vllm.places import Here, Place, Started, seats
+from art_cli.engines.vllm.machines import LocalMachine, Machine, Started, seats
 from art_cli.engines.vllm.server import BASE
 from art_cli.engines.vllm.sync_choice import SyncChoice
 from art_cli.envs.base import seed_of
@@ -51,7 +51,7 @@ class _Replica:
     """One server, and what it is busy with."""
 
     url: str
-    place: Place
+    place: Machine
     gpus: list[int]
     server: Started | None  # None: someone else's
     log: Path
@@ -133,7 +133,7 @@ class VLLMEngine:
         the settings.
         """
         if cfg.url is not None:
-            found = _Replica(vllm_server.api_root(cfg.url), Here(), [], None, logs)
+            found = _Replica(vllm_server.api_root(cfg.url), LocalMachine(), [], None, logs)
             return cls(policy, cfg, sampling, stop_ids, [found], say)
         vllm_server.check_model(cfg, policy)
         logs.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ from art_cli.engines.base import TOKEN
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.errors import EXIT_FAILED, EXIT_USAGE, ArtError, PreflightError
 from art_cli.printed import say
-from art_cli.system.child_server import Server
+from art_cli.system.child_server import ChildServer
 
 SILENCE = 300.0  # seconds without a word of the run, after which it is over
 LONGEST_ANSWER = 20.0  # seconds, of a question that waits for a change
@@ -54,7 +54,7 @@ MAX_BODY = 64 * 2**20  # bytes of a request to vLLM: the token ids of a long pro
 CHUNK = 4 * 2**20  # bytes
 
 
-class Refused(ArtError):
+class BadRequestError(ArtError):
     """What was asked for cannot be; the message goes to who asked."""
 
 
@@ -63,7 +63,7 @@ class _Replica:
     """One vLLM server, from its start on."""
 
     log: Path
-    starting: asyncio.Task[Server]
+    starting: asyncio.Task[ChildServer]
 
     @property
     def state(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class Host:
         self._heard = time.monotonic()
         try:
             return await handler(request)
-        except Refused as e:
+        except BadRequestError as e:
             return _error(409, str(e))
         except OSError as e:  # a disk that is full
             return _error(507, f"{type(e).__name__}: {e}")
@@ -177,15 +177,15 @@ class Host:
         asked = await request.json()
         name, files = asked["name"], asked["files"]
         if name in self._folders:
-            raise Refused(f"there is a folder {name} already")
+            raise BadRequestError(f"there is a folder {name} already")
         for path in files:
             parts = PurePosixPath(path).parts
             if not parts or path != "/".join(parts) or ".." in parts or "\0" in path:
-                raise Refused(f"{path!r} is not a path inside of a folder")
+                raise BadRequestError(f"{path!r} is not a path inside of a folder")
         size = sum(files.values())
         disk = vllm_server.quick_disk(size)
         if (free := shutil.disk_usage(disk).free) < size:
-            raise Refused(f"{disk} has room for {free} bytes, and {size} are to come")
+            raise BadRequestError(f"{disk} has room for {free} bytes, and {size} are to come")
         folder = Path(tempfile.mkdtemp(dir=self._on(disk)))
         self._folders[name] = folder, files
         return web.json_response({})
@@ -194,7 +194,7 @@ class Host:
         folder, files = self._folder(request)
         path = request.match_info["path"]
         if path not in files:
-            raise Refused(f"{path!r} was not announced")
+            raise BadRequestError(f"{path!r} was not announced")
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
@@ -207,7 +207,7 @@ class Host:
         for path, size in files.items():
             came = (folder / path).stat().st_size if (folder / path).exists() else 0
             if came != size:
-                raise Refused(f"of {path!r} came {came} of {size} bytes")
+                raise BadRequestError(f"of {path!r} came {came} of {size} bytes")
         return web.json_response({"path": str(folder)})
 
     async def _drop_folder(self, request: web.Request) -> web.Response:
@@ -219,7 +219,7 @@ class Host:
     def _folder(self, request: web.Request) -> tuple[Path, dict[str, int]]:
         name = request.match_info["name"]
         if name not in self._folders:
-            raise Refused(f"there is no folder {name}")
+            raise BadRequestError(f"there is no folder {name}")
         return self._folders[name]
 
     def _on(self, disk: str) -> Path:
@@ -256,7 +256,7 @@ class Host:
     async def _pass_on(self, request: web.Request) -> web.Response:
         starting = self._replica(request).starting
         if not starting.done():
-            raise Refused("vLLM is starting")
+            raise BadRequestError("vLLM is starting")
         url = f"{starting.result().url}/{request.match_info['path']}"
         headers = {"Content-Type": request.headers.get("Content-Type", "application/json")}
         try:
@@ -275,7 +275,7 @@ class Host:
     def _replica(self, request: web.Request) -> _Replica:
         number = request.match_info["number"]
         if not number.isdecimal() or int(number) not in self._replicas:
-            raise Refused(f"there is no server {number}")
+            raise BadRequestError(f"there is no server {number}")
         return self._replicas[int(number)]
 
 

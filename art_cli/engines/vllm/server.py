@@ -21,7 +21,7 @@ from art_cli.config.schema import EngineConfig, TrainConfig
 from art_cli.engines.vllm.worker import Reload
 from art_cli.errors import PreflightError, UsageError
 from art_cli.models.policy import Policy
-from art_cli.system.child_server import Server
+from art_cli.system.child_server import ChildServer
 
 START_TIMEOUT = 1800.0  # seconds: large weights from a slow disk, and CUDA graphs
 BASE = "base"  # what a server calls the weights it was started with
@@ -107,7 +107,7 @@ def check_model(cfg: EngineConfig, policy: Policy) -> None:
         )
 
 
-async def start(options: dict[str, Any], gpus: list[int], log: Path) -> Server:
+async def start(options: dict[str, Any], gpus: list[int], log: Path) -> ChildServer:
     """Start one replica on these GPUs of this machine, and wait until it answers.
 
     `options` are those that its config and its model make, whatever the machine. Raises
@@ -129,7 +129,7 @@ async def start(options: dict[str, Any], gpus: list[int], log: Path) -> Server:
     command = ["{python}", "-m", "vllm.entrypoints.openai.api_server", "--port", "{port}"]
     for key, value in options.items():
         command += _flag(key, value)
-    return await Server.start(command, START_TIMEOUT, env=environment, log=log)
+    return await ChildServer.start(command, START_TIMEOUT, env=environment, log=log)
 
 
 def _name_of_gpu(index: int) -> str:

@@ -31,7 +31,7 @@ class JudgedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class GroupMean:
     """A mean over groups and its 95% confidence interval."""
 
     value: float
@@ -43,19 +43,19 @@ class Estimate:
 class Audit:
     """None where the trajectories cannot say: no env reward, one vote only, no two lengths."""
 
-    agreement: Estimate | None  # share of pairs ordered as the env's own score orders them
-    tau: Estimate | None  # Kendall's tau-b against it
-    consistency: Estimate | None  # share of pairs that two votes order alike
-    first_gain: Estimate | None  # what a trajectory gains by being shown first
-    length_tau: Estimate | None  # Kendall's tau-b of score and length
-    env_length_tau: Estimate | None  # the same of the env's own score: how much is deserved
-    tie_rate: Estimate | None
+    agreement: GroupMean | None  # share of pairs ordered as the env's own score orders them
+    tau: GroupMean | None  # Kendall's tau-b against it
+    consistency: GroupMean | None  # share of pairs that two votes order alike
+    first_gain: GroupMean | None  # what a trajectory gains by being shown first
+    length_tau: GroupMean | None  # Kendall's tau-b of score and length
+    env_length_tau: GroupMean | None  # the same of the env's own score: how much is deserved
+    tie_rate: GroupMean | None
 
 
 def audit(groups: Sequence[JudgedGroup], seed: int = 0) -> Audit:
     """Every statistic is a mean over groups, and its interval a bootstrap of groups."""
 
-    def estimate(statistic: Callable[[JudgedGroup], float | None]) -> Estimate | None:
+    def estimate(statistic: Callable[[JudgedGroup], float | None]) -> GroupMean | None:
         values = [v for v in map(statistic, groups) if v is not None]
         return mean_with_ci(values, seed)
 
@@ -70,14 +70,14 @@ def audit(groups: Sequence[JudgedGroup], seed: int = 0) -> Audit:
     )
 
 
-def mean_with_ci(values: Sequence[float], seed: int = 0) -> Estimate | None:
+def mean_with_ci(values: Sequence[float], seed: int = 0) -> GroupMean | None:
     """Mean and 95% interval, by resampling the values with replacement."""
     if not values:
         return None
     rng = random.Random(seed)
     means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(RESAMPLES))
     low, high = means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES)]
-    return Estimate(statistics.fmean(values), low, high)
+    return GroupMean(statistics.fmean(values), low, high)
 
 
 def agreement(scores: Sequence[float], truth: Sequence[float | None]) -> float | None:
@@ -149,7 +149,7 @@ def verdict(found: Audit) -> list[str]:
     return out
 
 
-def _percent(e: Estimate) -> str:
+def _percent(e: GroupMean) -> str:
     return f"{e.value:.0%} [{100 * e.low:.0f}, {100 * e.high:.0f}]"
 
 

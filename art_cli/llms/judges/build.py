@@ -16,7 +16,7 @@ from art_cli.llms.judges.ruler import Ruler
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.services import QUESTION
 from art_cli.llms.stand_in import STAND_IN, StandInLLM
-from art_cli.system.child_server import Server
+from art_cli.system.child_server import ChildServer
 from art_cli.system.files import read_text
 from art_cli.system.progress import silent
 
@@ -107,7 +107,7 @@ async def ask_once(judge: Ruler, opening: list[Any], tools: list[Any]) -> None:
 async def _remote(cfg: JudgeConfig, costs: Path | None, say: Callable[[str], None]) -> LLM:
     if cfg.model == STAND_IN:
         return StandInLLM()
-    server = await Server.start(cfg.command) if cfg.command else None
+    server = await ChildServer.start(cfg.command) if cfg.command else None
     try:
         return RemoteLLM(cfg, Budget(cfg.max_usd, costs, say=say), server)
     except BaseException:

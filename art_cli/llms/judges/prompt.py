@@ -78,7 +78,7 @@ _JOINERS = re.compile("[\u200c\u200d\ufe0e\ufe0f]")
 SHORTEST = 200  # characters that are left of a shortened text at the least
 
 
-class TooLongError(Exception):
+class GroupTooLongError(Exception):
     """Even with every text cut to its ends, the group is more than the judge can read."""
 
 
@@ -111,7 +111,7 @@ def document(
     """The JSON that the judge reads: id, messages and outcome of each trajectory.
 
     What is too long for it is cut in the middle, the longest tool outputs first. Raises
-    TooLongError.
+    GroupTooLongError.
     """
     trajectories = [
         {"id": id, "messages": messages} | ({"outcome": outcome} if outcome else {})
@@ -127,7 +127,7 @@ def document(
         text = dump(whole)
         if estimate_tokens(text) <= max_tokens:
             return text
-    raise TooLongError(
+    raise GroupTooLongError(
         f"the group is about {estimate_tokens(text)} tokens even with every text cut to "
         f"{SHORTEST} characters; the judge reads {max_tokens}"
     )

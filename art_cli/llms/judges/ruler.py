@@ -21,7 +21,7 @@ from art_cli.llms.judges.base import Score, Transcript, Verdict
 from art_cli.llms.judges.cache import AnswerCache
 from art_cli.llms.judges.prompt import (
     RUBRIC,
-    TooLongError,
+    GroupTooLongError,
     chat,
     document,
     split_opening,
@@ -145,7 +145,7 @@ class Ruler:
         parts = [(ids[n], group.rests[n], group.contexts[n]) for n in order]
         try:
             text = document(group.opening, group.tools, parts, self._room(len(order)))
-        except TooLongError as e:
+        except GroupTooLongError as e:
             raise JudgeError(f"{self.llm.name}: {e}; set max_input_tokens if it is more") from None
         except RecursionError:
             raise JudgeError("a message is nested too deeply to be shown to a judge") from None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from art_cli.preflight.memory.estimate import Job, Moment, Shape, estimate
+from art_cli.preflight.memory.estimate import Moment, Shape, Workload, estimate
 
 FEWEST_TOKENS, SHORTEST, FEWEST_ROWS = 1024, 2048, 4  # below, another knob is the better one
 
@@ -17,7 +17,7 @@ class Change:
 
     path: str  # as the config has it
     value: str
-    job: Job  # with it
+    job: Workload  # with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Advice:
     still: float | None = None  # bytes at most with all of them, where that is too much
 
 
-Steps = Callable[[Job], Iterable[tuple[str, Job]]]  # milder ones first
+Steps = Callable[[Workload], Iterable[tuple[str, Workload]]]  # milder ones first
 
 
 def _to(attribute: str, *values: Any) -> Steps:
@@ -38,7 +38,7 @@ def _to(attribute: str, *values: Any) -> Steps:
 
 
 def _halved(attribute: str, least: int) -> Steps:
-    def steps(job: Job) -> Iterator[tuple[str, Job]]:
+    def steps(job: Workload) -> Iterator[tuple[str, Workload]]:
         value = getattr(job, attribute) // 2
         while value >= least:
             yield str(value), replace(job, **{attribute: value})
@@ -47,7 +47,7 @@ def _halved(attribute: str, least: int) -> Steps:
     return steps
 
 
-def _shorter(job: Job) -> Iterable[tuple[str, Job]]:
+def _shorter(job: Workload) -> Iterable[tuple[str, Workload]]:
     """Episodes, but with room for a turn and what it answers."""
     return _halved("max_model_len", max(SHORTEST, 2 * job.max_tokens))(job)
 
@@ -61,18 +61,18 @@ def _shared_out(attribute: str, note: str = "") -> Steps:
     )
 
 
-def _apart(job: Job) -> Iterator[tuple[str, Job]]:
+def _apart(job: Workload) -> Iterator[tuple[str, Workload]]:
     """A GPU for the engine alone."""
     if job.engine == "vllm" and job.shares_gpu:
         yield "[1]", replace(job, shares_gpu=False)
 
 
-def _with_adapter(job: Job) -> Iterator[tuple[str, Job]]:
+def _with_adapter(job: Workload) -> Iterator[tuple[str, Workload]]:
     if job.rank is None:
         yield "{rank: 16, alpha: 32}", replace(job, rank=16, float32=False)
 
 
-def _quantized(job: Job) -> Iterator[tuple[str, Job]]:
+def _quantized(job: Workload) -> Iterator[tuple[str, Workload]]:
     """What is quantized cannot be trained itself."""
     if job.rank is not None:
         yield from _to("quantize", "8bit", "4bit")(job)
@@ -100,7 +100,7 @@ KNOBS: tuple[tuple[str, Steps], ...] = (
 )
 
 
-def advise(shape: Shape, job: Job, gpu: int, known: Collection[str]) -> list[Advice]:
+def advise(shape: Shape, job: Workload, gpu: int, known: Collection[str]) -> list[Advice]:
     """For each moment that does not surely fit. Only settings in `known` are changed."""
     moments: tuple[Moment, ...] = ("rollout", "update")
     return [
@@ -110,10 +110,12 @@ def advise(shape: Shape, job: Job, gpu: int, known: Collection[str]) -> list[Adv
     ]
 
 
-def _advise(shape: Shape, job: Job, gpu: int, known: Collection[str], moment: Moment) -> Advice:
+def _advise(
+    shape: Shape, job: Workload, gpu: int, known: Collection[str], moment: Moment
+) -> Advice:
     knobs = [(path, steps) for path, steps in KNOBS if path in known]
 
-    def first_that_fits(job: Job, path: str, steps: Steps) -> Change | None:
+    def first_that_fits(job: Workload, path: str, steps: Steps) -> Change | None:
         for text, changed in steps(job):
             if estimate(shape, changed, gpu).fit(moment) == "fits":
                 return Change(path=path, value=text, job=changed)

@@ -56,7 +56,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Workload:
     """What a run asks of each GPU, in plain numbers."""
 
     rank: int | None  # of the adapter; None trains all weights
@@ -113,7 +113,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class MemoryEstimate:
     """What a run takes of one GPU, and whether that is there."""
 
     parts: tuple[Part, ...]
@@ -146,7 +146,7 @@ class Estimate:
         return next((fit for fit in order if fit in fits), None)
 
 
-def estimate(shape: Shape, job: Job, gpu: int | None = None) -> Estimate:
+def estimate(shape: Shape, job: Workload, gpu: int | None = None) -> MemoryEstimate:
     """The parts of one GPU's memory: the trainer's, and the engine's where it shares the GPU.
 
     With an engine on GPUs of its own, `rollout` is what one of those holds.
@@ -158,15 +158,15 @@ def estimate(shape: Shape, job: Job, gpu: int | None = None) -> Estimate:
     engine = makers.get(job.engine, ())  # a server of someone else's takes nothing here
     working = Part(name="working memory", update=_working(shape, job), update_least=0.0)
     cuda = Part(name="CUDA", rollout=CUDA, update=CUDA)
-    return Estimate(parts=(*ours, *engine, _activations(shape, job), working, cuda), gpu=gpu)
+    return MemoryEstimate(parts=(*ours, *engine, _activations(shape, job), working, cuda), gpu=gpu)
 
 
-def num_trained(shape: Shape, job: Job) -> int:
+def num_trained(shape: Shape, job: Workload) -> int:
     """What the optimizer changes: all, or A [r, in] and B [out, r] of each linear map."""
     return shape.num_params if job.rank is None else job.rank * shape.linear_sides
 
 
-def weights(shape: Shape, job: Job) -> float:
+def weights(shape: Shape, job: Workload) -> float:
     """The base: b for each parameter; where it is quantized, less for those of the linear maps."""
     if job.quantize is None:
         return shape.num_params * job.weight_bytes
@@ -174,12 +174,12 @@ def weights(shape: Shape, job: Job) -> float:
     return rest * job.weight_bytes + shape.num_linear * BYTES_QUANTIZED[job.quantize]
 
 
-def checkpoint(shape: Shape, job: Job) -> float:
+def checkpoint(shape: Shape, job: Workload) -> float:
     """One on disk: what is trained, and the optimizer's two moments of it."""
     return num_trained(shape, job) * (job.trained_bytes + job.moments)
 
 
-def saved_per_token(shape: Shape, job: Job) -> int:
+def saved_per_token(shape: Shape, job: Workload) -> int:
     """Bytes that autograd keeps of one token in one layer, counted tensor by tensor in decoder.py.
 
     norms       x in float32: 8H, and with 4 heads' norms 4(Q+K); to train a norm's own weight also
@@ -202,7 +202,7 @@ def saved_per_token(shape: Shape, job: Job) -> int:
     return kept + 4 * (inputs + q + f) + 28 * job.rank
 
 
-def _trainer(shape: Shape, job: Job) -> Iterator[Part]:
+def _trainer(shape: Shape, job: Workload) -> Iterator[Part]:
     """What the trainer holds from the first update on."""
     trained, ranks = num_trained(shape, job), job.num_processes
     whole = ranks > 1 and job.engine == "transformers"  # rank 0's, that the engine samples from
@@ -220,7 +220,7 @@ def _trainer(shape: Shape, job: Job) -> Iterator[Part]:
     yield Part(name="optimizer", note=kept, rollout=state, update=state)
 
 
-def _activations(shape: Shape, job: Job) -> Part:
+def _activations(shape: Shape, job: Workload) -> Part:
     """What the forward of one microbatch leaves: all layers' tensors; with checkpointing one
     residual bH a layer, and one layer's tensors, made again in the backward (1604.06174).
 
@@ -237,7 +237,7 @@ def _activations(shape: Shape, job: Job) -> Part:
     return Part(name="activations", note=note, update=kept, update_least=0.0)
 
 
-def _working(shape: Shape, job: Job) -> float:
+def _working(shape: Shape, job: Workload) -> float:
     """What comes and goes in an update: gradients inside one MLP; a chunk of logits in float32 and
     its gradient; the mask as it is made, a byte for each pair of tokens; the layer and the
     embeddings that FSDP has gathered; a linear map that was quantized, in bfloat16."""
@@ -255,7 +255,7 @@ def _working(shape: Shape, job: Job) -> float:
     return mlp + head + mask + gathered + opened
 
 
-def _embedded(shape: Shape, job: Job) -> Iterator[Part]:
+def _embedded(shape: Shape, job: Workload) -> Iterator[Part]:
     """The engine that shares the trainer's weights: its cache, the prefill's MLP and mask, and
     logits [rows, V] in five widths (34 bytes)."""
     yield from _cache("KV cache", job.rows, shape, job)
@@ -269,7 +269,7 @@ def _embedded(shape: Shape, job: Job) -> Iterator[Part]:
     yield Part(name="engine", note=note, rollout=max(prefill, sampling), rollout_least=0.0)
 
 
-def _cache(name: str, rows: int, shape: Shape, job: Job) -> Iterator[Part]:
+def _cache(name: str, rows: int, shape: Shape, job: Workload) -> Iterator[Part]:
     """One rectangle of keys and values, as wide as the longest episode."""
     if rows:
         most = rows * job.max_model_len * shape.kv_bytes * job.weight_bytes / 2 * GROWTH
@@ -277,7 +277,7 @@ def _cache(name: str, rows: int, shape: Shape, job: Job) -> Iterator[Part]:
         yield Part(name=name, note=note, rollout=most, rollout_least=0.0)
 
 
-def _vllm(shape: Shape, job: Job, gpu: int | None) -> Iterator[Part]:
+def _vllm(shape: Shape, job: Workload, gpu: int | None) -> Iterator[Part]:
     """vLLM takes a fraction of the GPU, whatever it needs; it must at least hold the weights and
     one sequence of max_model_len, or it refuses to start. While the trainer updates, it sleeps."""
     b, asleep = job.weight_bytes, VLLM_ASLEEP if job.shares_gpu else 0.0
@@ -304,7 +304,7 @@ def _vllm(shape: Shape, job: Job, gpu: int | None) -> Iterator[Part]:
     )
 
 
-def _free(shape: Shape, job: Job, gpu: int) -> float:
+def _free(shape: Shape, job: Workload, gpu: int) -> float:
     """The fraction that vLLM is given where the config names none, before the first update."""
     held = weights(shape, job) + 4 * num_trained(shape, job) * (job.rank is not None) + CUDA
     return 0.9 * max(0.0, 1 - held / gpu) if job.shares_gpu else 0.9

@@ -8,11 +8,11 @@ from typing import Any
 
 from art_cli.config.auto import dtype_of, recomputes
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.schema import Experiment
+from art_cli.config.schema import REFERENCE, Experiment
 from art_cli.errors import PreflightError
 from art_cli.llms.services import needs_reference
 from art_cli.preflight.memory.advice import KNOBS, Advice, Change, advise
-from art_cli.preflight.memory.estimate import GIB, Estimate, Job, Shape, estimate
+from art_cli.preflight.memory.estimate import GIB, MemoryEstimate, Shape, Workload, estimate
 from art_cli.preflight.memory.gpus import Gpu
 from art_cli.preflight.memory.shape import UnknownSizeError, shape_of_base
 
@@ -23,9 +23,9 @@ class Forecast:
 
     base: str
     gpu: Gpu | None
-    job: Job
+    job: Workload
     shape: Shape | None = None  # None: the size of the base is not known
-    estimate: Estimate | None = None  # likewise
+    estimate: MemoryEstimate | None = None  # likewise
     unknown: str = ""  # and why
     advice: tuple[Advice, ...] = ()
     origins: dict[str, str]
@@ -130,17 +130,17 @@ def check_fit(loaded: LoadedExperiment, gpus: list[Gpu]) -> str | None:
     return f"{first.partition('. ')[0]}; `art validate` says what to change"
 
 
-def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Job:
+def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
     """What the experiment asks of the GPU."""
     adapter, train, judge = cfg.model.adapter, cfg.train, cfg.judge
     at_once = max(train.scenarios_per_step * train.group_size, cfg.eval.episodes if cfg.eval else 0)
     if cfg.agent.type != "builtin":
         at_once = min(at_once, cfg.agent.concurrency)
     asking = at_once if needs_reference(settings) else 0
-    if judge and judge.model == "reference":
+    if judge and judge.model == REFERENCE:
         asking += train.scenarios_per_step * judge.votes
     size = shape.num_params if shape else 0
-    return Job(
+    return Workload(
         rank=adapter.rank if adapter else None,
         float32=dtype_of(cfg.model, on_gpu=True) == "float32",
         quantize=cfg.model.quantize,

@@ -18,7 +18,7 @@ PIECE = 24  # characters of a streamed piece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ChatAnswer:
     """What a call gets."""
 
     message: dict[str, Any]  # OpenAI's
@@ -28,7 +28,7 @@ class Answer:
     num_prompt: int  # tokens
 
 
-def completion(answer: Answer, asked: ChatRequest) -> dict[str, Any]:
+def completion(answer: ChatAnswer, asked: ChatRequest) -> dict[str, Any]:
     """The body of an answer, but for its head."""
     choice = {
         "index": 0,
@@ -43,7 +43,7 @@ async def stream(
     request: web.Request,
     asked: ChatRequest,
     head: dict[str, Any],
-    sampled: Coroutine[Any, Any, Answer],
+    sampled: Coroutine[Any, Any, ChatAnswer],
 ) -> web.StreamResponse:
     """Server-sent events. A turn is sampled as a whole, in a batch with those of other episodes,
     and streamed when it is there; until then there are comments, so that nobody gives up."""
@@ -74,7 +74,7 @@ async def stream(
     return response
 
 
-def _usage(answer: Answer) -> dict[str, int]:
+def _usage(answer: ChatAnswer) -> dict[str, int]:
     sampled = len(answer.completion.token_ids)
     return {
         "prompt_tokens": answer.num_prompt,
@@ -83,7 +83,7 @@ def _usage(answer: Answer) -> dict[str, int]:
     }
 
 
-def _logprobs(answer: Answer) -> dict[str, Any]:
+def _logprobs(answer: ChatAnswer) -> dict[str, Any]:
     content = [
         {"token": t, "logprob": p, "bytes": list(t.encode()), "top_logprobs": []}
         for t, p in zip(answer.tokens, answer.completion.logprobs, strict=True)
@@ -91,7 +91,7 @@ def _logprobs(answer: Answer) -> dict[str, Any]:
     return {"content": content}
 
 
-def _chunks(answer: Answer, asked: ChatRequest) -> Iterator[dict[str, Any]]:
+def _chunks(answer: ChatAnswer, asked: ChatRequest) -> Iterator[dict[str, Any]]:
     """A whole answer in the pieces of a stream."""
 
     def chunk(delta: dict[str, Any], **more: Any) -> dict[str, Any]:

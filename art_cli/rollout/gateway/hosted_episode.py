@@ -21,7 +21,7 @@ from art_cli.errors import EngineError, UsageError
 from art_cli.models.openai_format import read_message, write_turn
 from art_cli.models.render import Conversation, Renderer, parse_tool_calls, spoken
 from art_cli.rollout.episode import Episode
-from art_cli.rollout.gateway.answer import Answer
+from art_cli.rollout.gateway.answer import ChatAnswer
 from art_cli.rollout.gateway.request import CONTEXT, ChatRequest, RequestError, read_in
 from art_cli.rollout.policy_agent import record_sampled
 from art_cli.system.bounded_cache import Recent
@@ -126,8 +126,8 @@ class Hosted:
         """Whether the caller may know of this episode."""
         return hmac.compare_digest(secret.encode(errors="replace"), self._secret.encode())
 
-    async def complete(self, request: ChatRequest) -> Answer:
-        """Answer a call with the policy. Raises RequestError."""
+    async def complete(self, request: ChatRequest) -> ChatAnswer:
+        """ChatAnswer a call with the policy. Raises RequestError."""
         messages = await beside(request.size, request.conversation)
         tools = request.offered_tools()
         self._check_open()
@@ -162,7 +162,7 @@ class Hosted:
         thread.said = [*messages, said]
         thread.busy = False
         self._last = None if message.get("tool_calls") else said["content"]
-        return Answer(
+        return ChatAnswer(
             message=message,
             finish_reason="tool_calls" if message.get("tool_calls") else ended,
             completion=completion,

@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -23,18 +23,14 @@ from rich.table import Table
 from rich.text import Text
 
 from art_cli.printed import say, visible
+from art_cli.runs.trackers.run_numbers import RunNumbers, clock_text
 from art_cli.system.screen import Screen
 
-BARS = "▁▂▃▄▅▆▇█"
-SPARK_STEPS = 40
-WINDOW = 20  # steps that the time split and the time left are taken from
 PLAIN_STEP_SECONDS = 2.0  # at most one step line in this time
 PLAIN_PHASE_SECONDS = 10.0  # of silence, before a phase that goes on is told again
 STANDSTILL_STEPS = 10  # in a row without a signal in any group, before that is told
 LABEL = 6  # columns of the panel's longest label
-SHORTEST_BAR = 8
 BAR = 20  # columns of the bar of a phase
-TIMES = ("rollout", "score", "train", "sync", "eval")
 
 
 class Console:
@@ -58,7 +54,7 @@ class Console:
         self._plain = _must_be_plain(self._console) if plain is None else plain
         self._header = visible(header, lines=False)
         self._clock = clock
-        self._progress = Progress(total_steps, clock)
+        self._progress = RunNumbers(total_steps, clock)
         for metrics in history:
             self._progress.add(metrics, timed=False)
         self._phase = Phase("starting", None, None, clock())
@@ -201,189 +197,6 @@ class Phase:
         has_room = width >= len(self.text) + BAR + len(count) + 5
         grid.add_row(spinner, self.text, *([bar] if has_room else []), count)
         return grid
-
-
-class Progress:
-    """The numbers of a run so far, and how they are said. No terminal in here."""
-
-    def __init__(self, total: int, clock: Callable[[], float]) -> None:
-        self.total = total
-        self.step = 0
-        self.steps_without_signal = 0  # the last ones in a row
-        self._clock = clock
-        self._began = clock()
-        self._marks: list[tuple[float, int]] = []  # when each step of this session ended
-        self._rewards: list[float | None] = []
-        self._vals: dict[int, tuple[float, float | None]] = {}  # step -> reward, half-width of CI
-        self._rows: list[dict[str, Any]] = []  # the last WINDOW, evaluations included
-        self._latest: dict[str, float] = {}
-
-    def add(self, metrics: Mapping[str, Any], *, timed: bool = True) -> None:
-        """Take one set of metrics; any may be missing, None or not finite."""
-        numbers = {k: v for k, v in metrics.items() if _is_number(v)}
-        step = int(numbers.get("training_step", self.step))
-        self._latest.update(numbers)
-        self._rows = [*self._rows[-WINDOW + 1 :], numbers]
-        if "val/reward" in numbers:
-            self._vals[step] = (numbers["val/reward"], numbers.get("val/reward_ci"))
-        if "train/reward" in metrics:
-            self.step = max(self.step, step)
-            self._rewards.append(numbers.get("train/reward"))
-            groups = numbers.get("data/groups")
-            is_flat = groups and groups == numbers.get("data/groups_zero_variance")
-            self.steps_without_signal = self.steps_without_signal + 1 if is_flat else 0
-            if timed:
-                self._marks = [*self._marks[-WINDOW:], (self._clock(), step)]
-
-    def rows(self, width: int) -> list[tuple[str, RenderableType]]:
-        """Label and content of each line of the panel that has something to say."""
-        spark = min(SPARK_STEPS, max(8, width - 24))
-        rows: list[tuple[str, RenderableType]] = [("step", self._step_row(width))]
-        if self._rewards:
-            head = _plus_minus(self._rewards[-1], self._latest.get("train/reward_std"), "±")
-            bars = sparkline(self._rewards[-spark:])
-            rows.append(("reward", Text.assemble((f"{head:<14}", "bold"), (bars, "cyan"))))
-        if self._vals:
-            text = self.val_text("→", "±")
-            bars = sparkline([reward for reward, _ in self._vals.values()][-12:])
-            show = bars if len(self._vals) > 1 and len(text) + len(bars) + 2 <= width else ""
-            rows.append(("val", Text.assemble((text, "bold"), "  ", (show, "green"))))
-        texts = {
-            "data": self._data_text(),
-            "judge": self._judge_text(),
-            "policy": self._policy_text(),
-            "time": self._time_text(),
-            "speed": self._speed_text(),
-        }
-        return rows + [(label, Text(text)) for label, text in texts.items() if text]
-
-    def step_line(self) -> str:
-        """The plain line of a step."""
-        std = self._latest.get("train/reward_std")
-        parts = [
-            f"step {self.step}/{self.total}",
-            f"reward {_plus_minus(self._rewards[-1] if self._rewards else None, std)}",
-            self._data_text(", "),
-            self._judge_text(", "),
-            self._time_text(", "),
-            self._speed_text(", "),
-            self._left_text(),
-        ]
-        return "  ".join(part for part in parts if part)
-
-    def last_line(self, state: str) -> str:
-        """How it ended, for both modes."""
-        val = f"; val {self.val_text()}" if self._vals else ""
-        took = clock_text(self._clock() - self._began)
-        return f"{state} at step {self.step}/{self.total} after {took}{val}"
-
-    def val_text(self, arrow: str = "->", plus_minus: str = "+/-") -> str:
-        """First and last validation reward, and the best where that is another."""
-        vals = list(self._vals.values())
-        success = self._latest.get("val/success")
-        tail = f"  success {success:.0%}" if success is not None else ""
-        (first, first_ci), (last, last_ci) = vals[0], vals[-1]
-        if len(self._vals) == 1:
-            note = "  (untrained)" if 0 in self._vals else ""
-            return _plus_minus(first, first_ci, plus_minus) + note + tail
-        best_step = max(self._vals, key=lambda step: self._vals[step][0])
-        best = f"  (best {self._vals[best_step][0]:.2f} at step {best_step})"
-        is_last = best_step == max(self._vals)
-        ends = f"{first:.2f} {arrow} {_plus_minus(last, last_ci, plus_minus)}"
-        return ends + ("  (best so far)" if is_last else best) + tail
-
-    def _step_row(self, width: int) -> RenderableType:
-        done, left = f"{self.step}/{self.total}", self._left_text()
-        words = Text.assemble((done, "bold"), "  ", (left, "dim"))
-        room = min(40, width - len(words) - 2)
-        if room < SHORTEST_BAR:
-            return words
-        bar = ProgressBar(total=max(self.total, 1), completed=self.step, width=room)
-        grid = Table.grid(padding=(0, 2))
-        grid.add_row(bar, words)
-        return grid
-
-    def _left_text(self) -> str:
-        seconds = self._latest.get("time/step_s")
-        if len(self._marks) > 1:
-            (t0, step0), (t1, step1) = self._marks[0], self._marks[-1]
-            seconds = (t1 - t0) / max(step1 - step0, 1)
-        if seconds is None:
-            return ""
-        since = self._clock() - self._marks[-1][0] if self._marks else 0.0
-        left = max(seconds * (self.total - self.step) - since, 0.0)
-        rate = f"{seconds:.1f} s/step" if seconds < 100 else f"{clock_text(seconds)}/step"
-        return f"{rate}, {clock_text(left)} left" if self.step < self.total else rate
-
-    def _data_text(self, glue: str = " · ") -> str:
-        get = self._latest.get
-        parts = []
-        groups, flat = get("data/groups"), get("data/groups_zero_variance")
-        if groups and flat is not None:
-            parts.append(f"no signal in {flat / groups:.0%} of groups")
-        number, truncated = get("data/trajectories"), get("data/truncated")
-        if number and truncated is not None:
-            parts.append(f"{truncated / number:.0%} truncated")
-        failed = get("data/trajectories_failed")
-        if failed is not None:
-            parts.append(f"{failed:.0f} failed")
-        return glue.join(parts)
-
-    def _judge_text(self, glue: str = " · ") -> str:
-        get = self._latest.get
-        calls, failures, usd = get("judge/calls"), get("judge/failures"), get("costs/judge_usd")
-        if calls is None or failures is None:
-            return ""
-        parts = [f"{calls:.0f} calls", f"{failures:.0f} groups failed"]
-        ties = get("judge/tie_rate")
-        if ties is not None:
-            parts.append(f"{ties:.0%} ties")
-        if usd:
-            parts.append(f"${usd:.2f} spent")
-        return glue.join(parts)
-
-    def _policy_text(self) -> str:
-        names = {"entropy": ".3f", "kl": ".2g", "grad_norm": ".3f", "clip_fraction": ".1%"}
-        names |= {"ratio_max": ".2f"}
-        found = [(n, f, self._latest.get(f"loss/{n}")) for n, f in names.items()]
-        short = {"grad_norm": "grad", "clip_fraction": "clipped", "ratio_max": "ratio max"}
-        return " · ".join(f"{short.get(n, n)} {v:{f}}" for n, f, v in found if v is not None)
-
-    def _time_text(self, glue: str = " · ") -> str:
-        spent = {n: sum(row.get(f"time/{n}_s", 0.0) for row in self._rows) for n in TIMES}
-        whole = sum(spent.values())
-        return glue.join(f"{n} {s / whole:.0%}" for n, s in spent.items() if s > 0)
-
-    def _speed_text(self, glue: str = " · ") -> str:
-        found = [(n, self._latest.get(f"throughput/{n}_tok_s")) for n in ("rollout", "train")]
-        return glue.join(f"{n} {v:,.0f} tok/s" for n, v in found if v is not None)
-
-
-def sparkline(values: Sequence[float | None]) -> str:
-    """One bar a value, from the least to the greatest of them; a gap where there is none."""
-    known = [v for v in values if v is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
-    if high - low < 1e-9:
-        return "".join(" " if v is None else BARS[3] for v in values)
-    scale = (len(BARS) - 1) / (high - low)
-    return "".join(" " if v is None else BARS[round((v - low) * scale)] for v in values)
-
-
-def clock_text(seconds: float) -> str:
-    """0:07, 12:40, 3:05:00."""
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
-
-
-def _plus_minus(value: float | None, spread: float | None, sign: str = "+/-") -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if spread is None else f"{value:.2f} {sign}{spread:.2f}"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _must_be_plain(console: Screen) -> bool:

@@ -15,7 +15,7 @@ from loopback_judge import completion
 
 from art_cli.llms.answer import Answer, BadAnswer
 from art_cli.llms.base import Reply
-from art_cli.llms.own import Refused, read_response
+from art_cli.llms.own import ErrorAnswer, read_response
 from art_cli.llms.prices import Rates
 from art_cli.models.render import parse_tool_calls
 from art_cli.rollout.agents.prompted import turn_text
@@ -25,7 +25,7 @@ RATES = Rates(read=1e-6, written=4e-6, longest=100)
 
 
 def read(body: Any, status: int = 200) -> Reply:
-    """What becomes of a body; raises Refused or BadAnswer, and nothing else."""
+    """What becomes of a body; raises ErrorAnswer or BadAnswer, and nothing else."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = read_response(httpx.Response(status, content=content))
     return checked(answer)
@@ -102,10 +102,10 @@ def test_no_depth_is_too_much(depth: int) -> None:
 
 
 def test_an_error_in_a_good_response_is_an_error() -> None:
-    with pytest.raises(Refused, match=r"HTTP 429: .*slow down") as raised:
+    with pytest.raises(ErrorAnswer, match=r"HTTP 429: .*slow down") as raised:
         read({"error": {"message": "slow down", "code": 429}})
     assert raised.value.status_code == 429
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(ErrorAnswer) as raised:
         read({"error": "out of order"})
     assert raised.value.status_code == 500
 
@@ -170,5 +170,5 @@ GOOD = json.dumps(completion({"model": "x"}, Sent(text="4", calls=(("look", '{"a
 def test_any_body_is_an_answer_or_a_failure_with_a_reason(body: Any) -> None:
     try:
         read(body)
-    except (BadAnswer, Refused) as e:
+    except (BadAnswer, ErrorAnswer) as e:
         assert str(e)

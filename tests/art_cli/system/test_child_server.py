@@ -19,7 +19,7 @@ import pytest
 from art_cli.config.schema import JudgeConfig
 from art_cli.errors import PreflightError
 from art_cli.llms.judges.build import make_judge
-from art_cli.system.child_server import Server
+from art_cli.system.child_server import ChildServer
 
 # Answers after a while (the second argument), and writes its process id first.
 GOOD = """
@@ -35,9 +35,9 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 HOLDER = """
 import asyncio, json, sys
-from art_cli.system.child_server import Server
+from art_cli.system.child_server import ChildServer
 async def hold():
-    server = await Server.start(json.loads(sys.argv[1]))
+    server = await ChildServer.start(json.loads(sys.argv[1]))
     print("ready", flush=True)
     await asyncio.sleep(60)
 asyncio.run(hold())
@@ -51,11 +51,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def started(command: list[str], then: Callable[[Server], Any], **settings: Any) -> Any:
+def started(command: list[str], then: Callable[[ChildServer], Any], **settings: Any) -> Any:
     """What `then` gives for a server that is ready; it is closed afterwards."""
 
     async def go() -> Any:
-        server = await Server.start(command, **settings)
+        server = await ChildServer.start(command, **settings)
         try:
             return then(server)
         finally:
@@ -87,7 +87,7 @@ def is_gone(pid: int) -> bool:
 
 
 def test_it_is_ready_when_it_answers_on_the_port_it_was_given() -> None:
-    def models(server: Server) -> int:
+    def models(server: ChildServer) -> int:
         assert server.api_base.endswith("/v1")
         return httpx.get(f"{server.api_base}/models").status_code
 
@@ -166,7 +166,7 @@ def test_closing_ends_all_that_the_command_has_started(
 
 def test_closing_twice_or_after_its_end_is_fine(folder: Path) -> None:
     async def go() -> None:
-        server = await Server.start(["{python}", "good.py", "{port}", "0"])
+        server = await ChildServer.start(["{python}", "good.py", "{port}", "0"])
         os.kill(pid(folder), signal.SIGKILL)
         await server.close()
         await server.close()
@@ -192,7 +192,7 @@ def test_a_server_that_is_killed_takes_what_it_started_with_it(folder: Path) -> 
     (folder / "parent.py").write_text(PARENT + GOOD)
     child = f"import os, time; {CHILD}"
 
-    def kill(server: Server) -> int | None:
+    def kill(server: ChildServer) -> int | None:
         child = pid(folder, "child")
         os.kill(pid(folder), signal.SIGKILL)
         assert is_gone(child)

@@ -31,7 +31,7 @@ from art_cli.errors import EngineError
 from art_cli.models.openai_format import write_turn
 from art_cli.models.policy import Policy, load_policy
 from art_cli.models.render import Conversation, Renderer
-from art_cli.rollout.gateway.answer import Answer, completion, stream
+from art_cli.rollout.gateway.answer import ChatAnswer, completion, stream
 from art_cli.rollout.gateway.body import MAX_BODY, read_body
 from art_cli.rollout.gateway.hosted_episode import Served, cut
 from art_cli.rollout.gateway.request import ChatRequest, RequestError, read_in
@@ -101,7 +101,7 @@ class ChatServer:
         except RequestError as e:
             return web.json_response(e.body(), status=e.status)
 
-    async def _answer(self, asked: ServedRequest) -> Answer:
+    async def _answer(self, asked: ServedRequest) -> ChatAnswer:
         """Raises RequestError, whatever fails: other requests go on, and so does the server."""
         try:
             answer = await self._complete(asked)
@@ -117,7 +117,7 @@ class ChatServer:
         self._failed = None
         return answer
 
-    async def _complete(self, asked: ServedRequest) -> Answer:
+    async def _complete(self, asked: ServedRequest) -> ChatAnswer:
         served = self._served(asked.sampling(self._usual))
         messages = await beside(asked.size, asked.conversation)
         tools = asked.offered_tools()
@@ -131,7 +131,7 @@ class ChatServer:
         finally:
             session.close()
         message = write_turn(cut(talk.add_completion(sampled), stop), with_tools=bool(tools))
-        return Answer(
+        return ChatAnswer(
             message=message,
             finish_reason="tool_calls" if message.get("tool_calls") else sampled.finish_reason,
             completion=sampled,
@@ -154,7 +154,7 @@ class ChatServer:
 
 
 async def serve(server: ChatServer, access: Access, port: int) -> None:
-    """Answer until the process is asked to end."""
+    """ChatAnswer until the process is asked to end."""
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

@@ -29,7 +29,7 @@ from art_cli.deploy.targets.together.api import (
     Unanswered,
 )
 from art_cli.deploy.targets.together.catalogue import cheapest, find_base
-from art_cli.deploy.targets.together.once import Once, forget
+from art_cli.deploy.targets.together.made_once import MadeOnce, forget
 from art_cli.deploy.targets.together.upload import upload
 from art_cli.errors import ArtError, PreflightError
 from art_cli.runs.checkpoint import weight_files
@@ -112,7 +112,7 @@ class TogetherTarget:
         deployment = job.deployment
         root, made = f"/v2/projects/{choice.project}", deployment.made
         made["project"] = choice.project
-        once = Once(self._api, deployment, job.keep)
+        once = MadeOnce(self._api, deployment, job.keep)
         model = {
             "name": plan.name,
             "baseModelId": choice.base_id,
@@ -256,7 +256,7 @@ class TogetherTarget:
     def _find_lost(self, deployment: Deployment) -> None:
         """What was asked for, and made, although the answer never came, costs money too."""
         root = f"/v2/projects/{deployment.made['project']}"
-        once = Once(self._api, deployment, lambda: None)
+        once = MadeOnce(self._api, deployment, lambda: None)
         for kind in ("model", "endpoint", "deployment"):
             path = f"{root}/{kind}s"
             if kind == "deployment":

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from art_cli.config.schema import Experiment
 from art_cli.runs.checkpoint import read_progress, weight_files
 from art_cli.runs.directory import RunDir
-from art_cli.runs.trackers.wandb.courier import Courier
+from art_cli.runs.trackers.wandb.background import BackgroundQueue
 from art_cli.runs.trackers.wandb.files import (
     checkpoints_to_upload,
     keep_file,
@@ -86,7 +86,7 @@ class WandbTracker:
         self._traces: WeaveTraces | None = None
         self._mode, reason = choose_mode(self._cfg)
         # wandb asks its server before it takes a table: the run does not wait for that.
-        self._courier = Courier("art-wandb")
+        self._courier = BackgroundQueue("art-wandb")
         self._started = threading.Event()
         self._courier.hand(self._import)
         self._courier.hand(lambda: self._start(reason))

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from art_cli.runs.directory import RunDir
-from art_cli.runs.trackers.wandb.courier import Courier
+from art_cli.runs.trackers.wandb.background import BackgroundQueue
 from art_cli.runs.trackers.wandb.samples import shortened
 from art_cli.runs.trackers.wandb.server import DEFAULT_URL, base_url, find_key
 from art_cli.types import Split
@@ -47,7 +47,7 @@ class WeaveTraces:
         self._key = find_key()
         self._sent = run.root / "wandb" / SENT
         self._problem = "" if self._key else "there is no API key"
-        self._courier = Courier("art-weave")
+        self._courier = BackgroundQueue("art-weave")
         self.wake()
 
     def wake(self) -> None:

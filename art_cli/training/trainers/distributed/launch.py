@@ -42,23 +42,23 @@ WORKER = "art_cli.training.trainers.distributed.ranks"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ThisRank:
     """Which of the processes this one is, as a cluster's launcher has said."""
 
     rank: int
     world_size: int
 
 
-def launched() -> Place | None:
+def launched() -> ThisRank | None:
     """Where a launcher started this process among others; None where nobody did."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if any(name not in os.environ for name in names):
         return None
-    place = Place(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    place = ThisRank(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     return place if place.world_size > 1 else None
 
 
-def check_world_size(place: Place, num_processes: int) -> None:
+def check_world_size(place: ThisRank, num_processes: int) -> None:
     """Raises UsageError where launcher and config disagree."""
     if place.world_size != num_processes:
         raise UsageError(

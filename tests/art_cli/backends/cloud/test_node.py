@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from short_run import CONFIG
 
-from art_cli.backends.cloud.node import Keeper, Node, interface_of
+from art_cli.backends.cloud.node import Keeper, ThisNode, interface_of
 from art_cli.runs.directory import RunDir
 
 
 def test_processes_know_their_place_among_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKYPILOT_NODE_IPS", "127.0.0.1\n10.0.0.9")
     monkeypatch.setenv("SKYPILOT_NODE_RANK", "1")
-    first, second = Node.here().places(4, port=21000)
+    first, second = ThisNode.here().places(4, port=21000)
     assert (first["RANK"], first["LOCAL_RANK"], second["RANK"]) == ("2", "0", "3")
     assert first["WORLD_SIZE"] == "4" and first["LOCAL_WORLD_SIZE"] == "2"
     assert (first["MASTER_ADDR"], first["MASTER_PORT"]) == ("127.0.0.1", "21000")
@@ -27,19 +27,19 @@ def test_processes_know_their_place_among_all_nodes(monkeypatch: pytest.MonkeyPa
 
 def test_one_node_leaves_its_processes_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SKYPILOT_NODE_IPS", raising=False)
-    assert Node.here().places(4, port=21000) == [{}]
+    assert ThisNode.here().places(4, port=21000) == [{}]
     assert interface_of("127.0.0.1") == "lo"
 
 
 def test_nodes_that_serve_take_no_part_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKYPILOT_NODE_IPS", "127.0.0.1 10.0.0.8 10.0.0.9")
     monkeypatch.setenv("SKYPILOT_NODE_RANK", "1")
-    one, two = Node.here(num_serving=1), Node.here(num_serving=2)
+    one, two = ThisNode.here(num_serving=1), ThisNode.here(num_serving=2)
     assert [place["RANK"] for place in one.places(4, port=21000)] == ["2", "3"]
     assert one.hosts(port=7) == ["http://10.0.0.9:7"] and not one.serves
     assert two.serves and len(two.hosts(port=7)) == 2
     monkeypatch.setenv("SKYPILOT_NODE_RANK", "0")
-    assert Node.here(num_serving=2).places(4, port=21000) == [{}]  # all of them on this machine
+    assert ThisNode.here(num_serving=2).places(4, port=21000) == [{}]  # all of them on this machine
 
 
 def test_a_node_that_serves_needs_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

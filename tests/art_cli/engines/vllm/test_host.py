@@ -16,12 +16,12 @@ import aiohttp
 import pytest
 
 from art_cli.config.schema import EngineConfig
-from art_cli.engines.vllm import host, places
+from art_cli.engines.vllm import host
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.engines.vllm.host import Host
-from art_cli.engines.vllm.places import There, check_nodes, on_one_machine, seats
+from art_cli.engines.vllm.machines import RemoteMachine, check_nodes, on_one_machine, seats
 from art_cli.errors import EngineError, PreflightError
-from art_cli.system.child_server import Server
+from art_cli.system.child_server import ChildServer
 
 TOKEN = "t-o-k-e-n"
 SERVER = """
@@ -48,16 +48,16 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What is started in place of vLLM -> the options and GPUs that it was given."""
     asked: list[dict[str, Any]] = []
 
-    async def start(options: dict[str, Any], gpus: list[int], log: Path) -> Server:
+    async def start(options: dict[str, Any], gpus: list[int], log: Path) -> ChildServer:
         asked.append(options | {"gpus": gpus})
         script = options.get("script", SERVER)
-        return await Server.start(["{python}", "-c", script, "{port}"], 300, log=log)
+        return await ChildServer.start(["{python}", "-c", script, "{port}"], 300, log=log)
 
     monkeypatch.setattr(vllm_server, "start", start)
     return asked
 
 
-def hosted(use: Callable[[There], Awaitable[Any]]) -> Any:
+def hosted(use: Callable[[RemoteMachine], Awaitable[Any]]) -> Any:
     """What `use` gives with a host that is there meanwhile."""
     with socket.socket() as s:
         s.bind(("127.0.0.2", 0))
@@ -65,7 +65,7 @@ def hosted(use: Callable[[There], Awaitable[Any]]) -> Any:
 
     async def go() -> Any:
         serving = asyncio.ensure_future(Host(TOKEN).serve("127.0.0.2", port))
-        place = There(f"http://127.0.0.2:{port}", TOKEN)
+        place = RemoteMachine(f"http://127.0.0.2:{port}", TOKEN)
         try:
             while True:
                 with contextlib.suppress(EngineError):
@@ -81,7 +81,7 @@ def hosted(use: Callable[[There], Awaitable[Any]]) -> Any:
 
 
 def test_nobody_is_answered_without_the_token() -> None:
-    async def use(place: There) -> list[int]:
+    async def use(place: RemoteMachine) -> list[int]:
         refused = []
         async with aiohttp.ClientSession() as client:
             for headers in ({}, {"Authorization": "Bearer t"}, {"Authorization": "Bearer \xff"}):
@@ -101,7 +101,7 @@ def test_a_folder_gets_there_whole_under_a_new_name_and_is_dropped(tmp_path: Pat
     (tmp_path / "more" / "a b%2F.json").write_text("{}")
     (tmp_path / "more" / ".cache" / "x").write_text("")
 
-    async def use(place: There) -> None:
+    async def use(place: RemoteMachine) -> None:
         assert place.path(tmp_path) == str(tmp_path)
         paths = []
         for _ in range(2):
@@ -119,7 +119,7 @@ def test_a_folder_gets_there_whole_under_a_new_name_and_is_dropped(tmp_path: Pat
 
 @pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", "", ".", "a//b", "x\0"])
 def test_a_file_outside_of_its_folder_is_refused(path: str) -> None:
-    async def use(place: There) -> None:
+    async def use(place: RemoteMachine) -> None:
         with pytest.raises(EngineError, match="is not a path inside of a folder"):
             await place.ask("POST", "/folders", json={"name": "n", "files": {path: 1}})
 
@@ -127,7 +127,7 @@ def test_a_file_outside_of_its_folder_is_refused(path: str) -> None:
 
 
 def test_half_a_folder_is_none(tmp_path: Path) -> None:
-    async def use(place: There) -> None:
+    async def use(place: RemoteMachine) -> None:
         await place.ask("POST", "/folders", json={"name": "n", "files": {"a": 4, "b": 1}})
         await place.ask("PUT", "/folders/n/a", data=b"abc")
         with pytest.raises(EngineError, match="of 'a' came 3 of 4 bytes"):
@@ -145,7 +145,7 @@ def test_a_server_is_asked_through_its_host_and_its_end_is_told(
 ) -> None:
     log = tmp_path / "engine-0.log"
 
-    async def use(place: There) -> None:
+    async def use(place: RemoteMachine) -> None:
         server = await place.start({"model": "m"}, [2, 3], log)
         assert stand_in == [{"model": "m", "gpus": [2, 3]}]
         async with aiohttp.ClientSession(headers=place.headers) as client:
@@ -177,7 +177,7 @@ def _child_that_listens() -> int:
 
 
 def test_a_server_that_does_not_start_says_why_and_where(tmp_path: Path) -> None:
-    async def use(place: There) -> None:
+    async def use(place: RemoteMachine) -> None:
         broken = {"script": "import sys; sys.exit('no such kernel')"}
         with pytest.raises(PreflightError, match=r"(?s)node 127.0.0.2: .*no such kernel"):
             await place.start(broken, [0], tmp_path / "log")
@@ -187,7 +187,7 @@ def test_a_server_that_does_not_start_says_why_and_where(tmp_path: Path) -> None
 
 
 def test_a_server_that_is_still_starting_can_be_ended(tmp_path: Path) -> None:
-    async def use(place: There) -> None:
+    async def use(place: RemoteMachine) -> None:
         sleeping = {"options": {"script": "import time; time.sleep(3600)"}, "gpus": []}
         await place.ask("POST", "/servers", json=sleeping)
         await place.ask("DELETE", "/servers/0")
@@ -213,7 +213,7 @@ def test_replicas_are_spread_over_the_nodes_that_serve(monkeypatch: pytest.Monke
     with pytest.raises(PreflightError, match=r"engine.nodes is 2, but this process is not one of"):
         seats(cfg)
     monkeypatch.setenv("ART_ENGINE_HOSTS", "http://10.0.0.2:1 http://10.0.0.3:1")
-    found = [(place.name, gpus) for place, gpus in seats(cfg) if isinstance(place, There)]
+    found = [(place.name, gpus) for place, gpus in seats(cfg) if isinstance(place, RemoteMachine)]
     first, second = "the engine's node 10.0.0.2", "the engine's node 10.0.0.3"
     assert found == [(first, [0, 1]), (first, [2, 3]), (second, [0, 1]), (second, [2, 3])]
 
@@ -229,12 +229,12 @@ def test_what_plays_later_needs_no_nodes() -> None:
 
 def test_a_node_must_come_and_have_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = EngineConfig(use="vllm", nodes=1, tensor_parallel=2, replicas=4)
-    monkeypatch.setattr(places, "JOIN_TIMEOUT", 0.2)
+    monkeypatch.setattr("art_cli.engines.vllm.machines.JOIN_TIMEOUT", 0.2)
     monkeypatch.setenv("ART_ENGINE_HOSTS", "http://127.0.0.2:9")
     with pytest.raises(PreflightError, match=r"0.0.2 did not answer within 0.2 s: .*refused"):
         check_nodes(cfg)
 
-    async def use(place: There) -> None:
+    async def use(place: RemoteMachine) -> None:
         monkeypatch.setenv("ART_ENGINE_HOSTS", place.url)
         monkeypatch.setenv("ART_ENGINE_TOKEN", TOKEN)
         with pytest.raises(PreflightError, match=r"node 127.0.0.2 has 4 GPUs, but 8 are needed"):

@@ -19,7 +19,7 @@ from art_cli.preflight.memory.estimate import (
     CUDA,
     GIB,
     VLLM_WORKING,
-    Job,
+    Workload,
     estimate,
     num_trained,
     weights,
@@ -29,7 +29,7 @@ from art_cli.training.algorithm import logprobs
 from art_cli.training.algorithm.packing import TrainSequence, pack
 
 SHAPE = shape_of(QWEN_7B)
-JOB = Job(
+JOB = Workload(
     rank=16,
     checkpointing=True,
     microbatch_tokens=8192,
@@ -40,7 +40,7 @@ JOB = Job(
 EVERY_KNOB = {path for path, _ in KNOBS}
 
 
-def part(name: str, job: Job, gpu: int | None = None) -> memory.Part:
+def part(name: str, job: Workload, gpu: int | None = None) -> memory.Part:
     return next(p for p in estimate(SHAPE, job, gpu).parts if p.name == name)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from art_cli.runs.trackers.console import Console, clock_text, sparkline
+from art_cli.runs.trackers.console import Console
+from art_cli.runs.trackers.run_numbers import clock_text, sparkline
 from art_cli.system.screen import Screen
 
 STEP = {

@@ -23,7 +23,7 @@ from art_cli.engines.base import HOSTS, TOKEN
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.engines.vllm.host import CHUNK, LONGEST_ANSWER
 from art_cli.errors import EngineError, PreflightError
-from art_cli.system.child_server import Server
+from art_cli.system.child_server import ChildServer
 
 JOIN_TIMEOUT = 600.0  # seconds until a node must answer: its set-up began when ours did
 ASK_TIMEOUT = 60.0  # seconds, of a question to a host
@@ -49,7 +49,7 @@ class Started(Protocol):
         ...
 
 
-class Place(Protocol):
+class Machine(Protocol):
     """A machine that servers run on."""
 
     headers: dict[str, str]  # that its servers are to be asked with
@@ -71,27 +71,27 @@ class Place(Protocol):
         ...
 
 
-class Here:
+class LocalMachine:
     """This machine."""
 
     headers: dict[str, str] = {}  # noqa: RUF012 (nobody changes it)
 
     async def put(self, folder: Path) -> None:
-        """See Place."""
+        """See Machine."""
 
     def path(self, folder: Path) -> str:
-        """See Place."""
+        """See Machine."""
         return str(folder)
 
     async def drop(self, folder: Path) -> None:
-        """See Place. Who wrote it removes it."""
+        """See Machine. Who wrote it removes it."""
 
-    async def start(self, options: dict[str, Any], gpus: list[int], log: Path) -> Server:
-        """See Place."""
+    async def start(self, options: dict[str, Any], gpus: list[int], log: Path) -> ChildServer:
+        """See Machine."""
         return await vllm_server.start(options, gpus, log)
 
 
-class There:
+class RemoteMachine:
     """A node with an engine host (host.py)."""
 
     def __init__(self, url: str, token: str) -> None:
@@ -99,10 +99,10 @@ class There:
         self.name = f"the engine's node {httpx.URL(url).host}"
         self.url = url
         self._folders: dict[Path, tuple[str, str]] = {}  # as they are called there, and where
-        self._started: set[_StartedThere] = set()
+        self._started: set[_RemoteServer] = set()
 
     async def put(self, folder: Path) -> None:
-        """See Place. What the servers there have printed comes back meanwhile."""
+        """See Machine. What the servers there have printed comes back meanwhile."""
         name = f"{folder.name}-{secrets.token_hex(8)}"
         files = {file.relative_to(folder).as_posix(): file for file in _files(folder)}
         sizes = {path: file.stat().st_size for path, file in files.items()}
@@ -121,19 +121,19 @@ class There:
             await server.bring_log()
 
     def path(self, folder: Path) -> str:
-        """See Place."""
+        """See Machine."""
         return self._folders[folder][1] if folder in self._folders else str(folder)
 
     async def drop(self, folder: Path) -> None:
-        """See Place."""
+        """See Machine."""
         name, _ = self._folders.pop(folder)
         await self.ask("DELETE", f"/folders/{name}")
 
     async def start(self, options: dict[str, Any], gpus: list[int], log: Path) -> Started:
-        """See Place."""
+        """See Machine."""
         asked = {"options": options, "gpus": gpus}
         number = (await self.ask("POST", "/servers", json=asked))["number"]
-        server = _StartedThere(self, number, log)
+        server = _RemoteServer(self, number, log)
         self._started.add(server)
         try:
             deadline = time.monotonic() + vllm_server.START_TIMEOUT + ASK_TIMEOUT
@@ -147,7 +147,7 @@ class There:
             raise
         return server
 
-    def forget(self, server: _StartedThere) -> None:
+    def forget(self, server: _RemoteServer) -> None:
         """It has been closed."""
         self._started.discard(server)
 
@@ -170,10 +170,10 @@ class There:
         return json.loads(body) if response.content_type == "application/json" else body
 
 
-class _StartedThere:
+class _RemoteServer:
     """A server on another node."""
 
-    def __init__(self, place: There, number: int, log: Path) -> None:
+    def __init__(self, place: RemoteMachine, number: int, log: Path) -> None:
         self._place = place
         self._path = f"/servers/{number}"
         self._log = log
@@ -217,7 +217,7 @@ class _StartedThere:
             self._brought += len(new)
 
 
-def seats(cfg: EngineConfig) -> list[tuple[Place, list[int]]]:
+def seats(cfg: EngineConfig) -> list[tuple[Machine, list[int]]]:
     """Where each replica runs, and on which GPUs of that machine."""
     each = range(cfg.tensor_parallel)
     if cfg.nodes:
@@ -227,7 +227,7 @@ def seats(cfg: EngineConfig) -> list[tuple[Place, list[int]]]:
             for place in _nodes(cfg)
             for i in per_node
         ]
-    here = Here()
+    here = LocalMachine()
     gpus = cfg.gpus or ([torch.cuda.current_device()] if torch.cuda.is_available() else [])
     starts = (i * cfg.tensor_parallel for i in range(cfg.replicas))
     return [(here, gpus[at : at + cfg.tensor_parallel]) for at in starts]
@@ -259,7 +259,7 @@ def check_nodes(cfg: EngineConfig) -> None:
             )
 
 
-def _about(place: There, deadline: float) -> dict[str, Any]:
+def _about(place: RemoteMachine, deadline: float) -> dict[str, Any]:
     while True:
         try:
             answer = httpx.get(f"{place.url}/about", headers=place.headers, trust_env=False)
@@ -275,14 +275,14 @@ def _about(place: There, deadline: float) -> dict[str, Any]:
         return answer.json()
 
 
-def _nodes(cfg: EngineConfig) -> list[There]:
+def _nodes(cfg: EngineConfig) -> list[RemoteMachine]:
     urls, token = os.environ.get(HOSTS, "").split(), os.environ.get(TOKEN, "")
     if len(urls) != cfg.nodes:
         raise PreflightError(
             f"engine.nodes is {cfg.nodes}, but this process is not one of a run on a cluster with "
             f"nodes that serve ({len(urls)} are known); send it to one: art run CONFIG --on NAME"
         )
-    return [There(url, token) for url in urls]
+    return [RemoteMachine(url, token) for url in urls]
 
 
 def _files(folder: Path) -> list[Path]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from art_cli.backends.cloud import listening as module
-from art_cli.backends.cloud.listening import SilentError, listening
+from art_cli.backends.cloud import silence as module
+from art_cli.backends.cloud.silence import SilentError, listening
 from art_cli.errors import PreflightError
 
 

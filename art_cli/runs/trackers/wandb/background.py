@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 
-class Courier:
+class BackgroundQueue:
     """Jobs in the order in which they were handed over. A job must not raise."""
 
     def __init__(self, name: str) -> None:

@@ -17,7 +17,7 @@ from art_cli.errors import UsageError
 TRIES = 4  # at making one thing whose answers are lost
 
 
-class Once:
+class MadeOnce:
     """For one deployment at Together."""
 
     def __init__(self, api: TogetherAPI, deployment: Deployment, keep: Callable[[], None]) -> None:
