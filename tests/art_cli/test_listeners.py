@@ -126,6 +126,7 @@ CHAT_SERVER = "art_cli.deploy.targets.serve.chat_server"
 JUDGE = Path(__file__).parents[2] / "scripts" / "rule_based_judge.py"
 
 
+@pytest.mark.slow
 def test_a_run_with_ranks_a_gateway_a_judges_server_and_wandb_listens_on_loopback(
     tmp_path: Path,
 ) -> None:
@@ -161,6 +162,7 @@ def runs(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_deployed_checkpoint_is_served_on_loopback(
     make_policy: Any, tmp_path: Path, port: int
 ) -> None:
@@ -212,6 +214,7 @@ def test_vllm_is_told_to_listen_on_loopback(
     assert_on_loopback(found)
 
 
+@pytest.mark.slow
 def test_an_engine_host_alone_listens_beyond_and_answers_nobody_without_the_token(
     port: int,
 ) -> None:

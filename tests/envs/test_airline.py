@@ -54,6 +54,7 @@ def digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
+@pytest.mark.slow
 def test_every_machine_generates_the_same(goals: dict[Split, list[Goal]]) -> None:
     assert digest(AirlineDesk.database(TALK)) == "57474784afa6"
     assert digest(goals) == "4ad041cd392a"

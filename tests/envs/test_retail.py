@@ -74,6 +74,7 @@ def right_turns(scenario: Scenario, cfg: RetailDesk.Config) -> list[str]:
     return list(itertools.islice(turns, len(scenario.data["goal"]["script"])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "level"), CASES)
 def test_generation_is_the_same_everywhere(size: str, level: int) -> None:
     cfg = config(size, level)  # every goal passes the gates, or this raises

@@ -35,6 +35,7 @@ def ended(folder: Path, command: str, *arguments: str) -> tuple[int, str]:
 # ---------------------------------------------------------------- a command line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -177,6 +178,7 @@ def test_an_import_that_never_ends_is_ended_with_its_line(
     assert "/env.py:2: time.sleep(600)" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "use"), [*((body, "env.py:Mine") for body in HANGS[1:]), (HANGS[1], "env:Mine")]
 )
@@ -186,6 +188,7 @@ def test_whatever_it_hangs_at(folder: Path, body: str, use: str) -> None:
     assert code == EXIT_USAGE and "/env.py:" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 @pytest.mark.parametrize(
     ("body", "code", "words"),
@@ -222,6 +225,7 @@ def mount(folder: Path, size: str) -> None:
         pytest.skip("no file system can be mounted here")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pages", (1, 2, 3, 4, 6, 8))
 def test_a_disk_that_is_full_at_the_first_writes_is_told(folder: Path, pages: int) -> None:
     runs = folder / "runs"

@@ -343,6 +343,7 @@ def test_a_run_that_another_process_holds_is_left_alone(art: Command) -> None:
     assert not run.config.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["optimizer.pt", "model.safetensors"])
 def test_a_full_disk_loses_no_checkpoint(tmp_path: Path, file: str) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)

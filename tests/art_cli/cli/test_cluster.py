@@ -39,6 +39,7 @@ def imported(*arguments: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_a_cloud_command_costs_what_any_help_costs(command: str) -> None:
     found = imported(command, "--help")

@@ -74,6 +74,7 @@ def test_json_is_all_that_is_on_stdout(art) -> None:
     }
 
 
+@pytest.mark.slow
 def test_settings_are_checked_as_in_a_config(art) -> None:
     assert art("order_desk", "demo_noise=0").exit_code == 0
     assert art("config.yaml", "demo_noise=0").exit_code == 0

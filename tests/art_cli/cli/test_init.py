@@ -33,6 +33,7 @@ def test_there_is_an_env_a_config_tests_and_how_to_use_them(made: Path) -> None:
     assert {p.name for p in made.iterdir()} >= {"README.md", "config.yaml", "env.py", "test_env.py"}
 
 
+@pytest.mark.slow
 def test_its_tests_pass(made: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     result = subprocess.run(command, cwd=made, capture_output=True, text=True, check=False)
@@ -45,6 +46,7 @@ def test_its_env_passes_every_check(made: Path) -> None:
     assert result.returncode == 0 and statuses == {"ok"}
 
 
+@pytest.mark.slow
 def test_its_config_is_valid_and_trains(made: Path) -> None:
     assert art(made, "validate", "config.yaml").stdout == "ok: my-task/first\n"
     short = ("warmup.num_demonstrations=64", "warmup.epochs=1", "eval.episodes=8", "train.steps=2")

@@ -14,6 +14,7 @@ JUDGE = "judge.model=openai/o3"
 ONE_STEP = ("warmup=null", "eval=null", "train.steps=1", "train.scenarios_per_step=1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

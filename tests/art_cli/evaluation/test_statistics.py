@@ -29,6 +29,7 @@ HARD, EASY = (lambda rng, n: rng.beta(1, 4, n)), (lambda rng, n: np.full(n, 0.98
 MIXED = lambda rng, n: np.where(rng.random(n) < 0.3, 0.95, 0.1)  # noqa: E731
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("difficulty", "scenarios", "k", "truth"),
     [

@@ -169,6 +169,7 @@ def as_a_date() -> str:
     return formatdate(time.time() + 4, usegmt=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [at_once, as_a_date])
 def test_a_server_that_says_how_long_to_wait_is_obeyed(when: Callable[[], str]) -> None:
     with LoopbackJudge(refused(429, Retry_After=when()), then=FOUR) as server:
@@ -193,6 +194,7 @@ def test_the_waits_grow_and_differ() -> None:
     assert max(waits[0]) <= 1.5 * FIRST_WAIT
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_has_a_deadline_and_another_chance() -> None:
     with LoopbackJudge(hanging(), then=FOUR) as server:
         assert asked(server, timeout=2.0)[0] == [Reply(text="4")]
@@ -518,6 +520,7 @@ def test_what_an_answer_depends_on_holds_no_key(monkeypatch: pytest.MonkeyPatch)
     assert one.identity != other.identity and KEY not in str(one.identity)
 
 
+@pytest.mark.slow
 def test_litellm_is_imported_without_asking_for_its_price_map() -> None:
     code = (
         "import sys, socket; import art_cli.llms.remote as r; assert 'litellm' not in sys.modules;"

@@ -116,6 +116,7 @@ def test_its_config_is_the_experiment_s_with_what_was_changed_in_the_open(art: A
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_nothing_of_what_costs_money_is_asked_and_no_secret_is_written(
     art: Art, monkeypatch: pytest.MonkeyPatch
 ) -> None:

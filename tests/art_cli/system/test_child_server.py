@@ -129,6 +129,7 @@ def test_a_command_that_does_not_exist_is_named() -> None:
         started(["no-such-server", "--port", "1"], lambda server: None)
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_ends_in_its_deadline_and_in_the_grave(folder: Path) -> None:
     with pytest.raises(PreflightError, match=r"did not answer GET http://.*/v1/models within 3 s"):
         started(["{python}", "good.py", "{port}", "3600"], lambda server: None, timeout=3)

@@ -42,6 +42,7 @@ def test_nodes_that_serve_take_no_part_in_training(monkeypatch: pytest.MonkeyPat
     assert ThisNode.here(num_serving=2).places(4, port=21000) == [{}]  # all of them on this machine
 
 
+@pytest.mark.slow
 def test_a_node_that_serves_needs_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = node(tmp_path, "--engine-nodes", "1", SKYPILOT_NODE_IPS="127.0.0.1")
     assert done.returncode == 2 and "ART_ENGINE_TOKEN is missing" in done.stderr
@@ -60,6 +61,7 @@ def node(folder: Path, *options: str, **places: str) -> subprocess.CompletedProc
     )
 
 
+@pytest.mark.slow
 def test_a_run_is_kept_on_storage_and_goes_on_from_there(tmp_path: Path) -> None:
     for place in ("first", "second"):
         (tmp_path / place).mkdir()

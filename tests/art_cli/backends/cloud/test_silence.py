@@ -36,6 +36,7 @@ def test_who_waits_for_a_socket_that_says_nothing_is_woken(ctrl_c: Any) -> None:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_who_prints_is_waited_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

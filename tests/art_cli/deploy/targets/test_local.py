@@ -152,6 +152,7 @@ def test_a_server_answers_openais_client_as_the_checkpoint_does(
     assert httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_key_of_the_users_own_is_never_shown(
     art: Any, ended: None, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +176,7 @@ def test_a_key_of_the_users_own_is_never_shown(
     assert "a-key-of-my-own" not in listed and NAME in listed
 
 
+@pytest.mark.slow
 def test_one_that_serves_is_found_and_ended(serving: Any, art: Any, run: RunDir, port: int) -> None:
     (known,) = Store(run).all()
     result = art("deploy", "--to", "serve", f"port={port}", "--no-wait", *LAST)
@@ -198,6 +200,7 @@ def test_a_port_in_use_is_told(art: Any, run: RunDir, port: int) -> None:
     assert code(result) == EXIT_PREFLIGHT and "choose another: port=" in str(result.exception)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_server_that_the_command_waits_for(run: RunDir, port: int) -> None:
     program = [sys.executable, "-c", "from art_cli.cli.main import main; main()"]
     words = ["deploy", str(run.root), "--to", "serve", f"port={port}", *LAST]

@@ -161,6 +161,7 @@ def test_auto_waits_until_enough_was_sampled() -> None:
     assert choice.next(least=1000) is None and choice.way == "adapter"
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_has_left_in_memory_is_removed_by_the_next(tmp_path: Path) -> None:
     (tmp_path / "of someone else").mkdir()
     script = (

@@ -203,6 +203,7 @@ def test_a_mistake_is_caught_with_its_place(tmp_path: Path, mistake: str) -> Non
     assert [f for f in found if f.where in places and says in f.what], found
 
 
+@pytest.mark.slow
 def test_what_never_comes_back_ends_the_check_where_it_stands(tmp_path: Path) -> None:
     stands = "        time.sleep(1.5)\n"
     metrics = "        self.metrics"
@@ -259,7 +260,14 @@ def test_random_arguments_are_those_that_a_schema_allows() -> None:
         assert spec.parse(value_for(schema, rng, ["x", "4"]))
 
 
-@pytest.mark.parametrize("name", sorted(env_names()))
+DESKS = ("airline", "retail")  # which generate a thousand scenarios first
+SHIPPED = [
+    pytest.param(name, marks=pytest.mark.slow) if name in DESKS else name
+    for name in sorted(env_names())
+]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_every_env_that_we_ship_passes(name: str) -> None:
     env = env_class(name)
     found = list(check(name, env, env.Config(), Options(episodes=8)))

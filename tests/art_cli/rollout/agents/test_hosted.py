@@ -98,6 +98,7 @@ def test_a_program_whose_calls_are_all_refused_is_not_judged(play: Any) -> None:
     assert trajectory.reward is None and "HTTP Error 400" in (trajectory.error or "")
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_killed_with_all_that_it_started(play: Any, tmp_path: Path) -> None:
     code = f"""{ASK}
 import signal, subprocess, sys, time

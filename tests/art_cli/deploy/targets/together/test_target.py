@@ -88,6 +88,7 @@ def test_it_is_asked_before_it_costs_money(
     assert Store(run).all() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["models", "endpoints", "deployments"])
 @pytest.mark.parametrize("does", [True, False])
 @pytest.mark.parametrize("status", [0, 503])
@@ -100,6 +101,7 @@ def test_what_was_made_although_no_answer_came_is_not_made_twice(
     assert len(service.models) == len(service.endpoints) == len(service.deployments) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["/models$", "/endpoints$", "/deployments$", "/complete$"])
 def test_an_interrupted_one_goes_on(
     deploy: Any, service: LoopbackTogether, monkeypatch: pytest.MonkeyPatch, at: str

@@ -162,6 +162,7 @@ def test_an_upload_that_the_service_has_given_up_begins_anew(
     assert (there / WEIGHTS).read_bytes() == (run.checkpoint(2) / WEIGHTS).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_one_that_is_stopped_goes_on(
     deploy: Any, service: LoopbackTogether, run: RunDir, number: signal.Signals, tmp_path: Path

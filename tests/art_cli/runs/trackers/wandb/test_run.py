@@ -93,6 +93,7 @@ def test_best_and_last_checkpoint_are_versions_of_one_model(whole: Art, logged: 
             assert path.samefile(original)  # a link: it stays when the checkpoint is removed
 
 
+@pytest.mark.slow
 def test_wandb_sync_shows_the_same(whole: Art, logged: WandbFile) -> None:
     with LoopbackWandb() as server:
         sync(whole, server)
@@ -109,6 +110,7 @@ def test_wandb_sync_shows_the_same(whole: Art, logged: WandbFile) -> None:
 # ---------------------------------------------------------------- parts
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_offline_is_whole_in_its_last_session(tmp_path: Path) -> None:
     killed_in_step_6(tmp_path, OFFLINE)
     art = ended(start(tmp_path, "--resume", env=OFFLINE))
@@ -118,6 +120,7 @@ def test_a_run_that_was_killed_offline_is_whole_in_its_last_session(tmp_path: Pa
     assert len(list(art.run.root.glob("wandb/replaced-offline-run-*"))) == 1
 
 
+@pytest.mark.slow
 def test_sessions_that_are_synced_one_by_one_show_each_step_once(tmp_path: Path) -> None:
     with LoopbackWandb() as server:
         sync(ended(start(tmp_path, "train.steps=4", env=OFFLINE)), server)

@@ -146,6 +146,7 @@ def test_a_dead_network_means_offline(tmp_path: Path) -> None:
     assert len(output.splitlines()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handler", [Fails, OnlyGreets])
 def test_a_server_that_does_not_take_the_run_neither_hangs_nor_kills(
     handler: type[BaseHTTPRequestHandler], tmp_path: Path
@@ -157,6 +158,7 @@ def test_a_server_that_does_not_take_the_run_neither_hangs_nor_kills(
     assert rows_offline(tmp_path) == 2
 
 
+@pytest.mark.slow
 def test_a_server_that_is_silent_means_offline(tmp_path: Path) -> None:
     with LoopbackWandb() as server:
         server.die()

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from loopback_wandb import LoopbackWandb
 from short_run import CONFIG, Art, held_after, until, with_pauses
 
@@ -97,6 +98,7 @@ def test_a_very_long_message_is_shortened() -> None:
     assert "30000 characters left out" in trace["inputs"]["messages"][0]["content"]
 
 
+@pytest.mark.slow
 def test_after_a_kill_resume_sends_what_is_missing_and_nothing_else(tmp_path: Path) -> None:
     config = with_pauses(tmp_path, CONFIG)
     with LoopbackWandb() as server:
@@ -113,6 +115,7 @@ def test_after_a_kill_resume_sends_what_is_missing_and_nothing_else(tmp_path: Pa
         assert again <= 16 * 3, "of the file that was on its way"
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_or_is_silent_costs_no_metric_and_little_time(tmp_path: Path) -> None:
     with LoopbackWandb() as server:
         server.traces_say = 403
@@ -129,6 +132,7 @@ def test_a_server_that_refuses_or_is_silent_costs_no_metric_and_little_time(tmp_
         assert len(traces(server)) == len(rows_of(art))
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_in_the_middle_does_not_hold_up_the_end(tmp_path: Path) -> None:
     config = with_pauses(tmp_path, CONFIG)
     with LoopbackWandb() as server:

@@ -55,7 +55,7 @@ def distance(a: Policy, b: Policy) -> float:
     return max(float((p - q).detach().abs().max()) for p, q in pairs)
 
 
-@pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 4], ids=["full", "lora"])
 def test_steps_on_two_ranks_are_those_of_one_process(
     make_policy: MakePolicy, tmp_path: Path, rank: int
 ) -> None:
@@ -103,6 +103,7 @@ def assert_same_state(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
             assert torch.allclose(mine["state"][i][key], value, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_the_step_with_its_last_lines(
     make_policy: MakePolicy, tmp_path: Path
 ) -> None:
@@ -146,6 +147,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_workers_end_when_rank_0_is_killed_and_leave_nothing(tmp_path: Path) -> None:
     """While they wait for what to do; tests/art_cli/test_listeners.py kills one that trains."""
     private = tmp_path / "tmp"
@@ -204,6 +206,7 @@ def art(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str
     )
 
 
+@pytest.mark.slow
 def test_ranks_that_a_launcher_started_make_one_run_that_one_process_can_resume(
     tmp_path: Path,
 ) -> None:
@@ -237,6 +240,7 @@ class Evil:
         return Path.touch, (self.file,)
 
 
+@pytest.mark.slow
 def test_what_someone_else_puts_into_the_store_runs_no_code(tmp_path: Path) -> None:
     """A launcher's store asks nobody who they are."""
     (tmp_path / "config.yaml").write_text(CONFIG)
@@ -267,6 +271,7 @@ messages.send(Evil(), 0)
 """
 
 
+@pytest.mark.slow
 def test_what_a_rank_sends_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, evil = tmp_path / "store", tmp_path / "evil"
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")

@@ -1,4 +1,4 @@
-"""The Python face as the README shows it trains a policy."""
+"""The Python face as docs/python.md shows it trains a policy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 
 
-def test_the_python_example_of_the_readme_learns(tmp_path: Path) -> None:
-    example = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)[-1]
+def test_the_python_example_of_the_docs_learns(tmp_path: Path) -> None:
+    example = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[-1]
     out = subprocess.run(
         [sys.executable, "-c", example],
         cwd=tmp_path,

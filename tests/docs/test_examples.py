@@ -1,0 +1,113 @@
+"""The code that README and docs show runs; the configs there, and those that are shipped, load."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from docs.pages import PAGES, ROOT, blocks, code_of
+from hosted import host, script
+from loopback_judge import LoopbackJudge, says
+from typer.testing import CliRunner
+
+from art_cli.cli.main import app
+from art_cli.config.load import load_experiment
+from art_cli.config.schema import AgentConfig
+from art_cli.config.targets import TARGETS, read_settings
+from art_cli.envs.registry import env_class
+from art_cli.preflight.envs.check import check
+from art_cli.rollout.agents.build import make_runner
+from art_cli.rollout.first_episode import check_env
+from art_cli.rollout.rollout import play
+
+LEAST = {"env": {"use": "order_desk"}, "model": {"base": "Qwen/Qwen3-8B"}, "train": {"steps": 1}}
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+DESKS = ("retail", "airline")  # which generate a thousand scenarios first
+
+
+@pytest.fixture
+def thermostat(tmp_path: Path) -> str:
+    (tmp_path / "thermostat.py").write_text(code_of("docs/write-an-env.md", "python"))
+    return f"{tmp_path}/thermostat.py:Thermostat"
+
+
+def test_the_env_plays(thermostat: str) -> None:
+    env = env_class(thermostat)
+    episode = env(next(iter(env.scenarios(env.Config(), "train"))), env.Config())
+    say = iter(['<tool_call>{"name": "turn", "arguments": {"by": 9}}</tool_call>', "done"])
+    messages = play(episode, say.__next__)
+    assert [m["content"] for m in messages if m["role"] == "tool"] == [
+        "error: at most 5 degrees at once"
+    ]
+
+
+def test_the_env_passes_every_check(thermostat: str) -> None:
+    env = env_class(thermostat)
+    assert {f.status for f in check(thermostat, env, env.Config())} == {"ok"}
+
+
+def test_the_agent_plays(tmp_path: Path, make_policy: Any) -> None:
+    (tmp_path / "agent.py").write_text(code_of("docs/bring-your-agent.md", "python"))
+    runner = make_runner(AgentConfig(type="function", use=f"{tmp_path}/agent.py:play"))
+    policy = make_policy()
+    call = '<tool_call>{"name": "sell", "arguments": {"item": "mug"}}</tool_call>'
+    trajectory = asyncio.run(host(policy, script(policy, call, "bye"), runner))
+    assert trajectory.reward == pytest.approx(1.1) and len(trajectory.sequences) == 1
+
+
+@pytest.mark.parametrize(("page", "code"), blocks("yaml"))
+def test_a_config_loads(tmp_path: Path, page: str, code: str) -> None:
+    """A part of one is laid over the least that an experiment needs."""
+    least, shown = tmp_path / "least.yaml", tmp_path / "shown.yaml"
+    least.write_text(yaml.safe_dump(LEAST))
+    shown.write_text(code)
+    load_experiment([least, shown], plugin_config=lambda use: env_class(use).Config)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(p, id=p.stem, marks=pytest.mark.slow if any(d in text for d in DESKS) else ())
+        for p, text in ((p, p.read_text()) for p in CONFIGS)
+    ],
+)
+def test_a_shipped_config_loads_and_its_env_plays(path: Path) -> None:
+    loaded = load_experiment([path], plugin_config=lambda use: env_class(use).Config)
+    asyncio.run(check_env(env_class(loaded.experiment.env.use), loaded.env_settings))
+
+
+@pytest.mark.slow
+def test_every_evaluation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    short = (
+        "train.steps=2 train.schedule_warmup_steps=0 eval.episodes=4 warmup.num_demonstrations=64"
+    )
+    art("run", "configs/quickstart.yaml", *short.split())
+    commands = re.findall(r"^    art (eval .*)", PAGES["docs/evaluate.md"], re.M)
+    assert len(commands) == 4
+    with LoopbackJudge(then=says("refuse")) as server:
+        own = f"openai/gpt-4.1,api_base={server.api_base},prices.input=0,prices.output=0"
+        for command in commands:
+            line = command.replace("http://127.0.0.1:8000/v1", server.api_base)
+            printed = art(*shlex.split(line.replace("openai/gpt-4.1", own)), "--episodes", "4")
+            assert "pass^1" in printed and "4 held-out scenarios" in printed
+    assert "</html>" in (tmp_path / "report.html").read_text()
+
+
+def art(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.output
+
+
+def test_the_settings_of_each_target_are_those_it_takes() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|.*\|(.*)\|$", PAGES["docs/deploy.md"], re.M)
+    assert [target for target, _ in rows] == list(TARGETS)
+    for target, settings in rows:
+        read_settings(target, {}, [s for s in re.findall(r"`([^`]+)`", settings) if "=" in s])
