@@ -18,8 +18,8 @@ from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.engines.vllm.machines import on_one_machine
 from art_cli.envs.tools import schemas_of
 from art_cli.llms.base import Budget
+from art_cli.llms.judges.base import Judge
 from art_cli.llms.judges.build import ask_once, make_judge
-from art_cli.llms.judges.ruler import Ruler
 from art_cli.llms.judges.scorer import Scorer
 from art_cli.llms.reference import ReferenceLLM
 from art_cli.llms.services import RunServices, needs_reference
@@ -126,7 +126,7 @@ class LocalBackend:
         run.truncate_metrics(step or -1)
         return parts
 
-    async def _judge(self, model: TrainableModel, run: RunDir) -> Ruler | None:
+    async def _judge(self, model: TrainableModel, run: RunDir) -> Judge | None:
         """Start and ask it now, before a model is loaded. Raises PreflightError."""
         cfg = model.experiment.judge
         if cfg is None or cfg.model == REFERENCE:
@@ -139,7 +139,7 @@ class LocalBackend:
         judge.usage.take()  # what is counted belongs to steps
         return judge
 
-    async def reference_judge(self, model: TrainableModel, parts: Parts) -> Ruler:
+    async def reference_judge(self, model: TrainableModel, parts: Parts) -> Judge:
         """`judge.model: reference`: the base without its adapter, on an engine of its own."""
         cfg = model.experiment
         assert cfg.judge

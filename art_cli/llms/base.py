@@ -18,6 +18,8 @@ ChatMessage = dict[str, Any]  # as OpenAI's protocol has it
 Schema = dict[str, Any]  # a JSON schema
 Tools = list[Schema] | None  # what may be called
 
+QUESTION: ChatMessage = {"role": "user", "content": "What is 2 + 2?"}  # does it answer at all
+
 ROUNDING = 1e-9  # US dollars
 MOST_USD = 1e9  # of one call: a line that says more is damaged
 BYTES_PER_TOKEN = 3  # English has 4, JSON and code about 3, Chinese 3: rather too many tokens

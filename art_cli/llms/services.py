@@ -8,12 +8,10 @@ from typing import Any
 
 from art_cli.config.schema import REFERENCE, LLMConfig
 from art_cli.errors import LLMError, PreflightError
-from art_cli.llms.base import LLM, Budget
+from art_cli.llms.base import LLM, QUESTION, Budget
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.stand_in import STAND_IN, StandInLLM
 from art_cli.system.child_server import ChildServer
-
-QUESTION = {"role": "user", "content": "What is 2 + 2?"}
 
 
 class RunServices:

@@ -8,9 +8,8 @@ from typing import Any
 
 from art_cli.config.schema import JudgeConfig, RewardConfig
 from art_cli.errors import ArtError
-from art_cli.llms.judges.base import Transcript
+from art_cli.llms.judges.base import Judge, Transcript
 from art_cli.llms.judges.build import make_judge
-from art_cli.llms.judges.ruler import Ruler
 from art_cli.llms.judges.scorer import Scorer
 from art_cli.printed import say
 from art_cli.types import TrajectoryGroup
@@ -92,7 +91,7 @@ async def ruler_score_group(
     return copy
 
 
-async def _judge(model: str, params: dict[str, Any] | None, rubric: str | None) -> Ruler:
+async def _judge(model: str, params: dict[str, Any] | None, rubric: str | None) -> Judge:
     params = dict(params or {})
     base = params.pop("api_base", None)
     return await make_judge(

@@ -49,6 +49,14 @@ class Judge(Protocol):
         """Raises JudgeError where there are no scores that can be trusted, BudgetError."""
         ...
 
+    def check_room(self, opening: list[Any], tools: list[Any]) -> None:
+        """See that a group which begins so can be shown at all. Raises PreflightError."""
+        ...
+
+    async def ping(self) -> None:
+        """Ask one small question, past any cache. Raises JudgeError."""
+        ...
+
     @property
     def usage(self) -> Usage:
         """What was asked since it was last taken."""

@@ -10,11 +10,10 @@ from typing import Any
 from art_cli.config.schema import JudgeConfig, LLMConfig
 from art_cli.errors import JudgeError, PreflightError
 from art_cli.llms.base import LLM, Budget
-from art_cli.llms.judges.base import Transcript
+from art_cli.llms.judges.base import Judge
 from art_cli.llms.judges.cache import AnswerCache, default_folder
 from art_cli.llms.judges.ruler import Ruler
 from art_cli.llms.remote import RemoteLLM
-from art_cli.llms.services import QUESTION
 from art_cli.llms.stand_in import STAND_IN, StandInLLM
 from art_cli.system.child_server import ChildServer
 from art_cli.system.files import read_text
@@ -39,7 +38,7 @@ async def make_judge(
     costs: Path | None = None,
     reference: LLM | None = None,
     say: Callable[[str], None] = silent,
-) -> Ruler:
+) -> Judge:
     """A judge that is ready to be asked; close it. `costs` is where money spent is noted, `say` is
     told what the user should know of how it is counted.
 
@@ -90,16 +89,14 @@ def read_rubric(cfg: JudgeConfig) -> str | None:
         ) from e
 
 
-async def ask_once(judge: Ruler, opening: list[Any], tools: list[Any]) -> None:
+async def ask_once(judge: Judge, opening: list[Any], tools: list[Any]) -> None:
     """One question, to see that the judge answers and that a group of this task fits into it.
 
     Raises PreflightError.
     """
     judge.check_room(opening, tools)
-    asking = Ruler(judge.llm)  # without the cache, which would answer for a dead judge
-    answers = [[QUESTION, {"role": "assistant", "content": text}] for text in ("4", "5")]
     try:
-        await asking.judge([Transcript(messages=m) for m in answers])
+        await judge.ping()
     except JudgeError as e:
         raise PreflightError(f"the judge cannot be used: {e}") from e
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from art_cli.errors import JudgeError, LLMError, PreflightError
-from art_cli.llms.base import LLM, ChatMessage, Usage, estimate_tokens
+from art_cli.llms.base import LLM, QUESTION, ChatMessage, Usage, estimate_tokens
 from art_cli.llms.judges.answer import SCHEMA, AnswerError, parse_answer
 from art_cli.llms.judges.base import Score, Transcript, Verdict
 from art_cli.llms.judges.cache import AnswerCache
@@ -102,6 +102,11 @@ class Ruler:
                 f"the rubric, the task's opening and tools, and {FEWEST_PER_CALL} short "
                 "trajectories; take one with a longer context, or set max_input_tokens if it has"
             )
+
+    async def ping(self) -> None:
+        """See Judge."""
+        answers = [[QUESTION, {"role": "assistant", "content": text}] for text in ("4", "5")]
+        await Ruler(self.llm).judge([Transcript(messages=m) for m in answers])
 
     async def _scored(self, group: _Group, vote: int, order: list[int]) -> dict[int, Score]:
         """One vote: the score of each distinct trajectory, in as many calls as it takes."""
