@@ -165,7 +165,7 @@ def test_services_that_hang_have_one_deadline(art: Art, monkeypatch: pytest.Monk
     monkeypatch.setattr(services, "SECONDS", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        servers = [services.Server(name=str(n), url=url) for n in range(8)]
+        servers = [services.Service(name=str(n), url=url) for n in range(8)]
         began = time.monotonic()
         findings = list(services.check_servers(servers))
     assert time.monotonic() - began < 14 and {f.status for f in findings} == {"warning"}
