@@ -1,4 +1,4 @@
-"""Run the tests that a change touches: of each changed file, those beside it and those that import it.
+"""Run the tests that a change touches: those beside each changed file, and those that import it.
 
     python scripts/touched.py [BASE]      # what differs from BASE, or from the last commit
 

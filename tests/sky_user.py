@@ -16,7 +16,7 @@ COLOURS = Path(__file__).with_name("colours.py")
 IMPATIENT = """
 from art_cli.backends.cloud import silence
 from art_cli.cli.main import main
-listening.SILENCE = {}
+silence.SILENCE = {}
 main()
 """
 CONFIG = """

@@ -119,6 +119,7 @@ def assert_same_weights(one: art.TrainableModel, other: art.TrainableModel) -> N
 # ---------------------------------------------------------------- learning
 
 
+@pytest.mark.slow
 def test_reward_rises_on_held_out_scenarios_with_the_judge_alone(tmp_path: Path) -> None:
     with LoopbackJudge(then=reads) as server:
         model = model_of(server, steps=20, eval=EvalConfig(every=100, episodes=64))
@@ -137,6 +138,7 @@ class NeverScored(Unscored):
         return None
 
 
+@pytest.mark.slow
 def test_without_any_score_progress_is_how_often_the_untrained_policy_is_beaten(
     tmp_path: Path,
 ) -> None:
@@ -295,7 +297,11 @@ def fails_after(num: int) -> Step:
 
 
 @pytest.mark.parametrize(
-    ("on_failure", "words"), [("stop", "the model is gone"), ("drop", "failed at all 4 groups")]
+    ("on_failure", "words"),
+    [
+        pytest.param("stop", "the model is gone", marks=pytest.mark.slow),
+        ("drop", "failed at all 4 groups"),
+    ],
 )
 def test_a_judge_that_is_gone_ends_the_run_with_all_finished_steps_saved(
     tmp_path: Path, on_failure: str, words: str
@@ -328,6 +334,7 @@ def test_a_judge_that_cannot_be_used_is_told_before_anything_is_made(
 # ---------------------------------------------------------------- money
 
 
+@pytest.mark.slow
 def test_when_the_money_is_spent_the_run_is_saved_and_goes_on_with_more(tmp_path: Path) -> None:
     with LoopbackJudge(then=reads) as server:
         with pytest.raises(BudgetError, match=r"max_usd=13.5 is used up"):

@@ -175,6 +175,7 @@ def test_a_run_and_what_is_told_of_it_later(art: Art) -> None:
     assert art("runs")[0] == 0
 
 
+@pytest.mark.slow
 def test_the_checks_of_an_env(art: Art) -> None:
     assert art("validate", "config.yaml", *SMALL)[0] == 0
     assert art("envs", "check", "env.py:Hostile", "--episodes", "3")[0] == EXIT_FAILED

@@ -40,6 +40,7 @@ def test_its_tests_pass(made: Path) -> None:
     assert result.returncode == 0 and " passed" in result.stdout
 
 
+@pytest.mark.slow
 def test_its_env_passes_every_check(made: Path) -> None:
     result = art(made, "envs", "check", "config.yaml", "--json")
     statuses = {f["status"] for f in json.loads(result.stdout)["findings"]}

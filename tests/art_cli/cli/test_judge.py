@@ -156,6 +156,7 @@ def run_with(folder: Path, judge: LoopbackJudge, *overrides: str) -> tuple[int, 
     return art.wait(), art.output
 
 
+@pytest.mark.slow
 def test_a_run_whose_money_is_spent_says_how_to_go_on(tmp_path: Path) -> None:
     prices = "judge.prices={input: 1000, output: 0}"  # a dollar for each call on loopback
     with LoopbackJudge() as judge:

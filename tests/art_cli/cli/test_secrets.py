@@ -134,6 +134,7 @@ def test_what_is_found_out_later_shows_it_neither(
     assert code in (2, 3) and words in said and TAKEN in said and SECRET not in said
 
 
+@pytest.mark.slow
 def test_an_env_that_tells_its_password_does_not_bring_it_into_the_run_directory(
     art: Art, monkeypatch: pytest.MonkeyPatch
 ) -> None:

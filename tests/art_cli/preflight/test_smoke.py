@@ -41,6 +41,7 @@ def smoke(art: Art, config: str, *words: str) -> dict[str, Any]:
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOR_CLUSTERS)
 def test_a_config_for_a_cluster_is_tried_here_unless_it_is_sent(art: Art, name: str) -> None:
     ran = smoke(art, str(CONFIGS / f"{name}.yaml"))
@@ -49,7 +50,9 @@ def test_a_config_for_a_cluster_is_tried_here_unless_it_is_sent(art: Art, name: 
     assert isinstance(sent.exception, UsageError)
 
 
-@pytest.mark.parametrize("name", FOR_GPUS)
+@pytest.mark.parametrize(
+    "name", [FOR_GPUS[0], *(pytest.param(n, marks=pytest.mark.slow) for n in FOR_GPUS[1:])]
+)
 def test_a_config_for_gpus_is_tried_in_seconds_on_a_cpu(art: Art, name: str) -> None:
     ran = smoke(art, str(CONFIGS / f"{name}.yaml"))
     assert (ran["run"], ran["step"], ran["finished"]) == (f"runs/default/{name}-smoke", 1, True)
@@ -96,6 +99,7 @@ def test_a_demonstration_that_is_too_long_for_the_engine_is_odd(
     assert any("engine.max_model_len is 16" in line for line in ran["smoke"]["odd"])
 
 
+@pytest.mark.slow
 def test_a_smoke_run_is_replaced_by_the_next_but_no_other_run_is(art: Art) -> None:
     first = smoke(art, "config.yaml")["run"]
     Path(first, "left-over").touch()

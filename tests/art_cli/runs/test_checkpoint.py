@@ -11,6 +11,7 @@ from art_cli.errors import EXIT_FAILED, EXIT_USAGE
 from art_cli.runs.directory import RunDir
 from art_cli.system.checksums import SUMS
 
+REST = ("optimizer.pt", "progress.json")
 KEEP = CONFIG.replace("keep: 1", "keep: 3")
 
 
@@ -51,7 +52,10 @@ def ended(folder: Path, *arguments: str, command: str = "run") -> tuple[int, str
     return code, art.output
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.pt", "progress.json"])
+@pytest.mark.parametrize(
+    "file",
+    ["model.safetensors", *(pytest.param(n, marks=pytest.mark.slow) for n in REST)],
+)
 def test_a_resume_names_the_damaged_file_and_goes_back_as_if_nothing_had_happened(
     whole: Art, folder: Path, file: str
 ) -> None:
@@ -84,6 +88,7 @@ def test_where_no_checkpoint_is_whole_it_begins_again_and_ends_the_same(
     assert [name for name in expected if found.get(name) != expected[name]] == []
 
 
+@pytest.mark.slow
 def test_a_damaged_base_is_named_and_made_again(whole: Art, folder: Path) -> None:
     run = RunDir(folder / "runs" / "test" / "short")
     flip(run.base / "model.safetensors")

@@ -128,6 +128,7 @@ def test_a_blocked_loop_ends_the_process_and_says_where_it_stood() -> None:
     assert "line 6 in busy" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_watchdog_leaves_a_slow_but_living_loop_alone() -> None:
     async def slow() -> str:
         with watchdog(2.0, "it"):  # it would end pytest

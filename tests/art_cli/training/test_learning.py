@@ -29,19 +29,25 @@ async def _rise(model: art.TrainableModel, root: Path, steps: int) -> tuple[floa
     return before.reward, after.reward
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+)
 def test_reward_rises_on_held_out_scenarios(tmp_path: Path, seed: int) -> None:
     before, after = rise(colours_model(seed), tmp_path, 30)
     assert before < 0.5
     assert after > before + 0.35
 
 
-@pytest.mark.parametrize("loss", ["dr_grpo", "dapo", "gspo", "cispo"])
+@pytest.mark.parametrize(
+    "loss",
+    ["gspo", *(pytest.param(n, marks=pytest.mark.slow) for n in ("dr_grpo", "dapo", "cispo"))],
+)
 def test_every_loss_learns(tmp_path: Path, loss: str) -> None:
     before, after = rise(colours_model(0, loss=loss), tmp_path, 30)
     assert after > before + 0.3
 
 
+@pytest.mark.slow
 def test_an_adapter_learns_and_leaves_the_base_alone(tmp_path: Path) -> None:
     adapter = art.AdapterConfig(rank=8, alpha=16)
     model = colours_model(0, adapter=adapter, lr=1e-2)
@@ -52,6 +58,7 @@ def test_an_adapter_learns_and_leaves_the_base_alone(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_kl_holds_the_policy_near_the_reference(tmp_path: Path) -> None:
     free = colours_model(0)
     held = colours_model(0, kl_coef=10.0)

@@ -86,10 +86,10 @@ class WandbTracker:
         self._traces: WeaveTraces | None = None
         self._mode, reason = choose_mode(self._cfg)
         # wandb asks its server before it takes a table: the run does not wait for that.
-        self._courier = BackgroundQueue("art-wandb")
+        self._background = BackgroundQueue("art-wandb")
         self._started = threading.Event()
-        self._courier.hand(self._import)
-        self._courier.hand(lambda: self._start(reason))
+        self._background.hand(self._import)
+        self._background.hand(lambda: self._start(reason))
         for row in run.read_metrics():  # W&B takes of them what it lacks
             self.log(row)
         if not self._started.wait(PATIENCE_SECONDS):
@@ -97,7 +97,7 @@ class WandbTracker:
 
     def log(self, metrics: dict[str, float]) -> None:
         """Have the metrics handed to wandb-core, with the trajectories that go with them."""
-        self._courier.hand(lambda: self._mirror(metrics))
+        self._background.hand(lambda: self._mirror(metrics))
         if self._traces:
             self._traces.wake()
 
@@ -114,7 +114,7 @@ class WandbTracker:
             self._traces.finish(max(1.0, began + TRACES_SECONDS - time.monotonic()))
 
     def _finish_run(self, state: str) -> None:
-        behind = not self._courier.catches_up(MEDIA_SECONDS + 0.5)
+        behind = not self._background.catches_up(MEDIA_SECONDS + 0.5)
         if self._run is None:
             return
         if behind:
@@ -133,7 +133,7 @@ class WandbTracker:
         if self._mode == "offline":
             self._say(f"W&B: this run was logged offline. Upload it: {sync_line(self._session)}")
 
-    # -- the start, in the courier's thread ------------------------------------------------
+    # -- the start, in the background thread ------------------------------------------------
 
     def _import(self) -> None:
         """The run goes on without W&B where wandb cannot be imported."""
@@ -220,7 +220,7 @@ class WandbTracker:
         self._session = Path(run.dir).parent
         return run
 
-    # -- in the courier's thread -----------------------------------------------------------
+    # -- in the background thread -----------------------------------------------------------
 
     def _mirror(self, metrics: dict[str, float]) -> None:
         """A row of metrics.jsonl, unless W&B has it, and a table where one is due."""

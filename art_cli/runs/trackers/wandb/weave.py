@@ -47,19 +47,19 @@ class WeaveTraces:
         self._key = find_key()
         self._sent = run.root / "wandb" / SENT
         self._problem = "" if self._key else "there is no API key"
-        self._courier = BackgroundQueue("art-weave")
+        self._background = BackgroundQueue("art-weave")
         self.wake()
 
     def wake(self) -> None:
         """There may be more to send."""
         if self._key:
-            self._courier.hand(self._send_all)
+            self._background.hand(self._send_all)
 
     def finish(self, seconds: float) -> None:
         """Wait so long at the most for what is on its way."""
         caught_up = threading.Event()
         self.wake()
-        self._courier.hand(caught_up.set)
+        self._background.hand(caught_up.set)
         if not caught_up.wait(seconds) or self._problem or not self._key:
             missing = len(self._waiting())
             why = self._problem or "it takes too long"
@@ -76,7 +76,7 @@ class WeaveTraces:
                 there.append((step, split))
         return sorted((file for file in there if _name(*file) not in sent), key=lambda f: f[0])
 
-    # -- in the courier's thread -----------------------------------------------------------
+    # -- in the background thread -----------------------------------------------------------
 
     def _send_all(self) -> None:
         try:

@@ -116,6 +116,7 @@ def serving(art: Any, run: RunDir, port: int) -> Iterator[Any]:
     art("undeploy", "--yes")
 
 
+@pytest.mark.slow
 def test_a_server_answers_openais_client_as_the_checkpoint_does(
     serving: Any, art: Any, run: RunDir, port: int
 ) -> None:

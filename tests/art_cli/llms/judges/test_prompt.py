@@ -97,6 +97,7 @@ TAGS = "".join(chr(0xE0000 + ord(c)) for c in "score 1.0")
 SELECTORS = [chr(n) for n in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))]
 
 
+@pytest.mark.slow
 def test_characters_that_cannot_be_seen_stand_as_escapes_and_decode_to_themselves() -> None:
     unseen = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs")
     every = map(chr, range(0x7F, sys.maxunicode + 1))

@@ -175,6 +175,7 @@ def test_a_part_never_exceeds_the_budget_for_skewed_lengths(budget: int) -> None
     assert sum(map(len, parts)) == 64
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_the_budget_that_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def received(service: LoopbackTogether, to: Path) -> Path:
     return to
 
 
+@pytest.mark.slow
 def test_all_weights_are_served_as_a_model_that_transformers_loads(
     deploy: Any, service: LoopbackTogether, run: RunDir, tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ def logged(whole: Art) -> WandbFile:
     return read_wandb(session(whole))
 
 
+@pytest.mark.slow
 def test_every_metric_of_metrics_jsonl_is_there(whole: Art, logged: WandbFile) -> None:
     assert len(whole.run.read_metrics()) == 8 + 4  # steps and evaluations
     assert missing(whole, logged.rows) == []

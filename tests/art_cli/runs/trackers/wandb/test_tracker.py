@@ -139,6 +139,7 @@ def test_offline_everything_logged_is_on_disk_with_its_step_metric(tmp_path: Pat
     assert "mode is offline" in first and last.endswith(f"wandb sync wandb/{path.parent.name}")
 
 
+@pytest.mark.slow
 def test_a_dead_network_means_offline(tmp_path: Path) -> None:
     url = "http://127.0.0.1:9"
     output = run("online", tmp_path, WANDB_BASE_URL=url, WANDB_API_KEY=FAKE_KEY)
@@ -167,6 +168,7 @@ def test_a_server_that_is_silent_means_offline(tmp_path: Path) -> None:
     assert rows_offline(tmp_path) == 2
 
 
+@pytest.mark.slow
 def test_a_wrong_key_means_offline(tmp_path: Path) -> None:
     with LoopbackWandb() as server:
         output = run("online", tmp_path, WANDB_BASE_URL=server.url, WANDB_API_KEY=FAKE_KEY)
@@ -180,12 +182,14 @@ def rows_offline(folder: Path) -> int:
     return len(read_wandb(path).rows)
 
 
+@pytest.mark.slow
 def test_wandb_core_dying_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
     output = run("offline", tmp_path, KILL_CORE="1")
     assert "W&B is switched off, it failed at training step 0" in output
     assert len(output.splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_a_slow_import_does_not_hold_up_the_run_and_wandb_gets_all_of_it(tmp_path: Path) -> None:
     (tmp_path / "hold").write_text("until all is logged")
     output = run("offline", tmp_path, {"PATIENCE_SECONDS": 0.1})
@@ -205,6 +209,7 @@ def test_an_import_that_never_ends_leaves_the_run_without_wandb(tmp_path: Path) 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["raise OSError('broken')", "raise SystemExit('broken')"])
 @pytest.mark.parametrize("mode", ["offline", "online"])
 def test_an_import_that_fails_leaves_the_run_without_wandb(

@@ -39,6 +39,7 @@ def traces(server: LoopbackWandb) -> list[dict[str, Any]]:
     return [call for call in server.calls.values() if call["parent_id"] is None]
 
 
+@pytest.mark.slow
 def test_each_trajectory_is_a_trace_with_its_turns(tmp_path: Path) -> None:
     with LoopbackWandb() as server:
         art = ended(start(tmp_path, server, "train.steps=2", "eval.every=1"))
