@@ -6,6 +6,7 @@ import itertools
 import json
 import tracemalloc
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
