@@ -1,0 +1,359 @@
+"""Plant faults in the program, one at a time, and count how many the fast tests catch.
+
+    python scripts/mutate.py                      # all of them, about half an hour on two cores
+    python scripts/mutate.py --only packing       # those in files that are called so
+
+Each fault is planted in a copy of the project. First the tests beside the file and those that
+import it are run, then, where they all pass, every fast test. What is not caught is listed; the
+exit code is 1 where that is more than one in twenty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from touched import ROOT, tests_of
+
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv*", "runs", "__pycache__", ".*_cache", "node_modules"
+)
+SECONDS = 900  # of one fault's tests; a hang is a fault that was noticed
+WANTED = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One change: `before` stands once in the file, and becomes `after`."""
+
+    file: str
+    before: str
+    after: str
+
+
+def at(file: str, *changes: tuple[str, str]) -> list[Fault]:
+    """Return the faults of a file."""
+    return [Fault(f"art_cli/{file}.py", before, after) for before, after in changes]
+
+
+FAULTS = [
+    *at(
+        "training/algorithm/advantage",
+        ("[r - statistics.fmean(rewards) for r in rewards]", "[r for r in rewards]"),
+        ("a * len(group) / max(1, len(group) - 1)", "a * len(group) / max(1, len(group))"),
+        ("[a / _scale(everything) for a in group]", "[a / _scale(group) for a in group]"),
+        ("statistics.stdev(rewards) if", "statistics.pstdev(rewards) if"),
+        ("> SMALL_STD if rewards else False", "> 0.5 if rewards else False"),
+        ("zip(group.valid, values, strict=True)", "zip(group.trajectories, values, strict=False)"),
+    ),
+    *at(
+        "training/algorithm/loss",
+        ("return -torch.minimum(", "return torch.minimum("),
+        (
+            "ratio.clamp(1 - low, 1 + high) * advantages",
+            "ratio.clamp(1 - high, 1 + low) * advantages",
+        ),
+        (
+            "torch.exp(policy_logprobs - tokens.engine_logprobs)",
+            "torch.exp(tokens.engine_logprobs - policy_logprobs)",
+        ),
+        ("torch.exp(total / length)[tokens.sequence]", "torch.exp(total)[tokens.sequence]"),
+        ("_token_ratio(policy_logprobs.detach(), tokens)", "_token_ratio(policy_logprobs, tokens)"),
+        ("rho.clamp(max=clip_high)", "rho.clamp(min=clip_high)"),
+        ("return rho * (torch.exp(d) - d - 1)", "return rho.detach() * (torch.exp(d) - d - 1)"),
+        ("d = tokens.ref_logprobs - policy_logprobs", "d = policy_logprobs - tokens.ref_logprobs"),
+        (
+            "weight=lambda n, group, seq: 1 / (n.groups * group)",
+            "weight=lambda n, group, seq: 1 / (n.groups * seq)",
+        ),
+        ("1 / (n.sequences * n.max_tokens)", "1 / n.max_tokens"),
+    ),
+    *at(
+        "training/algorithm/logprobs",
+        (
+            "grad = weights.mul_(-slope[:, None] / total)",
+            "grad = weights.mul_(slope[:, None] / total)",
+        ),
+        ("grad.scatter_add_(1, ids[rows, None], slope[:, None])", "pass"),
+        ("            if temperature != 1:\n                grad.div_(temperature)\n", ""),
+        ("logits = logits.div_(temperature)", "logits = logits.mul_(temperature)"),
+        ("slice(i, min(i + size, num_rows))", "slice(i, min(i + size - 1, num_rows))"),
+    ),
+    *at(
+        "training/algorithm/packing",
+        ("(path[t - 1], s.ids[t], i, t)", "(path[t], s.ids[t], i, t)"),
+        ("n.start + j for n in packed", "j for n in packed"),
+        ("torch.arange(keys.shape[1]) <= last", "torch.arange(keys.shape[1]) < last"),
+        ("return before + list(range(self.first", "return list(range(self.first"),
+        ("if not parts or size > room:", "if not parts:"),
+        (
+            "torch.tensor([s.advantage for s, _ in picked])",
+            "torch.tensor([s.advantage for s in sequences for m in s.mask if m])",
+        ),
+        (
+            "for t, m in enumerate(s.mask)\n        if m\n",
+            "for t, m in enumerate(s.mask)\n        if t\n",
+        ),
+    ),
+    *at(
+        "models/tree_attention",
+        ("(enter[kv] <= enter[q]) & (enter[q] < leave[kv])", "enter[kv] <= enter[q]"),
+        ("descends & (position[kv] <= position[q])", "descends"),
+    ),
+    *at(
+        "models/attention",
+        (
+            "q.reshape(rows, kv_heads, group, width) * scale",
+            "q.reshape(rows, kv_heads, group, width)",
+        ),
+        (
+            "scores = torch.cat([first, q @ k.mT + mask], -1)",
+            "scores = torch.cat([first, q @ k.mT], -1)",
+        ),
+        ("causal=True).transpose(1, 2)", "causal=False).transpose(1, 2)"),
+    ),
+    *at(
+        "engines/embedded/kv_cache",
+        ("own > positions[:, None, :, None]", "own >= positions[:, None, :, None]"),
+        (
+            "x[target, :, start:end] = x[source, :, start:end]",
+            "x[source, :, start:end] = x[target, :, start:end]",
+        ),
+    ),
+    *at(
+        "engines/embedded/sampler",
+        ("logits.float() / sampling.temperature", "logits.float()"),
+        ("before >= sampling.top_p", "before > 1 - sampling.top_p"),
+        ("- highest - total.log()", "- highest"),
+    ),
+    *at(
+        "models/render",
+        ("if self.ids[-1] in self._renderer.stop_ids:", "if True:"),
+        ("text.startswith(self._text + sampled + end)", "text.startswith(self._text)"),
+        ('content.replace(token, f"{token[:-1]} {token[-1]}")', "content"),
+        ("alone.startswith(self._text) and text.startswith(alone)", "alone.startswith(self._text)"),
+        (
+            'return {"role": "user", "content": RESULT.format(content=content)}',
+            'return {"role": "user", "content": content}',
+        ),
+        ("return said.strip() if closed or opened else said", "return text"),
+    ),
+    *at(
+        "types",
+        (
+            "self.mask += [1] * len(completion.token_ids)",
+            "self.mask += [0] + [1] * (len(completion.token_ids) - 1)",
+        ),
+        ("self.mask += [0] * len(ids)", "self.mask += [1] * len(ids)"),
+    ),
+    *at(
+        "training/trainers/grpo",
+        (
+            "if not (has_gradient(group.rewards) or cfg.kl_coef):",
+            "if not has_gradient(group.rewards):",
+        ),
+        ("self.optimizer.zero_grad(set_to_none=True)\n        stats = Stats()", "stats = Stats()"),
+        ("not truncated and gap > bound", "not truncated and gap > 100 * bound"),
+        ('trajectory.truncated and cfg.overlong == "mask"', 'cfg.overlong == "mask"'),
+        ("if not math.isfinite(norm):", "if norm < 0:"),
+        ("sum(by_group),", "len(by_group),"),
+    ),
+    *at(
+        "training/trainers/schedule",
+        ("return (step + 1) / (warmup + 1)", "return step / (warmup + 1)"),
+        ("0.5 * (1 + math.cos(", "0.5 * (1 - math.cos("),
+    ),
+    *at(
+        "training/batches",
+        (
+            "self._model.step + cfg.max_staleness, cfg.steps - 1)",
+            "self._model.step + cfg.max_staleness + 1, cfg.steps - 1)",
+        ),
+        ('seed_of(self.seed, "epoch", epoch)', 'seed_of(self.seed, "epoch")'),
+        ("self._cursor = model.parts.progress.cursor", "self._cursor = 0"),
+    ),
+    *at(
+        "training/canary",
+        ("elif not gap <= MAX_GAP[self._dtype]:", "elif gap < 0:"),
+        ("if answer.policy_version != version:", "if answer.policy_version < 0:"),
+    ),
+    *at(
+        "training/gather",
+        ("n * group_size + trial", "trial"),
+        (
+            "if score and not all(t.failed for t in group.trajectories):",
+            "if score and not any(t.failed for t in group.trajectories):",
+        ),
+    ),
+    *at(
+        "rollout/rollout",
+        (
+            "except (LLMError, AgentError, UsageError) as e:",
+            "except (AgentError, UsageError) as e:",
+        ),
+        ('"timeout", None, str(e)', '"timeout", 0.0, str(e)'),
+    ),
+    *at(
+        "rollout/episode",
+        ("not math.isfinite(reward)", "math.isnan(reward)"),
+        ('"content": text, "is_error": True}', '"content": text}'),
+    ),
+    *at(
+        "rollout/gateway/hosted_episode",
+        ("if self.busy or renderer is not self.renderer or", "if renderer is not self.renderer or"),
+        ('with_tools=bool(tools) and ended != "length"', "with_tools=bool(tools)"),
+        (
+            'hmac.compare_digest(secret.encode(errors="replace"), self._secret.encode())',
+            "bool(secret)",
+        ),
+        ("and not self._replied and last is not None", "and last is not None"),
+    ),
+    *at(
+        "rollout/gateway/server",
+        ('"127.0.0.1", 0, backlog=BACKLOG', '"0.0.0.0", 0, backlog=BACKLOG'),
+        ("self._episodes.pop(hosted.id, None)", "pass"),
+    ),
+    *at(
+        "llms/judges/answer",
+        ("elif not 0 <= score <= 1:", "elif score > 1:"),
+        ("elif id in found:", "elif False:"),
+        ("    if missing:\n", "    if len(missing) > 1:\n"),
+        ("if len(out) < len(pairs):", "if len(out) > len(pairs):"),
+    ),
+    *at(
+        "llms/judges/ruler",
+        (
+            "votes=[[vote[n].score for n in group.index] for vote in votes]",
+            "votes=[[vote[n].score for n in vote] for vote in votes]",
+        ),
+        ("scores=[scores[n] for n in group.index]", "scores=[scores[n] for n in range(num)]"),
+    ),
+    *at(
+        "llms/base",
+        ("most + self._beyond + sum(self._under_way.values())", "most + self._beyond"),
+        (
+            "del self._under_way[reserved.id]\n        self._settled.set()",
+            "del self._under_way[reserved.id]",
+        ),
+    ),
+    *at(
+        "runs/checkpoint",
+        ("key=lambda s: (known[s], -s)", "key=lambda s: (-known[s], -s)"),
+        ("spared = {*steps[-keep:], best_checkpoint(run), 0}", "spared = {*steps[-keep:], 0}"),
+        ("if step and (wrong := damage(run.checkpoint(step))):", "if step and (wrong := None):"),
+        ("            write_sums(folder)\n", ""),
+        ("        if later > step:", "        if later >= step:"),
+    ),
+    *at(
+        "system/checksums",
+        ("if _sum(folder / name) != known[name]:", "if not known[name]:"),
+    ),
+    *at(
+        "system/lock",
+        (
+            "fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+            "fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)",
+        ),
+        ("if not _is_there(fd, file):", "if False:"),
+    ),
+    *at(
+        "config/resume",
+        (
+            "if old.get(key) != new.get(key) and not _may_change(key)",
+            "if old.get(key) != new.get(key) and _may_change(key)",
+        ),
+    ),
+    *at(
+        "config/rules",
+        ("if any(path[: len(bad)] == bad for path in paths for bad in wrong):", "if wrong:"),
+    ),
+    *at(
+        "config/interpolate",
+        ("        if path in self.secrets:\n            return self.secrets[path]\n", ""),
+    ),
+    *at(
+        "config/yaml",
+        ("line=mark.line + 1, column=mark.column + 1", "line=mark.line, column=mark.column + 1"),
+    ),
+    *at(
+        "config/auto",
+        ("on_gpu and cfg.adapter is not None", "on_gpu"),
+    ),
+    *at(
+        "training/trainers/stats",
+        ("float(-policy.mean())", "float(policy.mean())"),
+        ("d = ref - policy", "d = policy - ref"),
+    ),
+]
+
+
+def main() -> int:
+    """Plant them, and print what became of each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="a part of the file's name")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path, help="a JSON file for the result")
+    args = parser.parse_args()
+    faults = [f for f in FAULTS if args.only in f.file]
+    for fault in faults:
+        text = (ROOT / fault.file).read_text(encoding="utf-8")
+        if text.count(fault.before) != 1:
+            sys.exit(
+                f"{fault.file}: {fault.before!r} stands there {text.count(fault.before)} times"
+            )
+    rows = []
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for fault, by, seconds in pool.map(judge, faults):
+            rows.append({"file": fault.file, "fault": f"{fault.before} -> {fault.after}", "by": by})
+            print(
+                f"{by or 'NOT CAUGHT':60} {seconds:4.0f} s  {fault.file}: {fault.before!r}",
+                flush=True,
+            )
+    caught = sum(bool(row["by"]) for row in rows)
+    print(f"{caught} of {len(rows)} faults are caught ({caught / len(rows):.0%})")
+    if args.out:
+        args.out.write_text(json.dumps({"caught": caught, "rows": rows}, indent=1) + "\n")
+    return 0 if caught >= WANTED * len(rows) else 1
+
+
+def judge(fault: Fault) -> tuple[Fault, str, float]:
+    """Return the test that fails with a fault; "": none does."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "art"
+        shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+        file = copy / fault.file
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
+        near = [str(p.relative_to(ROOT)) for p in tests_of(ROOT / fault.file)]
+        by = (near and failing(copy, near)) or failing(copy, [])
+        return fault, by, time.monotonic() - began
+
+
+def failing(copy: Path, tests: list[str]) -> str:
+    """Run tests in a copy up to the first that fails, and return its name."""
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{copy}:{copy / 'envs'}"}
+    command = [sys.executable, "-m", "pytest", "-x", "--tb=no", "-p", "no:cacheprovider", *tests]
+    try:
+        done = subprocess.run(
+            command, cwd=copy, env=env, capture_output=True, text=True, timeout=SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return "a hang"
+    if done.returncode == 0:
+        return ""
+    lines = [li for li in done.stdout.splitlines() if li.startswith(("FAILED ", "ERROR "))]
+    return lines[0].split(" - ")[0].partition(" ")[2] if lines else f"pytest: {done.returncode}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
