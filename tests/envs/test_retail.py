@@ -123,7 +123,7 @@ def test_an_episode_holds_only_what_it_writes() -> None:
     assert used / len(desks) < 20_000  # bytes
 
 
-@pytest.mark.parametrize(("size", "level"), CASES)
+@pytest.mark.parametrize(("size", "level"), SOME)
 def test_demonstrations_earn_everything(size: str, level: int) -> None:
     cfg = config(size, level)
     scenarios = list(RetailDesk.scenarios(cfg, "train"))
