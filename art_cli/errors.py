@@ -1,4 +1,22 @@
-"""What can go wrong, sorted by who can mend it. The command line turns each into its exit code."""
+"""What can go wrong, sorted by who can mend it. The command line turns each into its exit code.
+
+    ArtError                  1    it failed
+    ├── UsageError            2    the user's input is wrong
+    │   └── ConfigError       2    mistakes in a config, each with its place
+    ├── PreflightError        3    this machine or a service is not ready
+    ├── EnvError              1    no training is possible with this env
+    ├── EngineError           1    the engine died, or holds other weights
+    ├── TrainerError          1    the update cannot go on
+    ├── CheckpointError       1    a checkpoint is damaged
+    ├── LLMError              1    a model that was asked gave no answer
+    ├── AgentError            1    a program failed through no fault of its play
+    ├── JudgeError            1    no scores that can be used
+    ├── BudgetError           4    the money is spent
+    └── Interrupted         130    the user asked to stop
+
+Within an episode, an error of the env, of a model that it asks or of an agent ends that episode alone:
+`rollout()` is the boundary, which leaves it without a reward and says why.
+"""
 
 from __future__ import annotations
 

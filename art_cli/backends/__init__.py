@@ -1,0 +1,1 @@
+"""Where a run happens: this machine, or machines that SkyPilot rents."""

@@ -1,0 +1,5 @@
+"""What generates: token ids in, token ids and their log-probabilities out.
+
+`base.py` has the Protocol; `embedded/` runs in this process, `vllm/` in servers that are started
+with the run.
+"""

@@ -1,0 +1,1 @@
+"""Models that are asked, not trained: behind litellm, on an own server, or the run's base."""

@@ -1,0 +1,1 @@
+"""`art envs check`: is an env a task to train on."""

@@ -1,0 +1,1 @@
+"""Who plays: the policy itself, a model behind an API, a program, or a function."""

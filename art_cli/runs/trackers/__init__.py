@@ -1,0 +1,1 @@
+"""Where metrics go: metrics.jsonl, the console, W&B."""

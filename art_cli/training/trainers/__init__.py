@@ -1,0 +1,1 @@
+"""What changes the weights: the GRPO step, the warm-up, and what both need."""

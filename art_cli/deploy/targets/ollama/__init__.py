@@ -1,0 +1,1 @@
+"""A Modelfile beside the merged weights, with a chat template in Go's language."""

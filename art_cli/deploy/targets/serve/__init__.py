@@ -1,0 +1,1 @@
+"""A server on this machine that speaks OpenAI's protocol."""

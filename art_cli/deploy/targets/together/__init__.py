@@ -1,0 +1,1 @@
+"""A dedicated endpoint at Together AI."""

@@ -1,0 +1,1 @@
+"""Weights & Biases and Weave, which never hold a run up and never end it."""
