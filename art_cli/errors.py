@@ -14,7 +14,7 @@
     ├── BudgetError           4    the money is spent
     └── Interrupted         130    the user asked to stop
 
-Within an episode, an error of the env, of a model that it asks or of an agent ends that episode alone:
+Within an episode, an error of the env, of a model that it asks or of an agent ends that one alone:
 `rollout()` is the boundary, which leaves it without a reward and says why.
 """
 

@@ -298,7 +298,7 @@ FAULTS = [
 
 def main() -> int:
     """Plant them, and print what became of each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="a part of the file's name")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, help="a JSON file for the result")
@@ -335,7 +335,8 @@ def judge(fault: Fault) -> tuple[Fault, str, float]:
         text = file.read_text(encoding="utf-8")
         file.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
         near = [str(p.relative_to(ROOT)) for p in tests_of(ROOT / fault.file)]
-        by = (near and failing(copy, near)) or failing(copy, [])
+        by = failing(copy, near) if near else ""
+        by = by or failing(copy, [])
         return fault, by, time.monotonic() - began
 
 

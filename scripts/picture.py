@@ -22,7 +22,7 @@ import termios
 import time
 from pathlib import Path
 
-import pyte
+import pyte  # pyright: ignore[reportMissingImports]
 from rich.console import Console
 from rich.text import Text
 
@@ -32,7 +32,7 @@ COLUMNS, LINES = 96, 60
 
 def main() -> None:
     """Run `art run` on a terminal of our own, and draw it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("config", nargs="?", default="configs/quickstart.yaml")
     parser.add_argument("--at", type=int, default=60)
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "run.svg")
