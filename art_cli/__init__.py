@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         AdapterConfig,
         EngineConfig,
         JudgeConfig,
+        LLMConfig,
         ModelConfig,
         RewardConfig,
         SamplingConfig,
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
         WarmupConfig,
     )
     from art_cli.deploy.lifecycle import deploy_model
-    from art_cli.envs.base import Done, Env, ToolError, tool
+    from art_cli.envs.base import Done, Env, ToolError, seed_of, tool
+    from art_cli.envs.tools import tools_of
     from art_cli.evaluation.held_out import Evaluation, evaluate
+    from art_cli.llms.base import LLM, ChatMessage
     from art_cli.llms.judges.api import TrajectoryScore, ruler, ruler_score_group
     from art_cli.rollout.rollout import play
+    from art_cli.system.progress import tell
     from art_cli.training.gather import gather_trajectory_groups, scenarios_of
     from art_cli.training.model import TrainableModel
-    from art_cli.types import Message, Scenario, Trajectory, TrajectoryGroup
+    from art_cli.types import Message, Scenario, Split, Trajectory, TrajectoryGroup
 
 _HOME = {
     "art_cli.backends.local": ("LocalBackend",),
@@ -36,6 +40,7 @@ _HOME = {
         "AdapterConfig",
         "EngineConfig",
         "JudgeConfig",
+        "LLMConfig",
         "ModelConfig",
         "RewardConfig",
         "SamplingConfig",
@@ -43,13 +48,16 @@ _HOME = {
         "WarmupConfig",
     ),
     "art_cli.deploy.lifecycle": ("deploy_model",),
-    "art_cli.envs.base": ("Done", "Env", "ToolError", "tool"),
+    "art_cli.envs.base": ("Done", "Env", "ToolError", "seed_of", "tool"),
+    "art_cli.envs.tools": ("tools_of",),
     "art_cli.evaluation.held_out": ("Evaluation", "evaluate"),
     "art_cli.training.gather": ("gather_trajectory_groups", "scenarios_of"),
     "art_cli.training.model": ("TrainableModel",),
     "art_cli.rollout.rollout": ("play",),
+    "art_cli.llms.base": ("LLM", "ChatMessage"),
     "art_cli.llms.judges.api": ("TrajectoryScore", "ruler", "ruler_score_group"),
-    "art_cli.types": ("Message", "Scenario", "Trajectory", "TrajectoryGroup"),
+    "art_cli.system.progress": ("tell",),
+    "art_cli.types": ("Message", "Scenario", "Split", "Trajectory", "TrajectoryGroup"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -60,9 +68,16 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "ToolError",
     "Message",
     "Scenario",
+    "Split",
     "Trajectory",
     "TrajectoryGroup",
     "play",
+    "seed_of",
+    "tools_of",
+    "tell",
+    "LLM",
+    "LLMConfig",
+    "ChatMessage",
     "TrainableModel",
     "LocalBackend",
     "gather_trajectory_groups",

@@ -17,11 +17,12 @@ from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
+from transformers.utils import logging
 
-from art_cli.errors import TrainerError
+from art_cli.errors import TrainerError, UsageError
 
 FILE_SIZE = 2 * 2**30  # bytes of weights in one file, about
 LAYER = re.compile(r".*?\.\d+\.")
@@ -51,6 +52,22 @@ def write_merged(adapted: PeftModel, folder: Path) -> None:
     if len(files) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": place}
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def merge_folder(base: str, adapter: Path, to: Path) -> None:
+    """Write a base with the adapter in a folder merged into it, with its configs, in its dtype.
+
+    Raises UsageError where the base cannot be loaded; OSError, TrainerError.
+    """
+    logging.disable_progress_bar()
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(base, dtype="auto")
+    except (OSError, ValueError) as e:
+        first = str(e).strip().splitlines()[0]
+        raise UsageError(f"cannot load the base {base!r} to merge into: {first}") from e
+    loaded.config.save_pretrained(to)
+    loaded.generation_config.save_pretrained(to)
+    write_merged(PeftModel.from_pretrained(loaded, str(adapter)), to)
 
 
 def _adapter_layers(base: PreTrainedModel) -> dict[str, Any]:

@@ -25,9 +25,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import Field
 
-from art_cli.envs.base import Done, Env, ToolError, seed_of, tool
-from art_cli.rollout.rollout import play
-from art_cli.types import Message, Scenario, Split, Trajectory
+from art_cli import Done, Env, Message, Scenario, Split, ToolError, Trajectory, play, seed_of, tool
 
 Action = Literal["cancel", "return", "exchange"]
 Status = Literal["pending", "shipped", "delivered"]

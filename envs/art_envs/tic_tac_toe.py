@@ -27,9 +27,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from art_cli.envs.base import Done, Env, seed_of
-from art_cli.rollout.rollout import play
-from art_cli.types import Message, Scenario, Trajectory
+from art_cli import Done, Env, Message, Scenario, Trajectory, play, seed_of
 
 Board = str  # nine characters, row by row: x, o, or _ for a free cell
 Player = Literal["x", "o"]

@@ -1,6 +1,7 @@
 """The rooms of art_cli, bottom first: a room imports only from those above it in this list."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -14,11 +15,13 @@ ROOMS = (
     *("llms", "rollout", "training", "backends", "evaluation", "loop", "preflight", "deploy"),
     *("cli", "__main__"),
 )
+INNER = re.compile(r"\s*(from|import) art_cli\.")
 STRANGERS = {("models", "envs"), ("preflight", "backends")}
 HOMES = {  # a heavy dependency is imported in one file, or in one room
     "wandb": "runs/trackers/wandb/tracker.py",
     "litellm": "llms/remote.py",
     "sky": "backends/cloud/skypilot.py",
+    "peft": "models",
     "art_envs": None,  # the program knows no task
     "vllm": None,  # it is a process of its own, which loads engines/vllm/worker.py
 }
@@ -94,3 +97,14 @@ def test_a_heavy_dependency_is_imported_in_its_home() -> None:
         }
         outside = {u for u in users if home is None or not f"{u}/".startswith(f"{home}/")}
         assert not outside and bool(users) == (home is not None), dependency
+
+
+def test_what_users_copy_imports_from_art_cli_alone() -> None:
+    """Envs that come along, what `art init` makes, and the docs are what users begin with."""
+    home = ROOT.parent
+    shown = [*(home / "envs").rglob("*.py"), *(ROOT / "cli" / "template").rglob("*.py")]
+    texts = [path.read_text() for path in shown]
+    texts += [page.read_text() for page in (home / "README.md", *(home / "docs").glob("*.md"))]
+    assert len(texts) > 40
+    inner = [line for text in texts for line in text.splitlines() if INNER.match(line)]
+    assert inner == []

@@ -83,7 +83,9 @@ def write_merged(source: Source, folder: Path) -> None:
 
     def write(to: Path) -> None:
         if source.has_adapter:
-            _merge(source, to)
+            from art_cli.models.merge import merge_folder  # seconds, which a plan does not need
+
+            merge_folder(source.base, source.folder, to)
         for path in weight_files(source.folder):
             if not path.name.startswith("adapter_") and path.name != "README.md":
                 shutil.copy(path, to / path.name)
@@ -100,21 +102,3 @@ def write_template(weights: Path, to: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(str(weights))
     if template := served_template(tokenizer):
         (to / "chat_template.jinja").write_text(template, encoding="utf-8")
-
-
-def _merge(source: Source, to: Path) -> None:
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    from art_cli.models import merge
-
-    logging.disable_progress_bar()
-    try:
-        base = AutoModelForCausalLM.from_pretrained(source.base, dtype="auto")
-    except (OSError, ValueError) as e:
-        first = str(e).strip().splitlines()[0]
-        raise UsageError(f"cannot load the base {source.base!r} to merge into: {first}") from e
-    base.config.save_pretrained(to)
-    base.generation_config.save_pretrained(to)
-    merge.write_merged(PeftModel.from_pretrained(base, str(source.folder)), to)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -23,27 +25,21 @@ class KVCache:
         layers = range(config.num_hidden_layers)
         self.keys = [torch.zeros(self._shape, **like) for _ in layers]
         self.values = [torch.zeros(self._shape, **like) for _ in layers]
-        self._rows: Tensor | None = None
-        self._shared: KVCache | None = None
-        self._positions = torch.zeros(0)
-        self._mask = torch.zeros(0)
-        self._end = 0
 
     def at(
         self, rows: Tensor | None, positions: Tensor, end: int, shared: KVCache | None = None
-    ) -> KVCache:
-        """The layout of a forward of tokens at positions [R, T] of these rows (None: all).
+    ) -> CacheLayout:
+        """Return the layout of a forward of tokens at positions [R, T] of these rows (None: all).
 
         All positions are before `end`. The rows all begin with what `shared` holds, if that is
         given; then it is read from there.
         """
-        self._rows, self._positions, self._shared, self._end = rows, positions, shared, end
         if end > self.length:
             self._grow(end)
         own = torch.arange(shared.length if shared else 0, end, device=positions.device)
         # Added to the scores; a boolean mask would be made into this again in every layer.
-        self._mask = torch.where(own > positions[:, None, :, None], -torch.inf, 0).to(self._dtype)
-        return self
+        mask = torch.where(own > positions[:, None, :, None], -torch.inf, 0).to(self._dtype)
+        return CacheLayout(self, rows, positions, end, shared, mask)
 
     @property
     def num_rows(self) -> int:
@@ -54,28 +50,6 @@ class KVCache:
     def length(self) -> int:
         """Positions that each row has room for."""
         return self.keys[0].shape[2]
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """Write the new keys and values, and attend over each row up to its query."""
-        keys, values = self.keys[layer], self.values[layer]
-        rows, end = self._rows, self._end
-        if rows is None and k.shape[2] == 1:
-            where = self._positions.view(-1, 1, 1, 1).expand(-1, k.shape[1], 1, k.shape[3])
-            keys.scatter_(2, where, k)
-            values.scatter_(2, where, v)
-        else:
-            index = torch.arange(len(keys), device=k.device) if rows is None else rows
-            keys[index[:, None], :, self._positions] = k.transpose(1, 2)
-            values[index[:, None], :, self._positions] = v.transpose(1, 2)
-        start = self._shared.length if self._shared else 0
-        if rows is None:
-            keys, values = keys[:, :, start:end], values[:, :, start:end]
-        else:
-            keys, values = keys[rows, :, start:end], values[rows, :, start:end]
-        if self._shared:
-            shared = self._shared.keys[layer], self._shared.values[layer]
-            return one_query_sdpa(q, shared, keys, values, scale, self._mask).transpose(1, 2)
-        return sdpa(q, keys, values, scale, mask=self._mask).transpose(1, 2)
 
     def select(self, rows: list[int]) -> None:
         """Keep only these rows, in this order."""
@@ -107,6 +81,40 @@ class KVCache:
         more = max(needed, self.keys[0].shape[2] * 3 // 2) - self.keys[0].shape[2]
         self.keys = [_pad(x, 2, more) for x in self.keys]
         self.values = [_pad(x, 2, more) for x in self.values]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayout:
+    """Where the tokens of one forward stand in the rows of a cache."""
+
+    cache: KVCache
+    rows: Tensor | None  # None: all
+    positions: Tensor  # [R, T]
+    end: int  # behind the last position
+    shared: KVCache | None  # what all rows begin with
+    mask: Tensor  # [R, 1, T, K], added to the scores
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        """See Layout. Write the new keys and values, and attend over each row up to its query."""
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        rows, end = self.rows, self.end
+        if rows is None and k.shape[2] == 1:
+            where = self.positions.view(-1, 1, 1, 1).expand(-1, k.shape[1], 1, k.shape[3])
+            keys.scatter_(2, where, k)
+            values.scatter_(2, where, v)
+        else:
+            index = torch.arange(len(keys), device=k.device) if rows is None else rows
+            keys[index[:, None], :, self.positions] = k.transpose(1, 2)
+            values[index[:, None], :, self.positions] = v.transpose(1, 2)
+        start = self.shared.length if self.shared else 0
+        if rows is None:
+            keys, values = keys[:, :, start:end], values[:, :, start:end]
+        else:
+            keys, values = keys[rows, :, start:end], values[rows, :, start:end]
+        if self.shared:
+            shared = self.shared.keys[layer], self.shared.values[layer]
+            return one_query_sdpa(q, shared, keys, values, scale, self.mask).transpose(1, 2)
+        return sdpa(q, keys, values, scale, mask=self.mask).transpose(1, 2)
 
 
 def _pad(x: Tensor, dim: int, more: int) -> Tensor:

@@ -12,7 +12,7 @@ from itertools import count, pairwise
 from pydantic import ConfigDict
 from typing_extensions import TypedDict
 
-from art_cli.envs.base import ToolError
+from art_cli import ToolError
 from art_envs.airline.database import (
     BAG_CENTS,
     INSURANCE_CENTS,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from art_cli.envs.base import ToolError
+from art_cli import ToolError
 from art_envs.airline import actions
 from art_envs.airline.database import AIRPORTS, Record
 from art_envs.airline.policy import Case, Rule, broken_rule

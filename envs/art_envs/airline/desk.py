@@ -20,8 +20,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from art_cli.envs.base import tool
-from art_cli.types import Split
+from art_cli import Split, tool
 from art_envs.airline import actions, legal, search
 from art_envs.airline.actions import FlightOn, Passenger, Payment, dollars
 from art_envs.airline.database import Cabin, Extent, Record, Trip, build, departure_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from art_cli.envs.base import ToolError
+from art_cli import ToolError
 from art_envs.airline import search
 from art_envs.airline.actions import dollars
 from art_envs.airline.customer import REASONS, WRITES, Customer, Request, call

@@ -15,8 +15,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from art_cli.envs.base import seed_of
-from art_cli.types import Split
+from art_cli import Split, seed_of
 from art_envs.retail.policy import CANCELLED, DELIVERED, MODIFIED, PENDING, PROCESSED
 from art_envs.service.desk import Size
 from art_envs.service.store import Record, Tables

@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from art_cli.envs.base import ToolError, tool
-from art_cli.types import Split
+from art_cli import Split, ToolError, tool
 from art_envs.retail import policy
 from art_envs.retail.data import SCALES, make_database
 from art_envs.retail.policy import CANCEL_REASONS, DELIVERED, MODIFIED, PENDING, CancelReason

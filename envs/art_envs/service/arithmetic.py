@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from decimal import Decimal, DecimalException
 
-from art_cli.envs.base import ToolError
+from art_cli import ToolError
 
 MAX_LENGTH = 200  # characters
 OPERATIONS: dict[type[ast.operator], Callable[[Decimal, Decimal], Decimal]] = {

@@ -7,9 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from art_cli.envs.base import seed_of
-from art_cli.system.progress import tell
-from art_cli.types import Scenario, Split
+from art_cli import Scenario, Split, seed_of, tell
 from art_envs.service.desk import ServiceDesk
 from art_envs.service.gates import check
 from art_envs.service.goal import KINDS, MIX, Goal, Kind

@@ -16,11 +16,20 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from art_cli.config.schema import LLMConfig
-from art_cli.envs.base import Done, Env, ToolError, seed_of, tool
-from art_cli.envs.tools import tools_of
-from art_cli.rollout.rollout import play
-from art_cli.types import Message, Scenario, Split, Trajectory
+from art_cli import (
+    Done,
+    Env,
+    LLMConfig,
+    Message,
+    Scenario,
+    Split,
+    ToolError,
+    Trajectory,
+    play,
+    seed_of,
+    tool,
+    tools_of,
+)
 from art_envs.service.answer import SLOTS, Slots, agrees, denies, says
 from art_envs.service.arithmetic import calculated
 from art_envs.service.goal import Action, Goal, Kind

@@ -17,8 +17,7 @@ import random
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
-from art_cli.envs.base import Done, ToolError
-from art_cli.types import Scenario, Trajectory
+from art_cli import Done, Scenario, ToolError, Trajectory
 from art_envs.service.desk import DONE, REFUSAL, ServiceDesk
 from art_envs.service.goal import Action
 

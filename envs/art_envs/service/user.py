@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from art_cli.llms.base import LLM, ChatMessage
+from art_cli import LLM, ChatMessage
 from art_envs.service.answer import Slots, asked_slots, asks, denies, proposes, says
 from art_envs.service.goal import Choice, Goal
 

@@ -22,9 +22,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from art_cli import Done, Env, Message, Scenario, ToolError, Trajectory, play, tool
-from art_cli.envs.base import seed_of
-from art_cli.types import Split
+from art_cli import (
+    Done,
+    Env,
+    Message,
+    Scenario,
+    Split,
+    ToolError,
+    Trajectory,
+    play,
+    seed_of,
+    tool,
+)
 
 NAMES = ("Ann", "Bob", "Eve", "Ian", "Kim", "Lea", "Max", "Pia", "Sam", "Tom", "Una", "Zoe")
 
