@@ -67,7 +67,6 @@ class NoServices:
     """Implements Services where there is no run."""
 
     def llm(self, cfg: LLMConfig) -> LLM:
-        """See Services."""
         raise NoServicesError(f"{cfg.model} cannot be asked: this episode is not part of a run")
 
 

@@ -119,7 +119,7 @@ def _spec(name: str, method: Callable[..., Any]) -> ToolSpec:
 
 
 def _split_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """-> (the first paragraph on one line, the `Args:` entries by name)"""
+    """Return (the first paragraph on one line, the `Args:` entries by name)."""
     head, _, rest = doc.partition("Args:")
     description = " ".join(head.strip().split("\n\n")[0].split())
     entries = re.findall(r"^\s*(\w+):\s*(.+?)(?=^\s*\w+:|\Z)", rest, re.M | re.S)

@@ -58,7 +58,7 @@ def key_of(identity: Any) -> str:
 
 
 def folder_digest(folder: Path) -> str:
-    """Of the weights in it."""
+    """Return a digest of the weights in a folder."""
     total = hashlib.sha256()
     for file in sorted(p for pattern in WEIGHTS for p in folder.glob(pattern)):
         with open(file, "rb") as content:
@@ -69,7 +69,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def agent_digest(agent: AgentConfig) -> str | None:
-    """Of a program or function that plays: the files that the config names, and those beside."""
+    """Return a digest of a program or function that plays: its files, and those beside them."""
     words = [*(agent.command or ()), *((agent.use or "").rpartition(":")[:1])]
     if agent.command and Path(agent.command[0]).is_absolute():
         words.pop(0)  # /usr/bin/node is not what someone is working on
@@ -86,7 +86,7 @@ def agent_digest(agent: AgentConfig) -> str | None:
 
 
 def code_digest(env_class: type[Env]) -> str:
-    """Of the files that an env is made of."""
+    """Return a digest of the files that an env is made of."""
     total = hashlib.sha256()
     for file in sorted(_own_files(env_class)):
         total.update(file.name.encode() + file.read_bytes())

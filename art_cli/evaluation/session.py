@@ -102,7 +102,9 @@ class EvalSession:
     async def play(
         self, open_policies: OpenPolicies, max_usd: float | None, report: Report
     ) -> float | None:
-        """Play what is missing; each finished episode is kept at once. -> what is left of the money
+        """Play what is missing, and return what is left of the money.
+
+        Each finished episode is kept at once.
 
         Raises PreflightError (no key, no answer, a price that is not known), BudgetError,
         EngineError, UsageError (the env does not work).

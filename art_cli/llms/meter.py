@@ -17,7 +17,6 @@ class MeteredServices:
         self.usd = 0.0
 
     def llm(self, cfg: LLMConfig) -> LLM:
-        """See Services."""
         return cast(LLM, _Metered(self._services.llm(cfg), self))
 
 

@@ -36,7 +36,6 @@ class ReferenceLLM:
 
     @property
     def identity(self) -> Any:
-        """See LLM."""
         return {REFERENCE: self._identity}
 
     async def ask(

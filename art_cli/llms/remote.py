@@ -94,12 +94,10 @@ class RemoteLLM:
 
     @property
     def spent(self) -> float:
-        """See LLM."""
         return self._budget.spent
 
     @property
     def identity(self) -> Any:
-        """See LLM."""
         return identity_of(self._cfg)
 
     def takes_tools(self) -> bool:
@@ -124,7 +122,6 @@ class RemoteLLM:
     async def ask(
         self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
     ) -> Reply:
-        """See LLM."""
         failures, asked = [], _asked(schema, tools)
         async with self._turns:
             for model in (self._cfg.model, *self._cfg.fallbacks):
@@ -235,7 +232,7 @@ class RemoteLLM:
             )
 
     def _find_key(self) -> str | None:
-        """Of `model`. None: litellm looks for the provider's own variable."""
+        """Return the key of `model`. None: litellm looks for the provider's own variable."""
         cfg = self._cfg
         if cfg.params.get("api_key"):
             return str(cfg.params["api_key"])

@@ -39,7 +39,6 @@ class RunServices:
         return services
 
     def llm(self, cfg: LLMConfig) -> LLM:
-        """See Services."""
         return self._llms[_key(cfg)]
 
     @property

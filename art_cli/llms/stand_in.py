@@ -24,7 +24,6 @@ class StandInLLM:
 
     @property
     def identity(self) -> Any:
-        """See LLM."""
         return STAND_IN
 
     async def ask(

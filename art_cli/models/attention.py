@@ -22,7 +22,7 @@ class Layout(Protocol):
     """Where the tokens of one forward stand to each other."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """q [B, H, T, D] and k, v [B, K, T, D] of the forward's tokens -> [B, T, H, D]."""
+        """Return [B, T, H, D] of the forward's q [B, H, T, D] and k, v [B, K, T, D]."""
         ...
 
 
@@ -30,7 +30,6 @@ class Causal:
     """Plain left-to-right attention over each row."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """See Layout."""
         return sdpa(q, k, v, scale, causal=True).transpose(1, 2)
 
 

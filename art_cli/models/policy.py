@@ -230,7 +230,6 @@ class Reference:
         self.device = policy.device
 
     def hidden(self, *args: Any) -> Tensor:
-        """See Policy."""
         with self._adapted.disable_adapter():
             return self._policy.hidden(*args)
 

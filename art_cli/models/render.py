@@ -261,7 +261,7 @@ class Conversation:
         self._text, self._opening = text, opening
 
     def add_completion(self, completion: Completion) -> str:
-        """The assistant's turn as sampled -> its text, the given opening included."""
+        """Add the turn as it was sampled. Return its text, the given opening included."""
         self.sequences[-1].extend_sampled(completion)
         text = self._opening + self._renderer.decode(completion.token_ids)
         self._messages.append({"role": "assistant", "content": text})

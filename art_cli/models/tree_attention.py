@@ -40,7 +40,7 @@ class TreeMask:
         self._block_mask: BlockMask | None = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """q [1, H, N, D], k and v [1, K, N, D] -> [1, N, H, D]"""
+        """Return [1, N, H, D] of q [1, H, N, D], k and v [1, K, N, D]."""
         if self._block_mask is None:
             self._block_mask = self.block_mask(q.device)
         grouped = q.shape[1] != k.shape[1]
@@ -63,7 +63,7 @@ class TreeMask:
 
     @property
     def num_tokens(self) -> int:
-        """N"""
+        """Packed tokens, N."""
         return sum(s.num for s in self._spans)
 
     def sees(self, device: torch.device) -> Callable[..., Tensor]:

@@ -95,7 +95,7 @@ def place_of_name(module: ModuleType, name: str) -> str:
 
 
 def where_and_what(error: BaseException, env_class: type) -> tuple[str, str]:
-    """-> (`file:line` of the user's innermost frame, or "", and `Type: message`)"""
+    """Return (`file:line` of the user's innermost frame, or "", and `Type: message`)."""
     files = own_files(env_class)
     places = [
         f"{short(f.filename)}:{f.lineno}"

@@ -53,7 +53,7 @@ NOT_SMALL = ("quantization_config", "dtype", "torch_dtype", "_name_or_path", "ma
 
 
 def name_of(name: str) -> str:
-    """Of the smoke run of an experiment."""
+    """Return the name of an experiment's smoke run."""
     return name[: 100 - len(SUFFIX)] + SUFFIX
 
 
@@ -167,7 +167,9 @@ def stand_in_for(base: str, folder: Path) -> StandIn:
 
 
 def make_small(stand_in: StandIn, texts: list[str], seed: int) -> str:
-    """Write the model into its folder -> its family. `texts` make a tokenizer where there is none.
+    """Write the model into its folder, and return its family.
+
+    `texts` make a tokenizer where there is none.
 
     Raises UsageError where the base's config makes no model.
     """
@@ -200,7 +202,7 @@ def shrunk(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tokenizer(base: str) -> tuple[PreTrainedTokenizerBase | None, str]:
-    """From this machine, or from the hub where that has just given the config. -> why, if none"""
+    """Return the tokenizer, of this machine or of the hub, or why there is none."""
     is_here = local_config(base) is not None  # then the hub may be dead, and that takes a minute
     try:
         return AutoTokenizer.from_pretrained(base, local_files_only=is_here), ""
@@ -214,7 +216,7 @@ def _tokenizer(base: str) -> tuple[PreTrainedTokenizerBase | None, str]:
 def render(messages: list[Message], folder: Path, tools: list[Any]) -> list[int]:
     """A whole conversation as training would read it, with the tokenizer in a folder.
 
-    -> tokens of each sequence: more than one where the chat template rewrites what was said.
+    Return tokens of each sequence: more than one where the chat template rewrites what was said.
     """
     renderer = Renderer(AutoTokenizer.from_pretrained(folder), tools)
     return [len(sequence.ids) for sequence in demonstration(renderer, messages)]

@@ -57,14 +57,12 @@ class TurnAgent:
         raise NotImplementedError
 
     def record(self, trajectory: Trajectory) -> None:
-        """See Agent."""
         raise NotImplementedError
 
     def close(self) -> None:
         """See Agent."""
 
     async def play(self, episode: Episode) -> StopReason:
-        """See Agent."""
         said = episode.trajectory.messages
         messages = await episode.start()
         for _ in range(episode.env.max_turns):

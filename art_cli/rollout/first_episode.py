@@ -18,8 +18,9 @@ BLOCK_GRACE = 10.0  # seconds beyond start's deadline before a standstill ends t
 async def check_env(
     env_class: type[Env], settings: Any, services: Services | None = None
 ) -> list[Message]:
-    """Make and open one episode -> what it begins with; nothing where it has to ask a model first
-    and there are no `services`.
+    """Make and open one episode, and return what it begins with.
+
+    That is nothing where it asks a model first and there are no `services`.
 
     Raises UsageError with the user's own file and line.
     """

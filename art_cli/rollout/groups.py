@@ -76,7 +76,7 @@ async def play_groups(
 
 
 def eval_seed(seed: int, scenario: Scenario, trial: int) -> int:
-    """Of one held-out episode: it depends on nothing else that is evaluated."""
+    """Return the seed of a held-out episode: it depends on nothing else that is evaluated."""
     return seed_of(seed, "eval", "", scenario.id, trial)
 
 

@@ -40,7 +40,6 @@ class PolicyAgent(TurnAgent):
         record_sampled(trajectory, self.conversation.sequences, self.completions)
 
     def close(self) -> None:
-        """See Agent."""
         self._session.close()
 
 
@@ -53,7 +52,6 @@ class PolicyAgents:
     max_model_len: int
 
     def open(self, seed: int) -> PolicyAgent:
-        """See AgentFactory."""
         return PolicyAgent(self.renderer, self.engine.open(seed), self.max_model_len)
 
 

@@ -278,7 +278,7 @@ class RunDir:
     # -- trajectories ----------------------------------------------------------------------
 
     def write_trajectories(self, step: int, split: Split, groups: list[TrajectoryGroup]) -> Path:
-        """Keep everything that was sampled. -> the file"""
+        """Write all that was sampled in a step, and return the file."""
         path = self.trajectory_file(step, split)
         write_rows(path, step, split, groups)
         return path

@@ -15,10 +15,10 @@ LONGEST_FILE, LONGEST_FUNCTION = 350, 60  # lines
 # Those that are longer, and how long. A number here may only fall.
 LONG_FILES = {
     "backends/cloud/skypilot.py": 389,
-    "config/rules.py": 426,
-    "engines/vllm/engine.py": 378,
-    "llms/remote.py": 363,
-    "models/policy.py": 354,
+    "config/rules.py": 425,
+    "engines/vllm/engine.py": 374,
+    "llms/remote.py": 360,
+    "models/policy.py": 353,
     "runs/directory.py": 368,
     "runs/trackers/wandb/tracker.py": 366,
 }

@@ -31,7 +31,7 @@ def check_rsync() -> None:
 
 
 def bring_back(host: str, remote: str, run: RunDir) -> bool:
-    """Make `run` like the run directory `remote` on `host`. -> whether there was something.
+    """Make `run` like the run directory `remote` on `host`. Return whether there was something.
 
     A checkpoint appears whole or not at all, as it does there. Raises PreflightError where the
     connection fails.
@@ -73,7 +73,7 @@ def _bring_checkpoints(host: str, remote: str, run: RunDir) -> None:
 
 
 def copy(host: str, folder: str, here: Path) -> bool:
-    """A folder of `host` into a folder that is here. -> whether there was one
+    """Copy a folder of `host` into one that is here. Return whether there was one.
 
     Raises PreflightError where the connection fails.
     """

@@ -168,7 +168,7 @@ class Serving:
                 self._tell(url, "beat")
 
     def _tell(self, url: str, what: str) -> int | None:
-        """-> the status of its answer"""
+        """Return the status of its answer."""
         with suppress(httpx.HTTPError):
             return self._asking.post(f"{url}/{what}").status_code
         return None

@@ -64,7 +64,7 @@ def read_sent(run: RunDir) -> Sent:
 
 
 def pack(loaded: LoadedExperiment, folder: Path) -> str:
-    """Put what is shipped beside the user's code into `folder`, anew. -> the wheel's name"""
+    """Put what is shipped beside the user's code into `folder`, anew. Return the wheel's name."""
     for name in ("dist", "config"):
         shutil.rmtree(folder / name, ignore_errors=True)
         (folder / name).mkdir(parents=True)
@@ -75,7 +75,7 @@ def pack(loaded: LoadedExperiment, folder: Path) -> str:
 def make_ready(
     loaded: LoadedExperiment, name: str, confirm: Callable[[RentalPlan], bool], say: Say
 ) -> bool:
-    """Rent the cluster `name` and install art there, unless it is up. -> whether it is.
+    """Rent the cluster `name` and install art there, unless it is up. Return whether it is.
 
     `confirm` is shown what would be rented. Raises ConfigError, UsageError, PreflightError, and
     ArtError where nobody has such machines or the set-up fails.
@@ -200,7 +200,7 @@ def find_sent(loaded: LoadedExperiment, run: RunDir) -> Sent:
 
 
 def watch(sent: Sent, run: RunDir, say: Say) -> int:
-    """Print what the run prints, and bring its directory back, until it ends. -> its exit code
+    """Print what the run prints, and bring its directory back, until it ends. Return its exit code.
 
     Raises ArtError where it was lost sight of; the run goes on nevertheless.
     """
@@ -269,7 +269,7 @@ def cancel(run: RunDir, say: Say) -> None:
 
 def export(loaded: LoadedExperiment, folder: Path) -> Path:
     """Write what `make_ready` would ask SkyPilot for as a task's YAML, with what it ships beside
-    it. -> the YAML. Raises ConfigError, UsageError, PreflightError."""
+    it. Return the YAML. Raises ConfigError, UsageError, PreflightError."""
     workdir = loaded.experiment.backend.workdir
     skypilot.check_workdir(workdir)
     folder = folder.absolute()

@@ -150,7 +150,7 @@ def launch(
     task: Any, name: str, *, idle_minutes: int | None = None, down: bool = False
 ) -> int | None:
     """Rent the cluster if it is not there, make it ready, and send the task's command, if it has
-    one. -> the job's number. SkyPilot prints what it does.
+    one. Return the job's number. SkyPilot prints what it does.
 
     Raises ArtError (no capacity, no quota, a set-up that fails), PreflightError.
     """
@@ -188,7 +188,7 @@ def write_ssh_config(name: str) -> None:
 
 
 def follow(cluster: str, job: int) -> bool:
-    """Print what the job prints until it ends. -> whether it went well. Raises ArtError."""
+    """Print what the job prints until it ends. Return whether it went well. Raises ArtError."""
     sky = load_sky()
 
     def goes_on() -> bool:  # a run may be silent for as long as a step takes
@@ -241,7 +241,7 @@ def down(cluster: str) -> None:
 
 
 def launch_managed(task: Any, name: str) -> int:
-    """Start a job that has machines of its own. -> its number. Raises ArtError, PreflightError."""
+    """Start a job with machines of its own. Return its number. Raises ArtError, PreflightError."""
     sky = load_sky()
     try:
         with translated(name), listening(lambda: False) as out:
@@ -257,7 +257,7 @@ def launch_managed(task: Any, name: str) -> int:
 
 
 def follow_managed(job: int) -> str:
-    """Print what the job prints until it ends. -> how, as `managed_state` says it. A job whose
+    """Print what the job prints until it ends. Return how, as `managed_state` says it. A job whose
     machines are taken away goes on in here. Raises ArtError."""
     sky = load_sky()
     with (

@@ -19,7 +19,7 @@ KEEP = 2  # the newest may be torn
 
 
 def save(run: Path, storage: Path) -> Path:
-    """Keep the whole run directory in the folder `storage`. -> the archive
+    """Keep the whole run directory in the folder `storage`. Return the archive.
 
     The run may go on meanwhile: checkpoints are read first, so the metrics beside them are never
     older than they are. Raises OSError.
@@ -42,7 +42,7 @@ def save(run: Path, storage: Path) -> Path:
 def restore(storage: Path, run: Path) -> bool:
     """Make the run directory as the newest whole archive has it, unless it is there already.
 
-    -> whether there was one. Raises OSError.
+    Return whether there was one. Raises OSError.
     """
     if run.exists():
         return True

@@ -21,7 +21,7 @@ IDLE_MINUTES = 10  # after which the machine ends by itself, should this process
 def bring_stored(
     storage: str | dict[str, Any], infra: str | None, run: RunDir, say: Callable[[str], None]
 ) -> bool:
-    """Replace `run` by the newest that the storage has of it. -> whether it has one
+    """Replace `run` by the newest that the storage has of it. Return whether it has one.
 
     A folder that is seen here is read; else a small machine at `infra` mounts the storage, and ends
     at once. Raises ArtError, PreflightError.

@@ -19,7 +19,7 @@ SAME_TIME = (1980, 1, 1, 0, 0, 0)  # the same code gives the same bytes
 
 
 def pack_wheel(folder: Path) -> Path:
-    """Write the wheel into `folder`. -> its file. Raises PreflightError.
+    """Write the wheel into `folder`. Return its file. Raises PreflightError.
 
     It is put together from what is imported here, so it takes neither the network nor a build, and
     is right for an editable install and for one from an index alike.

@@ -28,7 +28,6 @@ class HubTarget:
         self._api = HfApi()
 
     def plan(self, source: Source, name: str) -> Plan:
-        """See Target."""
         if not get_token():
             raise PreflightError(
                 "there is no token for the Hugging Face Hub: set HF_TOKEN, or run `hf auth login`"
@@ -64,7 +63,6 @@ class HubTarget:
         return "the adapter" if is_shared and wish != "merged" else "the merged weights"
 
     def deploy(self, plan: Plan, job: Job) -> None:
-        """See Target."""
         repo, weights = plan.details
         deployment = job.deployment
         deployment.asked = ["repo"]
@@ -91,12 +89,10 @@ class HubTarget:
         deployment.state = "ready"
 
     def state(self, deployment: Deployment) -> str:
-        """See Target."""
         with _explained():
             return "ready" if self._api.repo_exists(deployment.made.get("repo", "/")) else "gone"
 
     def undeploy(self, job: Job) -> str:
-        """See Target."""
         deployment = job.deployment
         repo = deployment.made.get("repo")
         if repo:

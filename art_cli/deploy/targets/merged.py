@@ -22,7 +22,6 @@ class MergedTarget:
         self._settings = settings
 
     def plan(self, source: Source, name: str) -> Plan:
-        """See Target."""
         folder = Path(
             self._settings.folder or source.run.deployment("merged", name) / WEIGHTS
         ).absolute()
@@ -34,17 +33,14 @@ class MergedTarget:
         return Plan(source=source, name=name, lines=lines, details=folder)
 
     def deploy(self, plan: Plan, job: Job) -> None:
-        """See Target."""
         make_merged(plan.source, plan.details, job)
         job.deployment.url = str(plan.details)
         job.deployment.state = "ready"
 
     def state(self, deployment: Deployment) -> str:
-        """See Target."""
         return "ready" if has_merged(deployment) else "gone"
 
     def undeploy(self, job: Job) -> str:
-        """See Target."""
         return remove_merged(job.deployment)
 
 

@@ -36,7 +36,6 @@ class SkyServeTarget:
         self._settings = settings
 
     def plan(self, source: Source, name: str) -> Plan:
-        """See Target."""
         accelerators = self._settings.accelerators or smallest(source)
         folder = source.run.deployment("skyserve", name)
         return Plan(
@@ -63,11 +62,9 @@ class SkyServeTarget:
         job.deployment.state = "ready"
 
     def state(self, deployment: Deployment) -> str:
-        """See Target."""
         return "ready" if has_merged(deployment) else "gone"
 
     def undeploy(self, job: Job) -> str:
-        """See Target."""
         done = remove_merged(job.deployment)
         return f"{done}; a service that was started from it: sky serve down {job.deployment.name}"
 

@@ -33,7 +33,6 @@ class _Session(Occupant):
     async def generate(
         self, ids: list[int], *, max_tokens: int | None = None, stop: tuple[str, ...] = ()
     ) -> Completion:
-        """See Session."""
         self.prepare(ids, self.engine.room_behind(len(ids), max_tokens), stop)
         self.answer = asyncio.get_running_loop().create_future()
         self.engine._arrived(self)
@@ -44,7 +43,6 @@ class _Session(Occupant):
                 self.engine._gave_up(self)
 
     def close(self) -> None:
-        """See Session."""
         self.is_open = False
         self.engine._left(self)
 
@@ -76,7 +74,6 @@ class TransformersEngine:
         self._pump: asyncio.Task[None] | None = None
 
     def open(self, seed: int, *, awaited: bool = True) -> _Session:
-        """See Engine."""
         self._opened += 1
         session = _Session(
             engine=self, order=self._opened, uniforms=random.Random(seed), awaited=awaited
@@ -119,7 +116,6 @@ class TransformersEngine:
         """See Engine. The weights are the trainer's own, and what else there is, a sync drops."""
 
     async def close(self) -> None:
-        """See Engine."""
         if self._pump:
             self._pump.cancel()
         self._fail(RuntimeError("it was closed"))

@@ -59,7 +59,7 @@ class Occupant:
         self.longest_stop = max((len(s.encode()) for s in stop), default=0)
 
     def end_turn(self) -> tuple[list[int], list[float]]:
-        """-> what was sampled, and its log-probabilities"""
+        """Return what was sampled, and its log-probabilities."""
         done = self.sampled, self.logprobs
         self.is_asking, self.sampled, self.logprobs = False, [], []
         return done

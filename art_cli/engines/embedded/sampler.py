@@ -11,7 +11,9 @@ from art_cli.config.schema import SamplingConfig
 def draw(
     logits: Tensor, sampling: SamplingConfig, uniforms: list[float]
 ) -> tuple[list[int], list[float]]:
-    """A token for each row of logits [R, V], by its number in [0, 1). -> (ids, log-probabilities)
+    """Draw a token for each row of logits [R, V], by the row's number in [0, 1).
+
+    Return the ids and their log-probabilities.
 
     Raises FloatingPointError where the logits are not finite.
     """

@@ -81,7 +81,6 @@ class _Session:
     async def generate(
         self, ids: list[int], *, max_tokens: int | None = None, stop: tuple[str, ...] = ()
     ) -> Completion:
-        """See Session."""
         self.turns += 1
         seed = seed_of(self.seed, "turn", self.turns) % 2**63
         return await self.engine._turn(self, seed, ids, max_tokens, stop)
@@ -161,11 +160,9 @@ class VLLMEngine:
         replica.url = replica.server.url
 
     def open(self, seed: int, *, awaited: bool = True) -> _Session:
-        """See Engine."""
         return _Session(self, seed)
 
     async def close(self) -> None:
-        """See Engine."""
         await asyncio.gather(*(r.server.close() for r in self._replicas if r.server))
         if self._cfg.url:  # leave someone else's as it was
             [replica] = self._replicas
@@ -283,7 +280,6 @@ class VLLMEngine:
     # -------------------------------------------------------------- weights
 
     async def sync(self, version: int) -> None:
-        """See Engine."""
         if told := self._choice.next(LEAST_TOKENS):
             self._say(told)
         began, old = time.monotonic(), self._weights

@@ -101,7 +101,7 @@ class Host:
         self._logs = self._on(tempfile.gettempdir())
 
     async def serve(self, address: str, port: int) -> bool:
-        """Until the run says that it is over -> whether it did, or fell silent.
+        """Serve until the run is over. Return whether it said so, or fell silent.
 
         Raises PreflightError where the address cannot be listened on.
         """

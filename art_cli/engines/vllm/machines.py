@@ -80,14 +80,12 @@ class LocalMachine:
         """See Machine."""
 
     def path(self, folder: Path) -> str:
-        """See Machine."""
         return str(folder)
 
     async def drop(self, folder: Path) -> None:
         """See Machine. Who wrote it removes it."""
 
     async def start(self, options: dict[str, Any], gpus: list[int], log: Path) -> ChildServer:
-        """See Machine."""
         return await vllm_server.start(options, gpus, log)
 
 
@@ -121,16 +119,13 @@ class RemoteMachine:
             await server.bring_log()
 
     def path(self, folder: Path) -> str:
-        """See Machine."""
         return self._folders[folder][1] if folder in self._folders else str(folder)
 
     async def drop(self, folder: Path) -> None:
-        """See Machine."""
         name, _ = self._folders.pop(folder)
         await self.ask("DELETE", f"/folders/{name}")
 
     async def start(self, options: dict[str, Any], gpus: list[int], log: Path) -> Started:
-        """See Machine."""
         asked = {"options": options, "gpus": gpus}
         number = (await self.ask("POST", "/servers", json=asked))["number"]
         server = _RemoteServer(self, number, log)

@@ -48,7 +48,10 @@ class SyncChoice:
             trial.ended, trial.tokens = time.monotonic(), trial.tokens + tokens
 
     def next(self, least: int) -> str | None:
-        """Decide on the next weights, once `least` tokens were sampled -> what to tell of it."""
+        """Decide how the next weights are sent, once `least` tokens were sampled.
+
+        Return what to tell the user of it.
+        """
         trial = self._trials.get(self.way)
         if not self._open or trial is None or trial.tokens < least:
             return None

@@ -58,12 +58,10 @@ class Ruler:
 
     @property
     def usage(self) -> Usage:
-        """See Judge."""
         return self.llm.usage
 
     @property
     def spent(self) -> float:
-        """See Judge."""
         return self.llm.spent
 
     async def judge(self, transcripts: Sequence[Transcript]) -> Verdict:
@@ -87,7 +85,6 @@ class Ruler:
         )
 
     async def close(self) -> None:
-        """See Judge."""
         await self.llm.close()
 
     def check_room(self, opening: list[Any], tools: list[Any]) -> None:
@@ -104,7 +101,6 @@ class Ruler:
             )
 
     async def ping(self) -> None:
-        """See Judge."""
         answers = [[QUESTION, {"role": "assistant", "content": text}] for text in ("4", "5")]
         await Ruler(self.llm).judge([Transcript(messages=m) for m in answers])
 
@@ -229,7 +225,7 @@ class _Group:
         )
 
     def tokens_of(self, num: int) -> int:
-        """Of a document with `num` of the trajectories: the longest ones, to be safe."""
+        """Return the tokens of a document with `num` trajectories: the longest, to be safe."""
         return self.fixed + sum(sorted(self.lengths)[-num:])
 
 

@@ -49,7 +49,6 @@ class Barrage(Player):
         self._left = left
 
     def answer(self, messages: list[Message]) -> str:
-        """See Player."""
         return self._left.pop(0) if self._left else ""
 
 
@@ -151,7 +150,7 @@ def _differences(
 
 
 def _difference(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, str]:
-    """-> (the method that differs, how); empty where nothing does."""
+    """Return (the method that differs, how); empty where nothing does."""
     started = False
     for x, y in zip_longest(a["messages"], b["messages"]):
         present = x or y

@@ -113,7 +113,7 @@ def check_tools(s: Subject) -> Findings:
 
 
 def _lacks(method: Any, spec: ToolSpec) -> list[tuple[str, str]]:
-    """-> (what, what to do) of each."""
+    """Return (what, what to do) of each."""
     out = []
     if not TOOL_NAME.fullmatch(spec.name):
         out.append(("the name is not of a-z, 0-9, _ and -", "rename it"))
@@ -172,7 +172,7 @@ def _not_whole(i: int, demonstration: Any, max_turns: int) -> str:
 
 
 async def _of_held_out(s: Subject, found: list[list[Message]]) -> list[tuple[int, str]]:
-    """-> (number, scenario) of each demonstration that begins as only held-out scenarios do."""
+    """Return (number, scenario) of each demonstration that begins as only held-out scenarios do."""
     began = time.monotonic()
     wanted = {_text(_first_part(d)): i for i, d in enumerate(found)}
     suspects: dict[str, tuple[int, str]] = {}

@@ -51,22 +51,18 @@ class TimedEpisode(Episode):
         self._played = played
 
     async def start(self) -> list[Message]:
-        """See Episode."""
         with self._timing("start()"):
             return await super().start()
 
     async def reply(self, text: str) -> str | Done:
-        """See Episode."""
         with self._timing("reply()"):
             return await super().reply(text)
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Message | Done:
-        """See Episode."""
         with self._timing(f"tool {name}()"):
             return await super().call_tool(name, arguments)
 
     async def finish(self) -> None:
-        """See Episode."""
         with self._timing("score()"):
             await super().finish()
 

@@ -35,12 +35,10 @@ class Player(TurnAgent):
         raise NotImplementedError
 
     async def act(self, messages: list[Message]) -> str:
-        """See TurnAgent."""
         self.turns.append(self.answer(messages))
         return self.turns[-1]
 
     def record(self, trajectory: Trajectory) -> None:
-        """See Agent."""
         trajectory.policy_versions = [0] * len(self.turns)
 
 
@@ -52,7 +50,6 @@ class Idle(Player):
         self._text = text
 
     def answer(self, messages: list[Message]) -> str:
-        """See Player."""
         return self._text
 
 
@@ -64,12 +61,10 @@ class Repeater(Player):
         self._script = iter(turns)
 
     async def act(self, messages: list[Message]) -> str:
-        """See TurnAgent."""
         await asyncio.sleep(0)
         return await super().act(messages)
 
     def answer(self, messages: list[Message]) -> str:
-        """See Player."""
         return next(self._script, "")
 
 
@@ -82,7 +77,6 @@ class Gold(Player):
         self._turns: Iterator[str] | None = None
 
     def answer(self, messages: list[Message]) -> str:
-        """See Player."""
         self._turns = self._turns or self._env.gold()
         if self._turns is None:
             raise GoldError("gold() returned None")
@@ -101,7 +95,6 @@ class RandomWords(Player):
         self._words = ["yes", "no", "1", "a"]
 
     def answer(self, messages: list[Message]) -> str:
-        """See Player."""
         self._read(messages)
         return " ".join(self._rng.choices(self._words, k=self._rng.randint(1, 4)))
 
@@ -118,7 +111,6 @@ class RandomTurns(RandomWords):
         self._turns = turns
 
     def answer(self, messages: list[Message]) -> str:
-        """See Player."""
         return self._rng.choice(self._turns)
 
 
@@ -130,7 +122,6 @@ class RandomCalls(RandomWords):
         self._tools = schemas_of(env_class)
 
     def answer(self, messages: list[Message]) -> str:
-        """See Player."""
         if self._rng.random() > OFTEN:
             return super().answer(messages)
         self._read(messages)

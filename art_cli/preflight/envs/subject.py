@@ -168,7 +168,7 @@ class Subject:
 
 
 def without_models(settings: Any) -> tuple[Any, list[str]]:
-    """-> (the settings with null for each model that may be null, and the names of these)"""
+    """Return (the settings with null for each model that may be null, and the names of these)."""
     hints = get_type_hints(type(settings))
     off = [
         f.name

@@ -90,7 +90,7 @@ class Workload:
 
     @property
     def trained_bytes(self) -> int:
-        """Of a trained weight; an adapter is float32."""
+        """Bytes of a trained weight; an adapter is float32."""
         return self.weight_bytes if self.rank is None else 4
 
     @property
@@ -140,7 +140,7 @@ class MemoryEstimate:
 
     @property
     def worst(self) -> Fit | None:
-        """Of both moments."""
+        """The worse of both moments."""
         fits = [self.fit("rollout"), self.fit("update")]
         order: tuple[Fit, ...] = ("does not fit", "may run out", "fits")
         return next((fit for fit in order if fit in fits), None)

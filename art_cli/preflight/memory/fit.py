@@ -114,7 +114,7 @@ def forecast(loaded: LoadedExperiment, gpu: Gpu | None) -> Forecast | None:
 
 
 def check_fit(loaded: LoadedExperiment, gpus: list[Gpu]) -> str | None:
-    """Before anything is loaded -> a warning, where the run may run out of memory.
+    """Return a warning where the run may run out of memory, before anything is loaded.
 
     Raises PreflightError where it certainly does not fit on the GPU that is here, UsageError.
     """

@@ -56,7 +56,6 @@ class FunctionRunner:
         self._file = Path(getattr(module, "__file__", None) or "")
 
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
-        """See Runner."""
         import openai  # a second that no other kind of agent has to wait
 
         task = Task([dict(m) for m in hosted.opening], hosted.tools, hosted)

@@ -23,7 +23,7 @@ class Runner(Protocol):
     """Starts the user's own agent for one episode, and sees it through."""
 
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
-        """-> what the agent says last, if that is not the policy's last turn.
+        """Return what the agent says last, if that is not the policy's last turn.
 
         What it printed goes to the trajectory's `logs`. Ends it where it is cancelled. Raises
         CrashError.
@@ -54,7 +54,6 @@ class HostedAgent:
                 self._agents.gateway.leave(hosted)
 
     def record(self, trajectory: Trajectory) -> None:
-        """See Agent."""
         if self._hosted:
             self._hosted.record(trajectory)
 
@@ -104,5 +103,4 @@ class HostedAgents:
     turns: asyncio.Semaphore  # as many as may run at once
 
     def open(self, seed: int) -> HostedAgent:
-        """See AgentFactory."""
         return HostedAgent(self, seed)

@@ -43,7 +43,6 @@ class ProgramRunner:
         hide()
 
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
-        """See Runner."""
         with (
             tempfile.TemporaryDirectory(prefix="art-episode-", ignore_cleanup_errors=True) as name,
             tempfile.TemporaryFile() as printed,  # has no name: it cannot be left behind

@@ -54,11 +54,9 @@ class NoSandbox:
     """Implements Sandbox: the program can do what its user can."""
 
     def check(self, command: list[str]) -> None:
-        """See Sandbox."""
         _find(command[0])
 
     def start(self, command: list[str], folder: Path, given: dict[str, str]) -> Start:
-        """See Sandbox."""
         return Start(words=command, environment=_own(*KEPT) | given)
 
 
@@ -75,7 +73,6 @@ class Bwrap:
         _ask("bwrap", words, instead=what, todo="mend or install bubblewrap, or remove the key")
 
     def start(self, command: list[str], folder: Path, given: dict[str, str]) -> Start:
-        """See Sandbox."""
         walls = _walls(command[0], ["--bind", str(_tmp(folder)), "/tmp"])
         words = ["bwrap", *walls, *_twice("--bind", folder), "--remount-ro", "/", "--", *command]
         environment = _own("PATH", "LANG", "LC_ALL") | {"HOME": str(folder)} | given
@@ -97,7 +94,6 @@ class Docker:
         _ask("docker", words, instead=what, todo=todo)
 
     def start(self, command: list[str], folder: Path, given: dict[str, str]) -> Start:
-        """See Sandbox."""
         project, name = Path.cwd(), folder.name
         words = ["docker", "run", "--rm", "--name", name, "--pull", "never", "--init"]
         words += ["--network", "host", "--log-driver", "none"]  # else dockerd keeps all it prints

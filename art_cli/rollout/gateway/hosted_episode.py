@@ -199,7 +199,6 @@ class Hosted:
         return self.ended.result() if self.ended.done() else "env"
 
     def record(self, trajectory: Trajectory) -> None:
-        """See Agent."""
         sequences = [s for t in self._threads for s in t.conversation.sequences]
         record_sampled(trajectory, sequences, self._completions)
         said = [m for t in self._threads for m in t.conversation.messages]

@@ -158,7 +158,7 @@ class ChatRequest(BaseModel):
 async def read_in(
     talk: Conversation, messages: list[Message], asked: ChatRequest, room: int
 ) -> int:
-    """Render and tokenize what a request says beyond a conversation -> tokens of all of it.
+    """Add what a request says beyond a conversation. Return the number of tokens of all of it.
 
     Raises RequestError where the template refuses it, or there is no room to answer.
     """

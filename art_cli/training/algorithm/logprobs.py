@@ -20,7 +20,7 @@ Objective = Callable[[Tensor, slice], Tensor]
 
 
 def chosen_logprobs(hidden: Tensor, head: Tensor, ids: Tensor, temperature: float) -> Tensor:
-    """log softmax(hidden [S, D] @ head.T / temperature) at ids [S] -> [S], fp32, no gradient."""
+    """Return log softmax(hidden [S, D] @ head.T / temperature) at ids [S]: [S], fp32, detached."""
     with torch.no_grad():
         parts = [
             _chunk(hidden[rows], head, ids[rows], temperature)[0]
@@ -37,7 +37,7 @@ def head_loss(
     objective: Objective,
     by_row: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """-> (loss, log-probabilities [S] without gradient).
+    """Return (loss, log-probabilities [S] without gradient).
 
     `objective` gives the loss of rows from their log-probabilities. Where a row's share depends on
     that row alone (`by_row`) it is called a chunk at a time; else once, after a first pass.
@@ -102,7 +102,7 @@ def _chunks(num_rows: int, vocab: int) -> list[slice]:
 def _chunk(
     hidden: Tensor, head: Tensor, ids: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """-> (log-probabilities [S], softmax weights [S, V] and their sums [S, 1]), fp32
+    """Return (log-probabilities [S], softmax weights [S, V] and their sums [S, 1]), fp32.
 
     exp is the dearest part after the product; it is done once for both.
     """
@@ -117,7 +117,7 @@ def _chunk(
 
 
 def _slopes(objective: Objective, logprobs: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-    """-> (the loss of the rows, its derivative by each log-probability)"""
+    """Return (the loss of the rows, its derivative by each log-probability)."""
     with torch.enable_grad():
         leaf = logprobs.detach().requires_grad_()
         loss = objective(leaf, rows)

@@ -73,7 +73,6 @@ class TreeLayout:
         self._blocks: list[_Block] = []  # made where they are needed: their masks may be large
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        """See Layout."""
         if q.is_cuda and works(q.shape[1], k.shape[1], q.shape[3], q.dtype, q.device):
             return self._tree.attend(q, k, v, scale)
         self._blocks = self._blocks or [_block(part).to(q.device) for part in self._parts]
@@ -176,7 +175,7 @@ def pack(sequences: list[TrainSequence]) -> Microbatch:
 
 
 def _tree(sequences: list[list[int]]) -> tuple[list[_Node], list[_Node]]:
-    """-> (all nodes, in the order of a walk through the tree; the last node of each sequence)"""
+    """Return all nodes, in the order of a walk through the tree, and the last of each sequence."""
     order = sorted(range(len(sequences)), key=lambda i: sequences[i])
     ordered = [sequences[i] for i in order]
     shared = [0] + [_common(a, b) for a, b in pairwise(ordered)]
@@ -222,7 +221,7 @@ def _common(a: list[int], b: list[int]) -> int:
 
 
 def _place(nodes: list[_Node]) -> list[list[_Node]]:
-    """Lay the nodes out level by level. -> those that attend in one call"""
+    """Lay the nodes out level by level. Return those that attend in one call."""
     placed, parts = 0, []
     for level in range(1 + max((n.level for n in nodes), default=-1)):
         members = sorted((n for n in nodes if n.level == level), key=lambda n: len(n.ids))

@@ -20,8 +20,8 @@ from art_cli.training.trainers.optimizers import check_optimizer
 
 
 def prepare_training(cfg: Experiment) -> Crew | None:
-    """Whether this machine can train so, before anything costs time; and let ranks that a launcher
-    started find this one. -> those
+    """Check that this machine can train so, before anything costs time. Return the ranks that a
+    launcher started, which have found this one.
 
     Raises UsageError, PreflightError.
     """

@@ -63,7 +63,7 @@ class Forward(nn.Module):
     def forward(
         self, batch: Microbatch, objective: Objective | None = None, by_row: bool = True
     ) -> Any:
-        """-> (loss, log-probabilities [S]), see `head_loss`; without an objective [S] alone."""
+        """Return (loss, log-probabilities [S]), see `head_loss`; without an objective [S] alone."""
         policy = self._policy
         hidden = policy.hidden(batch.ids, batch.positions, batch.layout, batch.hidden_at)
         if objective is None:

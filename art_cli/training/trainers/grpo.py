@@ -81,7 +81,6 @@ class GRPOTrainer:
 
     @torch.no_grad()
     def logprobs(self, sequence: TrainSequence) -> Tensor:
-        """See Trainer."""
         batch = pack([sequence]).to(self._policy.device)
         return self.forward(batch)[batch.row].cpu()
 
@@ -126,7 +125,7 @@ class GRPOTrainer:
         stats.packed += batch.ids.shape[1]
 
     def metrics(self, stats: Stats) -> dict[str, float]:
-        """Of the whole step. Raises EngineError where the first batch is not on-policy."""
+        """Return metrics of the whole step. Raise EngineError where the first is not on-policy."""
         metrics = stats.metrics()
         metrics["data/tokens_trained"] = stats.tokens
         metrics["data/tokens_packed"] = stats.packed
@@ -135,7 +134,7 @@ class GRPOTrainer:
         return metrics
 
     def update(self, step: int) -> float:
-        """Take the step along the gradient. -> its norm
+        """Take the step along the gradient. Return its norm.
 
         Raises TrainerError where it is not finite, or no memory is left for the optimizer.
         """
@@ -235,6 +234,6 @@ def _is_trained(trajectory: Trajectory, cfg: TrainConfig) -> bool:
 
 
 def total_norm(params: list[nn.Parameter], highest: float) -> float:
-    """Clip the gradients to the norm `highest`. -> the norm before, of the shards of all ranks"""
+    """Clip the gradients to a norm. Return the norm before, of the shards of all ranks."""
     norm = torch.nn.utils.clip_grad_norm_(params, highest)
     return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

@@ -30,7 +30,7 @@ class Stats:
 
     @classmethod
     def sum(cls, each: Iterable[Stats]) -> Stats:
-        """Of all ranks."""
+        """Return the sums over all ranks."""
         total = cls()
         for stats in each:
             total.tokens += stats.tokens
@@ -41,7 +41,7 @@ class Stats:
         return total
 
     def cpu(self) -> Stats:
-        """The same where it can be sent from."""
+        """Return the same on the CPU, from where it can be sent."""
         parts = [(p.cpu(), t.cpu()) for p, t in self.parts]
         return Stats(self.tokens, self.packed, self.loss, self.clipped, parts)
 

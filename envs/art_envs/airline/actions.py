@@ -87,7 +87,7 @@ def book(
     paid_bags: int,
     insurance: bool,
 ) -> str:
-    """Reserve seats and take the payments -> the new reservation's id."""
+    """Reserve seats and take the payments, and return the new reservation's id."""
     user = find(db, "users", user_id)
     num = len(passengers)
     if not num or not flights:
@@ -132,7 +132,7 @@ def book(
 def change_flights(
     db: Store, reservation_id: str, cabin: Cabin, flights: list[FlightOn], payment_id: str
 ) -> int:
-    """Replace all flights of a reservation -> what that cost in cents, negative for a refund.
+    """Replace all flights of a reservation. Return what that cost in cents, negative for a refund.
 
     A flight that stays, in the same cabin, keeps its price.
     """
@@ -168,7 +168,7 @@ def change_passengers(db: Store, reservation_id: str, passengers: list[Passenger
 
 
 def change_bags(db: Store, reservation_id: str, bags: int, paid_bags: int, payment_id: str) -> int:
-    """Set the bags of a reservation -> what that cost in cents, negative for a refund."""
+    """Set the bags of a reservation, and return what that cost in cents, negative for a refund."""
     old = _active(db, reservation_id)
     _check_bags(bags, paid_bags)
     difference = (paid_bags - old["paid_bags"]) * BAG_CENTS
@@ -180,7 +180,7 @@ def change_bags(db: Store, reservation_id: str, bags: int, paid_bags: int, payme
 
 
 def cancel(db: Store, reservation_id: str, reason: str) -> int:
-    """Cancel a reservation; every payment goes back to where it came from -> the cents."""
+    """Cancel a reservation: every payment goes back to where it came from. Return the cents."""
     old = _active(db, reservation_id)
     back = [{"id": p["id"], "cents": -p["cents"]} for p in old["payments"]]
     _take_seats(db, old["flights"], old["cabin"], -len(old["passengers"]))
@@ -192,7 +192,7 @@ def cancel(db: Store, reservation_id: str, reason: str) -> int:
 
 
 def send_certificate(db: Store, user_id: str, amount: float) -> str:
-    """Give a user a certificate of so many dollars -> its id."""
+    """Give a user a certificate of so many dollars, and return its id."""
     payments = find(db, "users", user_id)["payments"]
     worth = cents(amount)
     if worth == 0:

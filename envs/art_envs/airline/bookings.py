@@ -87,7 +87,7 @@ def book(c: Customer) -> Request | None:
 
 
 def _journey(c: Customer) -> tuple[list[list[Option]], list[Action], str] | None:
-    """-> for each way, the options; the searches that show them; and the wish in words."""
+    """Return the options of each way, the searches that show them, and the wish in words."""
     origin, destination = c.rng.sample(list(AIRPORTS), 2)
     db = c.records()
     out, back = sorted(c.rng.sample(search.coming_days(db), 2))
@@ -124,7 +124,7 @@ def _introduced(c: Customer, person: Record) -> str:
 
 
 def _payments(c: Customer, cost: int) -> tuple[list[Record], str]:
-    """-> the payments of so many cents, and how the customer says it."""
+    """Return the payments of so many cents, and how the customer says it."""
     certs = [i for i, p in c.user["payments"].items() if p["kind"] == "cert"]
     used = certs[: c.rng.choice([0, 1, 2])]
     payments, left = [], cost

@@ -257,7 +257,7 @@ def _turn(trip: Trip, flights: list[Record]) -> int:
 
 
 def _journey(rng: random.Random, db: Tables, extent: Extent) -> tuple[list[tuple[str, str]], Trip]:
-    """-> flights as (number, day), and the kind of trip. Two thirds are still to come."""
+    """Return flights as (number, day), and the kind of trip. Two thirds are still to come."""
     numbers = list(db["flights"])
     all_days = sorted({key.partition("/")[2] for key in db["departures"]})
     coming = [d for d in all_days if d > str(NOW.date())]

@@ -58,17 +58,14 @@ class AirlineDesk(ServiceDesk):
 
     @classmethod
     def database(cls, cfg: ServiceDesk.Config) -> Tables:
-        """See ServiceDesk."""
         return _database(cfg.size)
 
     @classmethod
     def goals(cls, cfg: ServiceDesk.Config) -> dict[Split, list[Goal]]:
-        """See ServiceDesk."""
         return _goals(cls, cls.Config(level=cfg.level, size=cfg.size, kinds=cfg.kinds))
 
     @classmethod
     def policy(cls, cfg: ServiceDesk.Config) -> str:
-        """See ServiceDesk."""
         return document(cfg.size)
 
     @tool()

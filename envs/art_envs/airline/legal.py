@@ -14,7 +14,7 @@ from art_envs.service.store import Store
 
 
 def writes(db: Store, user_id: str) -> Iterator[Action]:
-    """Of a user, now. Of what there are very many of, a few stand for all."""
+    """Yield what a user may have done now. Of what there is very much, a few stand for all."""
     user = find(db, "users", user_id)
     card = next(i for i, p in user["payments"].items() if p["kind"] == "card")
     for key in user["reservations"]:
@@ -67,7 +67,7 @@ def _cabins(db: Store, key: str, r: Record, card: str) -> Iterator[Action]:
 
 
 def _other_days(db: Store, key: str, r: Record, card: str) -> Iterator[Action]:
-    """Of journeys with one flight; every third day."""
+    """Yield other days for journeys with one flight: every third."""
     if len(r["flights"]) > 1:
         return
     now = r["flights"][0]

@@ -38,17 +38,14 @@ class RetailDesk(ServiceDesk):
 
     @classmethod
     def database(cls, cfg: ServiceDesk.Config) -> Tables:
-        """See ServiceDesk."""
         return _database(cfg.size)
 
     @classmethod
     def goals(cls, cfg: ServiceDesk.Config) -> dict[Split, list[Goal]]:
-        """See ServiceDesk."""
         return _goals(cls, cls.Config(level=cfg.level, size=cfg.size, kinds=cfg.kinds))
 
     @classmethod
     def policy(cls, cfg: ServiceDesk.Config) -> str:
-        """See ServiceDesk."""
         return policy.DOCUMENT if cfg.size == "full" else policy.BRIEF
 
     # Reading.

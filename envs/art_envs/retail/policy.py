@@ -19,17 +19,17 @@ CANCEL_REASONS: tuple[CancelReason, ...] = ("no longer needed", "ordered by mist
 
 
 def against_cancel(order: Record) -> str | None:
-    """Of a whole order."""
+    """Return what the policy has against cancelling a whole order."""
     return _unless(order, PENDING, "cancelled")
 
 
 def against_address(order: Record) -> str | None:
-    """Of another address for an order."""
+    """Return what the policy has against another address for an order."""
     return _unless(order, (PENDING, MODIFIED), "sent elsewhere")
 
 
 def against_payment(order: Record, user: Record, payment_id: str) -> str | None:
-    """Of another payment method for an order."""
+    """Return what the policy has against paying an order otherwise."""
     if payment_id == order["paid"][-1]["payment_id"]:
         return "the order is already paid with this method"
     return _unless(order, (PENDING, MODIFIED), "paid otherwise") or against_method(
@@ -40,7 +40,7 @@ def against_payment(order: Record, user: Record, payment_id: str) -> str | None:
 def against_return(
     order: Record, user: Record, item_ids: Sequence[str], payment_id: str
 ) -> str | None:
-    """Of sending items back."""
+    """Return what the policy has against sending items back."""
     method = user["payments"].get(payment_id)
     return (
         _unless(order, DELIVERED, "returned")
@@ -64,7 +64,7 @@ def against_swap(
     *,
     status: str,
 ) -> str | None:
-    """Of other variants for items: of a pending order (modified) or a delivered one (exchanged)."""
+    """Return what it has against other variants: of a pending order, or of a delivered one."""
     done = "modified" if status == PENDING else "exchanged"
     why = _unless(order, status, done) or _unless_held(order, item_ids)
     if why or len(item_ids) != len(new_item_ids):
@@ -80,7 +80,7 @@ def against_swap(
 
 
 def against_method(user: Record, payment_id: str, amount: int) -> str | None:
-    """Of paying so many cents so; less than nothing is a refund."""
+    """Return what it has against paying so many cents so; less than nothing is a refund."""
     method = user["payments"].get(payment_id)
     if method is None:
         return f"the user has no payment method {payment_id!r}"

@@ -47,7 +47,6 @@ class ScriptedUser:
         self._answered: set[str] = set()
 
     async def say(self, text: str) -> Said:
-        """See User."""
         asked = asked_slots(text, self._slots)
         known = {slot for slot in asked if slot in self._goal["may_reveal"]}
         is_new, self._answered = known - self._answered, self._answered | known

@@ -36,7 +36,6 @@ class OllamaTarget:
         self._ollama = shutil.which("ollama")
 
     def plan(self, source: Source, name: str) -> Plan:
-        """See Target."""
         folder = source.run.deployment("ollama", name)
         details = folder, *_template(source)
         then = f"ollama create {name} -f {folder / 'Modelfile'}"
@@ -45,7 +44,6 @@ class OllamaTarget:
         return Plan(source=source, name=name, lines=lines, details=details)
 
     def deploy(self, plan: Plan, job: Job) -> None:
-        """See Target."""
         folder, template, stop = plan.details
         make_merged(plan.source, folder / WEIGHTS, job)
         text = modelfile(plan.source, folder / WEIGHTS, template, stop)
@@ -70,11 +68,9 @@ class OllamaTarget:
             raise ArtError(f"ollama {' '.join(words)} failed: {' '.join(said[-3:])}")
 
     def state(self, deployment: Deployment) -> str:
-        """See Target."""
         return "ready" if has_merged(deployment) else "gone"
 
     def undeploy(self, job: Job) -> str:
-        """See Target."""
         if job.deployment.made.pop("created", False) and self._ollama:
             self._run("rm", job.deployment.name)
         return remove_merged(job.deployment)

@@ -45,7 +45,6 @@ class ServeTarget:
         self._url = f"http://{f'[{shown}]' if ':' in shown else shown}:{settings.port}"
 
     def plan(self, source: Source, name: str) -> Plan:
-        """See Target."""
         engine, key = self._which(), self._key()
         known = Store(source.run).find("serve", name)
         if not (known and self._is_at(known)) and not self._gets_free(known):
@@ -159,14 +158,12 @@ class ServeTarget:
             time.sleep(PAUSE)
 
     def state(self, deployment: Deployment) -> str:
-        """See Target."""
         pid = deployment.made.get("pid")
         if pid is None or deployment.url is None or not _is_ours(pid, deployment.name):
             return "stopped"
         return "ready" if _is_healthy(deployment.url.removesuffix("/v1")) else "not answering"
 
     def undeploy(self, job: Job) -> str:
-        """See Target."""
         self._end_process(job.deployment)
         return remove_merged(job.deployment)
 

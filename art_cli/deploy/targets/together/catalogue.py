@@ -37,9 +37,9 @@ def find_base(api: TogetherAPI, wanted: str, *, for_adapter: bool) -> dict[str, 
 def cheapest(
     api: TogetherAPI, base: dict[str, Any], gpu: str | None
 ) -> tuple[str, str, float | None]:
-    """Of the ways to serve it on the wanted GPU, unquantized if possible.
+    """Find the cheapest way to serve it on the wanted GPU, unquantized if possible.
 
-    -> hardware, config, US dollars an hour of a replica (None: nobody says). Raises UsageError.
+    Return hardware, config, US dollars an hour of a replica (None: nobody says). Raises UsageError.
     """
     prices = {
         i["name"]: i["priceCentsPerHour"] / 100

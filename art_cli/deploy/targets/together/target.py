@@ -66,7 +66,6 @@ class TogetherTarget:
     # ---------------------------------------------------------------- plan
 
     def plan(self, source: Source, name: str) -> Plan:
-        """See Target."""
         project = self._project()
         wanted = self._settings.base or source.experiment.model.base
         base = find_base(self._api, wanted, for_adapter=source.has_adapter)
@@ -107,7 +106,6 @@ class TogetherTarget:
     # -------------------------------------------------------------- deploy
 
     def deploy(self, plan: Plan, job: Job) -> None:
-        """See Target."""
         choice: _Choice = plan.details
         deployment = job.deployment
         root, made = f"/v2/projects/{choice.project}", deployment.made
@@ -220,7 +218,6 @@ class TogetherTarget:
     # ------------------------------------------------------------ undeploy
 
     def state(self, deployment: Deployment) -> str:
-        """See Target."""
         if "deployment" not in deployment.made:
             return "not started"
         try:
@@ -231,7 +228,6 @@ class TogetherTarget:
             raise
 
     def undeploy(self, job: Job) -> str:
-        """See Target."""
         deployment, made = job.deployment, job.deployment.made
         if "project" not in made:
             return "nothing was made"

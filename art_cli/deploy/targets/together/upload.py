@@ -58,8 +58,11 @@ def upload(
     keep: Callable[[], None],
     report: Report,
 ) -> str:
-    """Send files to a model -> the revision. `sent` is what has arrived, by path; it is kept after
-    each part. Raises ArtError where a part does not get through."""
+    """Send files to a model, and return the revision.
+
+    `sent` is what has arrived, by path; it is kept after each part. Raises ArtError where a part
+    does not get through.
+    """
     report("reading what is to be uploaded")
     described = {
         path: {"path": path, "hash": _hash(file), "numParts": len(_ranges(file))}

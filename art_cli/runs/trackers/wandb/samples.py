@@ -12,12 +12,12 @@ COLUMNS = ("step", "scenario", "reward", "ended by", "conversation", "judge")
 
 
 def held_out(rows: list[dict[str, Any]]) -> list[list[Any]]:
-    """Of an evaluation: the first ones. It always plays the same, so they compare over steps."""
+    """Return the first of an evaluation: it always plays the same, so steps compare."""
     return [_cells(row) for row in rows[:NUM_SAMPLES]]
 
 
 def siblings(rows: list[dict[str, Any]]) -> list[list[Any]]:
-    """Of a training step: the group with the widest rewards, best first; its two ends if large."""
+    """Return the group of a step with the widest rewards, best first; its two ends if large."""
     group = max(grouped(rows), key=reward_width, default=[])
     ranked = sorted(group, key=lambda row: (row["reward"] is None, -(row["reward"] or 0.0)))
     if len(ranked) > NUM_SAMPLES:

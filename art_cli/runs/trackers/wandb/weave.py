@@ -36,7 +36,7 @@ Call = dict[str, Any]
 
 
 class WeaveTraces:
-    """Of one run. No method raises, and none but `finish` waits."""
+    """Sends the traces of one run. No method raises, and none but `finish` waits."""
 
     def __init__(self, run: RunDir, project: str, say: Callable[[str], None]) -> None:
         """`project` is ENTITY/PROJECT, and exists."""

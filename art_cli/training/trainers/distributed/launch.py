@@ -154,7 +154,6 @@ class LocalCrew(Crew):
             )
 
     def tell(self, command: str) -> None:
-        """See Crew."""
         for worker in self._workers.values():
             assert worker.stdin
             with suppress(BrokenPipeError):  # it has ended: `check` tells
@@ -162,13 +161,11 @@ class LocalCrew(Crew):
                 worker.stdin.flush()
 
     def check(self) -> None:
-        """See Crew."""
         if message := self._death():
             raise WorkerDied(message)
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """See Crew."""
         self._busy = True
         try:
             yield
@@ -176,7 +173,6 @@ class LocalCrew(Crew):
             self._busy = False
 
     def why(self) -> str:
-        """See Crew."""
         deadline = time.monotonic() + GRACE / 2
         while time.monotonic() < deadline:  # its connections close before it has ended
             if message := self._death():
@@ -185,7 +181,6 @@ class LocalCrew(Crew):
         return ""
 
     def close(self, *, now: bool = False) -> None:
-        """See Crew."""
         self._closing = True
         for worker in self._workers.values():
             try:

@@ -84,7 +84,7 @@ class Rank:
         self._shard.take(self._policy, frozen=False)
 
     def gradient(self, shares: list[list[Part]] | None) -> Stats | None:
-        """Each rank makes the gradient of its share. -> at rank 0, what all found"""
+        """Let each rank make the gradient of its share. Return, at rank 0, what all found."""
         if shares is None:
             mine = [part and [sequence_of(plain) for plain in part] for part in receive(0)]
             return send(plain_stats(self.trainer.gradient(mine)), 0)
@@ -100,7 +100,7 @@ class Rank:
         return self.trainer.logprobs(sequence or sequence_of(plain))
 
     def update(self, step: int) -> float:
-        """Take the step everywhere, and give rank 0's policy the new weights. -> gradient norm
+        """Take the step everywhere, and give rank 0's policy the new weights. Return the norm.
 
         Raises TrainerError on all ranks alike.
         """
@@ -167,7 +167,6 @@ class RanksTrainer:
         self._failed = False
 
     def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
-        """See GRPOTrainer."""
         sequences, _ = training_sequences(groups, self._cfg, self._sampling)
         rank = self._formed()
         stats = self._all("gradient", self._shares(sequences))
@@ -189,17 +188,14 @@ class RanksTrainer:
         return [dealt[i::num] for i in range(num)]
 
     def logprobs(self, sequence: TrainSequence) -> Tensor:
-        """See Trainer."""
         self._formed()
         return self._all("logprobs", sequence)
 
     def save(self, file: Path) -> None:
-        """See Trainer."""
         self._formed()
         torch.save(self._all("state", None), file)
 
     def load(self, file: Path) -> None:
-        """See Trainer."""
         if self._rank:
             self._all("take", None)
         self._formed()
@@ -238,7 +234,7 @@ class RanksTrainer:
         return self._rank
 
     def _all(self, what: str, argument: Any) -> Any:
-        """Let every rank do something, this one too. -> what it came to here"""
+        """Let every rank do something, this one too. Return what it came to here."""
         assert self._crew and self._rank
         # Large arguments go from rank to rank; a worker only has to know what to do.
         self._crew.tell(json.dumps([what, argument if what in SMALL else None]))
@@ -310,7 +306,7 @@ def serve(store: Store, commands: Iterator[str]) -> None:
 def serve_if_launched(num_processes: int) -> bool:
     """Where a cluster's launcher started this process as another rank than 0, be that rank.
 
-    -> whether it was. Raises UsageError where launcher and config disagree.
+    Return whether it was. Raises UsageError where launcher and config disagree.
     """
     place = launched()
     if place is None or place.rank == 0:

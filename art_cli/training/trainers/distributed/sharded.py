@@ -113,7 +113,6 @@ class Shard:
         layout: Layout | None = None,
         wanted: Tensor | None = None,
     ) -> Tensor:
-        """See Policy."""
         recompute = self._recomputes and torch.is_grad_enabled()
         hidden = decode(self._decoder, ids, positions, layout or Causal(), recompute)
         return hidden if wanted is None else hidden[0, wanted]
@@ -144,7 +143,6 @@ class Shard:
                 target.copy_(full)
 
     def keep_reference(self) -> None:
-        """See Policy."""
         self._reference = [_local(p).clone() for p in self.trainable]
 
     @contextlib.contextmanager
