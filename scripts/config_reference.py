@@ -12,8 +12,10 @@ import inspect
 import re
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
+from typing import get_type_hints
 
 from art_cli.config import schema, targets
+from art_cli.config.marks import OnlyWith
 
 PAGE = Path(__file__).parents[1] / "docs" / "config.md"
 MARK = "<!-- From here on the page is made by scripts/config_reference.py. -->\n"
@@ -45,6 +47,7 @@ WORDS = {
     "Positive": "number above 0",
     "NonNegative": "number from 0",
     "Name": "name: letters, digits and . _ -",
+    "Share": "number above 0, to 1",
     "str": "text",
     "int": "integer",
     "float": "number",
@@ -61,7 +64,7 @@ def reference() -> str:
 
 def _section(name: str, cls: type) -> str:
     title = f"## {f'`{name}`' if name else 'The top of the file'}\n"
-    rows = [row for f in fields(cls) if (row := _row(f, _comments(cls)))]
+    rows = [row for f in fields(cls) if (row := _row(cls, f, _comments(cls)))]
     about = inspect.cleandoc(cls.__doc__ or "")
     if not rows:
         return f"{title}\n{about} It has no settings.\n"
@@ -69,10 +72,16 @@ def _section(name: str, cls: type) -> str:
     return f"{title}\n{about}\n\n" + "\n".join(table) + "\n"
 
 
-def _row(field: Field, comments: dict[str, str]) -> str:
+def _row(cls: type, field: Field, comments: dict[str, str]) -> str:
     kind = _kind(ast.parse(str(field.type), mode="eval").body)
-    about = comments.get(field.name, "")
+    about = ". ".join(filter(None, [comments.get(field.name, "").rstrip("."), _needs(cls, field)]))
     return f"| `{field.name}` | {kind} | {_default(field)} | {about} |".replace("|  |", "| |")
+
+
+def _needs(cls: type, field: Field) -> str:
+    hint = get_type_hints(cls, include_extras=True)[field.name]
+    marks = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, OnlyWith)]
+    return " ".join(f"Only with `{m.key}` {' or '.join(m.values)}" for m in marks)
 
 
 def _default(field: Field) -> str:
@@ -104,7 +113,8 @@ def _kind(node: ast.expr) -> str:
     if node.value.id == "Literal":
         return ", ".join(f"`{ast.literal_eval(each)}`" for each in inside)
     if node.value.id == "Annotated":
-        return f"{_kind(inside[0])} {_range(inside[1])}"
+        ranges = [_range(n) for n in inside[1:] if ast.unparse(n).startswith("Field(")]
+        return " ".join([_kind(inside[0]), *ranges])
     if node.value.id == "list":
         return f"list of: {_kind(inside[0])}"
     return "mapping"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from art_cli.config.explain import Mistake
 from art_cli.config.interpolate import Resolved
-from art_cli.config.schema import REFERENCE, TinyConfig
+from art_cli.config.marks import NotWith, OnlyWith
+from art_cli.config.schema import REFERENCE, Experiment
 from art_cli.config.yaml import KeyPath
 
 
@@ -31,10 +32,6 @@ OWN_OPTIONS = {  # of `vllm serve`, that follow from other keys
 }
 
 
-def _unused_size(default: object, size: int, base: str) -> bool:
-    return base != "tiny" and size != default
-
-
 def _spot(resources: dict[str, Any]) -> bool:
     choices = [resources, *(resources.get("any_of") or []), *(resources.get("ordered") or [])]
     return any(isinstance(choice, dict) and choice.get("use_spot") is True for choice in choices)
@@ -44,16 +41,27 @@ def _managed(resources: dict[str, Any]) -> bool:
     return _spot(resources) or "job_recovery" in resources
 
 
+def _marked(cls: type, section: str = "") -> Iterator[Rule]:
+    """Yield a rule for each mark at a field of the schema."""
+    hints = get_type_hints(cls, include_extras=True)
+    for each in fields(cls):
+        path, hint = section + each.name, hints[each.name]
+        made = each.default_factory is not MISSING
+        default = each.default_factory() if made else each.default  # type: ignore[misc]
+        for mark in getattr(hint, "__metadata__", ()):
+            if isinstance(mark, OnlyWith | NotWith):
+                yield Rule(path, (mark.key,), partial(_is_unused, default, mark), mark.message)
+        for part in (hint, *get_args(hint)):
+            if is_dataclass(part):
+                yield from _marked(part, f"{path}.")  # type: ignore[arg-type]
+
+
+def _is_unused(default: Any, mark: OnlyWith | NotWith, value: Any, other: Any) -> bool:
+    return value != default and not mark.has_effect(other)
+
+
 RULES = (
-    *(
-        Rule(
-            f"model.tiny.{size.name}",
-            ("model.base",),
-            partial(_unused_size, size.default),
-            "has no effect with model.base={1}; remove it",
-        )
-        for size in fields(TinyConfig)
-    ),
+    *_marked(Experiment),
     *(
         Rule(
             "agent.type",
@@ -70,34 +78,11 @@ RULES = (
             ("function", "use", "is function, but agent.use is missing, e.g. agent.py:play"),
         )
     ),
-    *(
-        Rule(
-            f"agent.{field}",
-            ("agent.type",),
-            lambda value, type, default=default, only=only: value != default and type not in only,
-            "has no effect with agent.type={1}; remove it",
-        )
-        for field, default, only in (
-            ("command", None, ("program",)),
-            ("pass_env", [], ("program",)),
-            ("sandbox", "none", ("program",)),
-            ("use", None, ("function",)),
-            ("timeout", 600.0, ("program", "function")),
-            ("concurrency", 16, ("program", "function")),
-            ("on_crash", "score", ("program", "function")),
-        )
-    ),
     Rule(
         "agent.sandbox",
         ("agent.image",),
         lambda sandbox, image: sandbox == "docker" and not image,
         "is docker, but agent.image is missing, e.g. node:22",
-    ),
-    Rule(
-        "agent.image",
-        ("agent.sandbox",),
-        lambda image, sandbox: image is not None and sandbox != "docker",
-        "has no effect with agent.sandbox={1}; remove it",
     ),
     *(
         Rule(
@@ -148,41 +133,6 @@ RULES = (
         ("sampling.max_tokens",),
         lambda length, turn: length <= turn,
         "must be more than sampling.max_tokens ({1}), got {0}",
-    ),
-    *(
-        Rule(
-            f"engine.{field}",
-            ("engine.use",),
-            lambda value, use, default=default, only=only: value != default and use != only,
-            "has no effect with engine.use={1}; remove it",
-        )
-        for field, default, only in (
-            ("deterministic", True, "transformers"),
-            ("gpus", None, "vllm"),
-            ("nodes", 0, "vllm"),
-            ("tensor_parallel", 1, "vllm"),
-            ("replicas", 1, "vllm"),
-            ("gpu_memory_fraction", None, "vllm"),
-            ("sync", "auto", "vllm"),
-            ("url", None, "vllm"),
-            ("extra", {}, "vllm"),
-        )
-    ),
-    *(
-        Rule(
-            f"engine.{field}",
-            ("engine.url",),
-            lambda value, url, default=default: value != default and url is not None,
-            "has no effect with engine.url, a server that someone else has started; remove it",
-        )
-        for field, default in (
-            ("gpus", None),
-            ("nodes", 0),
-            ("tensor_parallel", 1),
-            ("replicas", 1),
-            ("gpu_memory_fraction", None),
-            ("extra", {}),
-        )
     ),
     Rule(
         "engine.gpus",
@@ -328,25 +278,6 @@ RULES = (
         lambda gate, ruler: gate is not None and ruler == 0,
         "has no effect with reward.ruler=0; remove it",
     ),
-    *(
-        Rule(
-            f"backend.{field}",
-            ("backend.use",),
-            lambda value, use, default=default: value != default and use == "local",
-            "has no effect with backend.use={1}; remove it, or write skypilot",
-        )
-        for field, default in (
-            ("cluster", None),
-            ("resources", {}),
-            ("num_nodes", 1),
-            ("autostop_minutes", 30),
-            ("workdir", "."),
-            ("envs", {}),
-            ("secrets", []),
-            ("setup", None),
-            ("storage", None),
-        )
-    ),
     Rule(
         "backend.num_nodes",
         ("train.num_processes", "engine.nodes"),
@@ -384,21 +315,6 @@ RULES = (
         ("backend.storage",),
         lambda cluster, storage: cluster is not None and storage is not None,
         "has no effect with backend.storage: a managed job has machines of its own; remove it",
-    ),
-    *(
-        Rule(
-            f"track.wandb.{field}",
-            ("track.wandb.mode",),
-            lambda value, mode, default=default: value != default and mode == "disabled",
-            "has no effect with track.wandb.mode=disabled; remove it",
-        )
-        for field, default in (("entity", None), ("upload", "auto"))
-    ),
-    Rule(
-        "track.wandb.weave",
-        ("track.wandb.mode",),
-        lambda weave, mode: weave and mode in ("offline", "disabled"),
-        "has no effect with track.wandb.mode=offline or disabled: Weave is online only; remove it",
     ),
 )
 

@@ -11,13 +11,26 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from art_cli.config.marks import NotWith, OnlyWith
+
 FORBID_UNKNOWN = ConfigDict(extra="forbid")
 
 Count = Annotated[int, Field(ge=1)]
 CountOrZero = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+
+
+TINY = OnlyWith("model.base", ("tiny",))
+PROGRAM = OnlyWith("agent.type", ("program",))
+HOSTED = OnlyWith("agent.type", ("program", "function"))
+EMBEDDED = OnlyWith("engine.use", ("transformers",))
+VLLM = OnlyWith("engine.use", ("vllm",))
+STARTED = NotWith("engine.url", "a server that someone else has started")
+RENTED = OnlyWith("backend.use", ("skypilot",), "remove it, or write skypilot")
+WANDB = OnlyWith("track.wandb.mode", ("auto", "online", "offline"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +52,17 @@ class AgentConfig:
 
     __pydantic_config__ = FORBID_UNKNOWN
     type: Literal["builtin", "program", "function"] = "builtin"
-    command: list[str] | None = None  # of a program
-    use: str | None = None  # of a function: package.module:function or path/to/file.py:function
-    pass_env: list[str] = field(default_factory=list)  # variables that a program gets from ours
-    sandbox: Literal["none", "bwrap", "docker"] = "none"  # what hides the machine from a program
-    image: str | None = None  # of docker, e.g. node:22
-    timeout: Positive = 600.0  # seconds, of one episode
-    concurrency: Count = 16  # at once
-    on_crash: Literal["score", "drop"] = "score"  # what the env says of it, or left out
+    command: Annotated[list[str] | None, PROGRAM] = None
+    # package.module:function or path/to/file.py:function
+    use: Annotated[str | None, OnlyWith("agent.type", ("function",))] = None
+    # Variables that a program gets from ours.
+    pass_env: Annotated[list[str], PROGRAM] = field(default_factory=list)
+    # What hides the machine from a program.
+    sandbox: Annotated[Literal["none", "bwrap", "docker"], PROGRAM] = "none"
+    image: Annotated[str | None, OnlyWith("agent.sandbox", ("docker",))] = None  # e.g. node:22
+    timeout: Annotated[Positive, HOSTED] = 600.0  # seconds, of one episode
+    concurrency: Annotated[Count, HOSTED] = 16  # at once
+    on_crash: Annotated[Literal["score", "drop"], HOSTED] = "score"  # drop: it is left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +79,9 @@ class TinyConfig:
     """The size of the model that `base: tiny` makes (Qwen3 architecture, random weights)."""
 
     __pydantic_config__ = FORBID_UNKNOWN
-    hidden_size: Annotated[int, Field(ge=16, multiple_of=16)] = 64
-    num_layers: Count = 2
-    vocab_size: Annotated[int, Field(ge=300)] = 640
+    hidden_size: Annotated[int, Field(ge=16, multiple_of=16), TINY] = 64
+    num_layers: Annotated[Count, TINY] = 2
+    vocab_size: Annotated[int, Field(ge=300), TINY] = 640
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,16 +124,19 @@ class EngineConfig:
     use: Literal["transformers", "vllm"] = "transformers"
     max_concurrent: Count = 256  # episodes that hold a KV cache at once, of one replica
     max_model_len: Annotated[int, Field(ge=16)] = 4096  # tokens of one sequence
-    deterministic: bool = True  # wait for every env before each step, so that runs repeat exactly
-    gpus: list[CountOrZero] | None = None  # of vLLM alone, replicas x tensor_parallel of them
-    nodes: CountOrZero = 0  # of backend.num_nodes, that serve vLLM alone; the others train
-    tensor_parallel: Count = 1  # GPUs of one replica
-    replicas: Count = 1
-    gpu_memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None  # null: what is free
+    # Wait for every env before each step, so that runs repeat exactly.
+    deterministic: Annotated[bool, EMBEDDED] = True
+    gpus: Annotated[list[CountOrZero] | None, VLLM, STARTED] = None  # for vLLM alone
+    # Of backend.num_nodes, that serve vLLM alone; the others train.
+    nodes: Annotated[CountOrZero, VLLM, STARTED] = 0
+    tensor_parallel: Annotated[Count, VLLM, STARTED] = 1  # GPUs of one replica
+    replicas: Annotated[Count, VLLM, STARTED] = 1
+    gpu_memory_fraction: Annotated[Share | None, VLLM, STARTED] = None  # null: what is free
     # How new weights get there; auto tries both and keeps the quicker.
-    sync: Literal["auto", "adapter", "merged"] = "auto"
-    url: str | None = None  # a vLLM server that someone else has started
-    extra: dict[str, Any] = field(default_factory=dict)  # further options of `vllm serve`
+    sync: Annotated[Literal["auto", "adapter", "merged"], VLLM] = "auto"
+    url: Annotated[str | None, VLLM] = None  # a vLLM server that someone else has started
+    # Further options of `vllm serve`.
+    extra: Annotated[dict[str, Any], VLLM, STARTED] = field(default_factory=dict)
 
     @property
     def shares_gpu(self) -> bool:
@@ -257,10 +276,11 @@ class WandbConfig:
 
     __pydantic_config__ = FORBID_UNKNOWN
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
-    entity: str | None = None
+    entity: Annotated[str | None, WANDB] = None
     # The best and the last checkpoint, when a run ends; auto: of adapters, not of whole models.
-    upload: Literal["auto", "on", "off"] = "auto"
-    weave: bool = False  # while online: every trajectory as a trace in Weave, with turns and calls
+    upload: Annotated[Literal["auto", "on", "off"], WANDB] = "auto"
+    # While online: every trajectory as a trace in Weave, with turns and calls.
+    weave: Annotated[bool, OnlyWith("track.wandb.mode", ("auto", "online"))] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,16 +302,17 @@ class BackendConfig:
 
     __pydantic_config__ = FORBID_UNKNOWN
     use: Literal["local", "skypilot"] = "local"
-    cluster: Name | None = None  # null: art-<project>
-    resources: dict[str, Any] = field(default_factory=dict)  # {accelerators: "H100:1"}
-    num_nodes: Count = 1
-    autostop_minutes: Count | None = 30  # of doing nothing; null: it bills until you stop it
-    workdir: str | None = "."  # shipped, but for what .skyignore or .gitignore leaves out
-    envs: dict[str, str] = field(default_factory=dict)
-    secrets: list[str] = field(default_factory=list)  # variables to send beside those in use here
-    setup: str | None = None  # shell, on each node, after art has been installed
+    cluster: Annotated[Name | None, RENTED] = None  # null: art-<project>
+    # {accelerators: "H100:1"}
+    resources: Annotated[dict[str, Any], RENTED] = field(default_factory=dict)
+    num_nodes: Annotated[Count, RENTED] = 1
+    autostop_minutes: Annotated[Count | None, RENTED] = 30  # idle; null: bills until stopped
+    workdir: Annotated[str | None, RENTED] = "."  # shipped, but for what .gitignore names
+    envs: Annotated[dict[str, str], RENTED] = field(default_factory=dict)
+    secrets: Annotated[list[str], RENTED] = field(default_factory=list)  # variables, sent too
+    setup: Annotated[str | None, RENTED] = None  # shell, on each node, after art is installed
     # Where a managed job keeps its run: a bucket ({name: my-bucket}) or a folder of all nodes.
-    storage: str | dict[str, Any] | None = None
+    storage: Annotated[str | dict[str, Any] | None, RENTED] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
