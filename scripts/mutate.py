@@ -310,6 +310,8 @@ def main() -> int:
             sys.exit(
                 f"{fault.file}: {fault.before!r} stands there {text.count(fault.before)} times"
             )
+    if broken := failing_with(None, ["--collect-only"]):
+        sys.exit(f"{broken} fails without any fault")
     rows = []
     with ThreadPoolExecutor(args.jobs) as pool:
         for fault, by, seconds in pool.map(judge, faults):
@@ -328,16 +330,21 @@ def main() -> int:
 def judge(fault: Fault) -> tuple[Fault, str, float]:
     """Return the test that fails with a fault; "": none does."""
     began = time.monotonic()
+    near = [str(p.relative_to(ROOT)) for p in tests_of(ROOT / fault.file)]
+    by = failing_with(fault, near) if near else ""
+    return fault, by or failing_with(fault, []), time.monotonic() - began
+
+
+def failing_with(fault: Fault | None, tests: list[str]) -> str:
+    """Run tests in a copy of the project that has a fault, and return the first that fails."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "art"
         shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
-        file = copy / fault.file
-        text = file.read_text(encoding="utf-8")
-        file.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
-        near = [str(p.relative_to(ROOT)) for p in tests_of(ROOT / fault.file)]
-        by = failing(copy, near) if near else ""
-        by = by or failing(copy, [])
-        return fault, by, time.monotonic() - began
+        if fault:
+            file = copy / fault.file
+            text = file.read_text(encoding="utf-8")
+            file.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
+        return failing(copy, tests)
 
 
 def failing(copy: Path, tests: list[str]) -> str:
