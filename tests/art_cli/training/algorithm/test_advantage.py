@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from art_cli.training.algorithm.advantage import advantages, has_gradient
+from art_cli.training.algorithm.advantage import advantages, has_gradient, set_advantages
+from art_cli.types import Scenario, Trajectory, TrajectoryGroup
 
 GROUPS = [[1.0, 2.0, 6.0], [0.5, 0.5]]  # means 3 and 0.5
 
@@ -32,6 +33,14 @@ def test_leave_one_out_compares_with_the_mean_of_the_others() -> None:
     first, second = advantages(GROUPS, "leave_one_out")
     assert first == pytest.approx([1 - 4.0, 2 - 3.5, 6 - 1.5])
     assert second == [0.0, 0.0]
+
+
+def test_each_trajectory_gets_its_own_and_one_without_a_reward_gets_none() -> None:
+    scenario = Scenario(id="s", split="train", seed=0, data={})
+    first = [Trajectory(scenario=scenario, reward=r) for r in (1.0, None, 2.0, 6.0)]
+    second = [Trajectory(scenario=scenario, reward=r) for r in (None, 0.5, 1.5)]
+    set_advantages([TrajectoryGroup(first), TrajectoryGroup(second)], "mean")
+    assert [t.advantage for t in first + second] == [-2.0, None, -1.0, 3.0, None, -0.5, 0.5]
 
 
 @pytest.mark.parametrize("kind", ["mean", "group_std", "batch_std", "leave_one_out"])
