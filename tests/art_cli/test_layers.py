@@ -3,9 +3,11 @@
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from graphlib import TopologicalSorter
+from collections.abc import Callable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import art_cli
 
@@ -108,3 +110,23 @@ def test_what_users_copy_imports_from_art_cli_alone() -> None:
     assert len(texts) > 40
     inner = [line for text in texts for line in text.splitlines() if INNER.match(line)]
     assert inner == []
+
+
+@pytest.mark.parametrize(
+    ("test", "file", "name"),
+    [
+        (test_a_room_imports_only_from_those_above_it, "config/load.py", "art_cli.loop.train"),
+        (test_a_room_imports_only_from_those_above_it, "models/policy.py", "art_cli.envs.base.Env"),
+        (test_there_is_no_circle_inside_a_room, "runs/directory.py", "art_cli.runs.checkpoint"),
+        (test_there_is_no_circle_inside_a_room, "training/model.py", "art_cli.training.gather"),
+        (test_a_heavy_dependency_is_imported_in_its_home, "rollout/episode.py", "wandb"),
+        (test_a_heavy_dependency_is_imported_in_its_home, "engines/build.py", "vllm.LLM"),
+    ],
+)
+def test_a_wrong_import_of_each_kind_is_found(
+    monkeypatch: pytest.MonkeyPatch, test: Callable[[], None], file: str, name: str
+) -> None:
+    test()
+    monkeypatch.setitem(IMPORTED, Path(file), IMPORTED[Path(file)] | {name})
+    with pytest.raises((AssertionError, CycleError)):
+        test()
