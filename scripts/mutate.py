@@ -18,15 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 from touched import ROOT, tests_of
 
-LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv*", "runs", "__pycache__", ".*_cache", "node_modules"
-)
 SECONDS = 3600  # for one fault's tests, whole suite included; a hang is a fault that was noticed
 WANTED = 0.95
 
@@ -314,7 +311,8 @@ def main() -> int:
         sys.exit(f"{broken} fails without any fault")
     rows = []
     with ThreadPoolExecutor(args.jobs) as pool:
-        for fault, by, seconds in pool.map(judge, faults):
+        for done in as_completed([pool.submit(judge, fault) for fault in faults]):
+            fault, by, seconds = done.result()
             rows.append({"file": fault.file, "fault": f"{fault.before} -> {fault.after}", "by": by})
             print(
                 f"{by or 'NOT CAUGHT':60} {seconds:4.0f} s  {fault.file}: {fault.before!r}",
@@ -339,12 +337,21 @@ def failing_with(fault: Fault | None, tests: list[str]) -> str:
     """Run tests in a copy of the project that has a fault, and return the first that fails."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "art"
-        shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+        copy_project(copy)
         if fault:
             file = copy / fault.file
             text = file.read_text(encoding="utf-8")
             file.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
         return failing(copy, tests)
+
+
+def copy_project(copy: Path) -> None:
+    """Copy what git knows of the project, and what it would add."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in names.splitlines():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, copy / name)
 
 
 def failing(copy: Path, tests: list[str]) -> str:

@@ -1,6 +1,6 @@
 """The experiment as frozen dataclasses: every key of the YAML, its type, range and default.
 
-The docstring under a section is what `art run --dry-run` and the README say of it; every field has
+The docstring under a section is what `art run --dry-run` and docs/config.md say of it; every field has
 an effect, and `load.py` refuses one that another setting makes ineffective.
 """
 
