@@ -4,8 +4,8 @@
     python scripts/mutate.py --only packing       # those in files that are called so
 
 Each fault is planted in a copy of the project. First the tests beside the file and those that
-import it are run, then, where they all pass, every fast test. What is not caught is listed; the
-exit code is 1 where that is more than one in twenty.
+import it are run, then, where they all pass, every fast test. A test that catches a fault must pass
+without it. What is not caught is listed; the exit code is 1 where that is more than one in twenty.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 from touched import ROOT, tests_of
 
 SECONDS = 3600  # for one fault's tests, whole suite included; a hang is a fault that was noticed
+HANG = "a hang"
 WANTED = 0.95
 
 
@@ -307,11 +308,11 @@ def main() -> int:
             sys.exit(
                 f"{fault.file}: {fault.before!r} stands there {text.count(fault.before)} times"
             )
-    if broken := failing_with(None, ["--collect-only"]):
-        sys.exit(f"{broken} fails without any fault")
     rows = []
     with ThreadPoolExecutor(args.jobs) as pool:
         for done in as_completed([pool.submit(judge, fault) for fault in faults]):
+            if done.exception():
+                pool.shutdown(cancel_futures=True)
             fault, by, seconds = done.result()
             rows.append({"file": fault.file, "fault": f"{fault.before} -> {fault.after}", "by": by})
             print(
@@ -329,8 +330,10 @@ def judge(fault: Fault) -> tuple[Fault, str, float]:
     """Return the test that fails with a fault; "": none does."""
     began = time.monotonic()
     near = [str(p.relative_to(ROOT)) for p in tests_of(ROOT / fault.file)]
-    by = failing_with(fault, near) if near else ""
-    return fault, by or failing_with(fault, []), time.monotonic() - began
+    by = (failing_with(fault, near) if near else "") or failing_with(fault, [])
+    if by not in ("", HANG) and failing_with(None, [by]):
+        sys.exit(f"{by} fails without any fault")
+    return fault, by, time.monotonic() - began
 
 
 def failing_with(fault: Fault | None, tests: list[str]) -> str:
@@ -363,11 +366,13 @@ def failing(copy: Path, tests: list[str]) -> str:
             command, cwd=copy, env=env, capture_output=True, text=True, timeout=SECONDS
         )
     except subprocess.TimeoutExpired:
-        return "a hang"
+        return HANG
     if done.returncode == 0:
         return ""
     lines = [li for li in done.stdout.splitlines() if li.startswith(("FAILED ", "ERROR "))]
-    return lines[0].split(" - ")[0].partition(" ")[2] if lines else f"pytest: {done.returncode}"
+    if not lines:
+        sys.exit(f"pytest: {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return lines[0].split(" - ")[0].partition(" ")[2]
 
 
 if __name__ == "__main__":
