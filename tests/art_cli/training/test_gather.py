@@ -157,3 +157,25 @@ def test_what_scoring_raises_is_raised_when_all_groups_have_been_seen_through(
     with pytest.raises(LookupError, match="train-0"):
         groups(tmp_path, after_each=score)
     assert sorted(seen) == ["train-0", "train-1"]
+
+
+class FirstFails(Fails):
+    """Fails in every episode of the first scenario, and in one of the second."""
+
+    once: ClassVar[list[str]]
+
+    async def score(self, trajectory: art.Trajectory) -> float:
+        if trajectory.sequences and self.scenario.id == "train-1" and self.once:
+            raise LookupError(self.once.pop())
+        return await super().score(trajectory)
+
+
+def test_a_group_is_scored_unless_all_of_it_failed(tmp_path: Path) -> None:
+    FirstFails.once = ["one of three"]
+    scored: list[art.TrajectoryGroup] = []
+
+    async def score(group: art.TrajectoryGroup) -> None:
+        scored.append(group)
+
+    _, partly = groups(tmp_path, FirstFails, after_each=score)
+    assert scored == [partly] and len(partly.valid) == 2
