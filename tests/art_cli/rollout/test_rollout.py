@@ -307,6 +307,7 @@ def test_a_tool_can_end_the_episode(run: Play) -> None:
         ({"reply": lambda self, text: next(iter(()))}, "raised StopIteration()"),
         ({"reply": lambda self, text: exit(3)}, "raised SystemExit(3)"),
         ({"score": lambda self, t: math.nan}, "score() returned nan; a reward must be"),
+        ({"score": lambda self, t: math.inf}, "score() returned inf; a reward must be"),
         ({"score": lambda self, t: "good"}, "TypeError"),
         ({"score": lambda self, t: self.metrics.update(x="y")}, "could not convert string"),
         ({"__init__": lambda self, *a: None}, "AttributeError"),
