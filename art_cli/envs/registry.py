@@ -47,7 +47,7 @@ def env_class(use: str) -> type[Env]:
         )
     found = find(target)
     name = target.rpartition(":")[2]
-    if not _is_env(found):
+    if not (inspect.isclass(found) and issubclass(found, Env) and found is not Env):
         raise UsageError(f"{use!r}: {name} is not a subclass of art_cli.Env")
     if not is_dataclass(found.Config):
         raise UsageError(f"{use!r}: {name}.Config must be a dataclass; put @dataclass above it")
@@ -78,10 +78,6 @@ def describe(env: type) -> str:
 def _is_made_in(value: object, module: ModuleType) -> bool:
     is_code = inspect.isclass(value) or inspect.isfunction(value)
     return is_code and value.__module__ == module.__name__
-
-
-def _is_env(value: object) -> bool:
-    return inspect.isclass(value) and issubclass(value, Env) and value is not Env
 
 
 def _from_package(name: str, use: str) -> ModuleType:

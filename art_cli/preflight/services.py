@@ -68,7 +68,7 @@ def check_keys(llms: dict[str, LLMConfig]) -> Iterator[Finding]:
 
 
 def servers(cfg: Experiment | None, llms: dict[str, LLMConfig]) -> list[Service]:
-    """Those that a run of the config would talk to; without one, those that there is a key for."""
+    """Return the servers that a run would talk to; without a config, those with a key here."""
     hub = os.environ.get("HF_ENDPOINT", HUB)
     if cfg is None:
         keyed = [p for p, key in KEYS.items() if os.environ.get(key)]

@@ -193,7 +193,7 @@ def make_small(stand_in: StandIn, texts: list[str], seed: int) -> str:
 
 
 def shrunk(config: dict[str, Any]) -> dict[str, Any]:
-    """The same family with two narrow layers; the ids of special tokens stay."""
+    """Return a config of the same family with two narrow layers and the same special tokens."""
     small = {k: v for k, v in config.items() if k not in (*NOT_SMALL, "vocab_size")}
     small |= {k: v for k, v in SMALL.items() if config.get(k) is not None}
     if small.get("layer_types"):

@@ -14,8 +14,8 @@ import pytest
 from art_cli.envs.tools import tools_of
 from art_cli.rollout.rollout import play
 from art_cli.types import Split, Trajectory
-from art_envs.airline import desk as module
-from art_envs.airline.desk import AirlineDesk
+from art_envs.airline.desk import NUM_GOALS, AirlineDesk
+from art_envs.service import desk as module
 from art_envs.service.desk import ServiceDesk
 from art_envs.service.gates import finished
 from art_envs.service.goal import MIX, Goal
@@ -48,13 +48,13 @@ def digest(value: object) -> str:
 @pytest.mark.slow
 def test_every_machine_generates_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing comes from an earlier run
-    assert digest(module._database.__wrapped__(TALK.size)) == "57474784afa6"
+    assert digest(module._database.__wrapped__(AirlineDesk, TALK.size)) == "57474784afa6"
     assert digest(module._goals.__wrapped__(AirlineDesk, TALK)) == "4ad041cd392a"
     assert digest(module._goals.__wrapped__(AirlineDesk, TICKETS)) == "0d11a9be30ab"
 
 
 def test_a_thousand_goals_of_users_that_no_other_split_has(goals: dict[Split, list[Goal]]) -> None:
-    assert {split: len(goals[split]) for split in SPLITS} == module.NUM_GOALS
+    assert {split: len(goals[split]) for split in SPLITS} == NUM_GOALS
     users = {split: {goal["user_id"] for goal in goals[split]} for split in SPLITS}
     for one, two in itertools.combinations(SPLITS, 2):
         assert not users[one] & users[two]

@@ -22,12 +22,11 @@ from art_cli.envs.base import Done, ToolError
 from art_cli.errors import LLMError
 from art_cli.rollout.rollout import play
 from art_cli.types import Scenario, Trajectory
-from art_envs.retail import desk as retail
 from art_envs.retail.desk import RetailDesk
 from art_envs.service import cache
-from art_envs.service.desk import REFUSAL
+from art_envs.service import desk as service
 from art_envs.service.gates import GateError, check, finished
-from art_envs.service.goal import MIX
+from art_envs.service.goal import MIX, REFUSAL
 from art_envs.service.user import ScriptedUser
 
 CASES = [("small", 0), ("small", 1), ("full", 2), ("full", 3)]
@@ -74,7 +73,10 @@ def test_generation_is_the_same_everywhere(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing comes from an earlier run
     cfg = config(size, level)  # every goal passes the gates, or this raises
-    made = [retail._database.__wrapped__(cfg.size), retail._goals.__wrapped__(RetailDesk, cfg)]
+    made = [
+        service._database.__wrapped__(RetailDesk, cfg.size),
+        service._goals.__wrapped__(RetailDesk, cfg),
+    ]
     digest = hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
     assert digest[:16] == HASHES[size, level]
 
@@ -98,12 +100,12 @@ def test_what_was_generated_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = config("small", 0)
 
     def from_disk() -> tuple[Any, Any]:  # past the memory of this process
-        tables = retail._database.__wrapped__(cfg.size)
-        return tables, retail._goals.__wrapped__(RetailDesk, cfg)
+        tables = service._database.__wrapped__(RetailDesk, cfg.size)
+        return tables, service._goals.__wrapped__(RetailDesk, cfg)
 
     made = from_disk()  # or made, where this test is run alone
-    monkeypatch.setattr(retail, "make_database", None)
-    monkeypatch.setattr(retail, "build_goals", None)
+    monkeypatch.setattr(RetailDesk, "make_database", str)  # it is on disk: nothing makes it
+    monkeypatch.setattr(service, "build_goals", str)
     assert from_disk() == made
 
 
@@ -271,7 +273,7 @@ def test_the_folder_of_the_cache_may_be_missing_or_unwritable(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    made = [cache.kept("x", retail.CODE, "y", lambda: {1: (2,)}) for _ in range(2)]
+    made = [cache.kept("x", Path(__file__).parent, "y", lambda: {1: (2,)}) for _ in range(2)]
     assert made == [{"1": [2]}] * 2
 
 

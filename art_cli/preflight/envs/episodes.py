@@ -14,7 +14,7 @@ from art_cli.envs.tools import tools_of
 from art_cli.preflight.envs.instances import content
 from art_cli.preflight.envs.other import play_elsewhere
 from art_cli.preflight.envs.play import Played
-from art_cli.preflight.envs.players import GoldError, Player, Repeater, call_text
+from art_cli.preflight.envs.players import GoldError, Player, call_text
 from art_cli.preflight.envs.state import GENERATORS, changed, snapshot
 from art_cli.preflight.envs.subject import NUM_REPLAYED, Subject
 from art_cli.preflight.finding import (
@@ -92,26 +92,26 @@ def _bad_calls(env_class: type[Env]) -> Iterable[str]:
 
 def _errors(s: Subject, plays: Sequence[Played], said: bool = False) -> Findings:
     """What the env raised, once for each place, but for deadlines, which have their own check."""
-    seen: dict[tuple[str, str], int] = {}
+    seen: set[tuple[str, str]] = set()
     for p in plays:
         if p.error is None or isinstance(p.error, DeadlineError | GoldError | NoServicesError):
             continue
         where, what = where_and_what(p.error, s.env_class)
         after = f", after {p.turns[-1]!r:.100}" if said and p.turns else ""
         key = where or place_of(s.env_class, p.during), what
-        seen[key] = seen.get(key, 0) + 1
-        if seen[key] == 1:
+        if key not in seen:
+            seen.add(key)
             todo = "a wrong answer is answered, or raises ToolError in a tool" if said else ""
             yield failed(f"{what}{after}", key[0], todo)
 
 
 def check_replay(s: Subject) -> Findings:
-    """The same answers to the same scenario lead to the same, here and in another process."""
+    """The same answers get the same replies and reward, here and in another process."""
     if not s.alone:
         yield skipped(NO_PLAYS)
         return
     before = snapshot(s.env_class)
-    again = [s.play(p.trajectory.scenario, _repeating(p)) for p in s.alone]
+    again = [s.play(p.trajectory.scenario, p.repeater) for p in s.alone]
     drawn = GENERATORS in changed(s.env_class, before)
     hint = "it draws from the `random` of the process; use self.rng" if drawn else "use self.rng"
     differences = list(_differences(s, [p.outcome() for p in again], "the second time", hint))
@@ -129,11 +129,6 @@ def check_replay(s: Subject) -> Findings:
             yield failed(what, place_of(s.env_class, "scenarios"), todo)
     yield from _differences(s, elsewhere.outcomes, "in another process", todo)
     yield ok(f"{len(s.alone)} episodes came out the same, in another process too")
-
-
-def _repeating(played: Played) -> Any:
-    """A player that says what was said."""
-    return lambda env: Repeater(played.turns)
 
 
 def _differences(
@@ -176,13 +171,12 @@ def check_concurrency(s: Subject) -> Findings:
         return
     before, state = snapshot(s.env_class), {}
     for p in s.alone[:NUM_REPLAYED]:  # of different scenarios, which leave different things behind
-        s.play(p.trajectory.scenario, _repeating(p))
+        s.play(p.trajectory.scenario, p.repeater)
         state |= changed(s.env_class, before)
     times = -(-AT_ONCE // len(s.alone))
     shared = {p.trajectory.scenario.id: copy.deepcopy(p.trajectory.scenario) for p in s.alone}
     scenarios: list[Scenario] = [shared[p.trajectory.scenario.id] for p in s.alone]
-    players = [_repeating(p) for p in s.alone]
-    together = s.play_together(scenarios * times, players * times)
+    together = s.play_together(scenarios * times, [p.repeater for p in s.alone] * times)
     written = next((p for p in s.alone if p.data_changed), None)
     state |= changed(s.env_class, before)
     state.pop(GENERATORS, None)
@@ -206,13 +200,14 @@ def check_concurrency(s: Subject) -> Findings:
 def check_deadlines(s: Subject) -> Findings:
     """Every call returns in time, and none holds up the others."""
     plays = [p for found in s.plays.values() for p in found]
-    env_class, slowest = s.env_class, {}
+    env_class = s.env_class
+    slowest: dict[str, float] = {}
     for p in plays:
         if isinstance(p.error, DeadlineError):
             where = place_of(env_class, p.during)
             yield failed(str(p.error), where, "wait for less, or raise the env's deadline")
             break
-        slowest = {k: max(v, slowest.get(k, 0.0)) for k, v in p.slowest.items()} | slowest
+        slowest |= {k: max(v, slowest.get(k, 0.0)) for k, v in p.slowest.items()}
     for name, seconds in slowest.items():
         limit = env_class.tool_timeout if name.startswith("tool") else env_class.episode_timeout
         if seconds > TOO_LONG * limit:

@@ -7,6 +7,8 @@ import json
 import re
 import time
 import warnings
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Any
 
 from art_cli.envs.base import NoServices, NoServicesError
@@ -112,26 +114,24 @@ def check_tools(s: Subject) -> Findings:
     yield ok(f"{len(tools)} with a schema: {', '.join(tools)}" if tools else "the env has none")
 
 
-def _lacks(method: Any, spec: ToolSpec) -> list[tuple[str, str]]:
-    """Return (what, what to do) of each."""
-    out = []
+def _lacks(method: Any, spec: ToolSpec) -> Iterator[tuple[str, str]]:
+    """Yield (what is wrong with a tool, what to do about it)."""
     if not TOOL_NAME.fullmatch(spec.name):
-        out.append(("the name is not of a-z, 0-9, _ and -", "rename it"))
+        yield "the name is not of a-z, 0-9, _ and -", "rename it"
     if not spec.description:
-        out.append(("it has no description", "write a docstring: the model reads it"))
+        yield "it has no description", "write a docstring: the model reads it"
     for parameter in list(inspect.signature(method).parameters.values())[1:]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            out.append((f"a model cannot give {parameter}", "name each argument"))
+            yield f"a model cannot give {parameter}", "name each argument"
         elif parameter.annotation is parameter.empty:
             todo = f"annotate it, as in {parameter.name}: str"
-            out.append((f"the argument {parameter.name} has no type", todo))
+            yield f"the argument {parameter.name} has no type", todo
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # a default that is not JSON, for one
             json.dumps(spec.schema())
     except Exception as e:
-        out.append((f"its schema is not JSON: {e}".partition("\n")[0], "use plainer types"))
-    return out
+        yield f"its schema is not JSON: {e}".partition("\n")[0], "use plainer types"
 
 
 def check_demonstrations(s: Subject) -> Findings:
@@ -174,13 +174,13 @@ def _not_whole(i: int, demonstration: Any, max_turns: int) -> str:
 async def _of_held_out(s: Subject, found: list[list[Message]]) -> list[tuple[int, str]]:
     """Return (number, scenario) of each demonstration that begins as only held-out scenarios do."""
     began = time.monotonic()
-    wanted = {_text(_first_part(d)): i for i, d in enumerate(found)}
+    first_parts = (takewhile(lambda m: m["role"] != "assistant", d) for d in found)
+    wanted = {_text(part): i for i, part in enumerate(first_parts)}
     suspects: dict[str, tuple[int, str]] = {}
     for split in ("val", "test", "train"):
         for scenario in s.scenarios[split]:
-            if split == "train" and not suspects:
-                return []
-            if time.monotonic() - began > OPENINGS_FOR:
+            is_late = time.monotonic() - began > OPENINGS_FOR
+            if is_late or (split == "train" and not suspects):
                 return []
             key = await _opening_of(s, scenario)
             if split == "train":
@@ -202,10 +202,5 @@ async def _opening_of(s: Subject, scenario: Scenario) -> str:
         await call(env.close, seconds=env.tool_timeout, what="close()")
 
 
-def _first_part(messages: list[Message]) -> list[Message]:
-    roles = [m["role"] for m in messages]
-    return messages[: roles.index("assistant")]
-
-
-def _text(messages: list[Message]) -> str:
+def _text(messages: Iterable[Message]) -> str:
     return "\n".join(f"{m['role']}: {m['content']}" for m in messages)

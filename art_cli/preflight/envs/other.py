@@ -1,4 +1,4 @@
-"""The same plays in a process of its own, where hashes and the order of sets are others.
+"""Plays episodes again in another process, where hashes and the order of sets differ.
 
 python -m art_cli.preflight.envs.other QUESTION ANSWER      two files, JSON
 """

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from art_cli.envs.base import Done, Env, NoServices
-from art_cli.preflight.envs.players import Player
+from art_cli.preflight.envs.players import Player, Repeater
 from art_cli.rollout.episode import Episode
 from art_cli.system.deadline import call
 from art_cli.types import Message, Scenario, Trajectory
@@ -32,8 +32,12 @@ class Played:
 
     @property
     def reward(self) -> float | None:
-        """As the env scored it."""
+        """The env's score."""
         return self.trajectory.reward
+
+    def repeater(self, env: Env) -> Repeater:
+        """Return a player that says the same turns: a MakePlayer."""
+        return Repeater(self.turns)
 
     def outcome(self) -> dict[str, Any]:
         """All that must be the same when the same is said again, as JSON."""

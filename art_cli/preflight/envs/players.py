@@ -1,4 +1,4 @@
-"""Those who play the env while it is checked: idle, random, perfect, and one who repeats."""
+"""The players of an env that is checked: random, perfect, and one that repeats given turns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from art_cli.envs.base import Env
@@ -42,21 +42,10 @@ class Player(TurnAgent):
         trajectory.policy_versions = [0] * len(self.turns)
 
 
-class Idle(Player):
-    """Always says the same."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self._text = text
-
-    def answer(self, messages: list[Message]) -> str:
-        return self._text
-
-
 class Repeater(Player):
-    """Says what someone else has said, and lets others go first at every turn."""
+    """Says given turns, then nothing, and lets others go first at every turn."""
 
-    def __init__(self, turns: Sequence[str]) -> None:
+    def __init__(self, turns: Iterable[str]) -> None:
         super().__init__()
         self._script = iter(turns)
 

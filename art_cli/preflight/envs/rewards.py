@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from art_cli.preflight.envs.play import Played
-from art_cli.preflight.envs.players import GoldError, Repeater
+from art_cli.preflight.envs.players import GoldError
 from art_cli.preflight.envs.subject import AT_RANDOM, DEMONSTRATED, IDLE_NAMES, Subject
 from art_cli.preflight.finding import Findings, failed, ok, place_of, skipped, warning
 
@@ -75,7 +75,7 @@ def check_gold(s: Subject) -> Findings:
         todo = "either the turns are not perfect, or score() is wrong"
         yield failed(f"{what} ({len(short)} of {len(plays)} episodes)", where, todo)
     for p in plays[:2]:
-        again = s.play(p.trajectory.scenario, lambda env, p=p: Repeater(p.turns))
+        again = s.play(p.trajectory.scenario, p.repeater)
         if again.reward != p.reward:
             what = f"its turns, said by another, earn {again.reward}, not {p.reward}"
             yield failed(what, where, "gold() must not change the env, nor draw from self.rng")

@@ -33,7 +33,7 @@ def changed(env_class: type, before: dict[str, bytes]) -> dict[str, str]:
     """What is not as it was: name -> where it is defined."""
     now = snapshot(env_class)
     names = [n for n in now if now[n] != before.get(n)]
-    return {n: _place(env_class, n.rpartition(".")[2]) for n in names}
+    return {n: place_of_name(env_class, n.rpartition(".")[2]) for n in names}
 
 
 def _name(owner: ModuleType | type) -> str:
@@ -52,7 +52,3 @@ def _print_of(value: Any) -> bytes:
         return pickle.dumps(value)
     except Exception:  # a lock, a connection, or whatever a __reduce__ raises
         return repr(value).encode()
-
-
-def _place(env_class: type, name: str) -> str:
-    return next(filter(None, (place_of_name(m, name) for m in own_modules(env_class))), "")

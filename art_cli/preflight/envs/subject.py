@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, get_args, get_type_hints
 
 from art_cli.config.schema import LLMConfig
@@ -18,7 +18,6 @@ from art_cli.preflight.envs.play import MakePlayer, Played, play_one
 from art_cli.preflight.envs.players import (
     IDLE,
     Gold,
-    Idle,
     RandomCalls,
     RandomTurns,
     RandomWords,
@@ -90,17 +89,6 @@ class Subject:
         return rng.sample(train, min(num - len(out), len(train))) + out
 
     @cached_property
-    def random_players(self) -> dict[str, MakePlayer]:
-        """By what they do."""
-        env_class = self.env_class
-        players: dict[str, MakePlayer] = {
-            "random words": lambda env: RandomWords(env.scenario.seed)
-        }
-        if tools_of(env_class):
-            players["random tool calls"] = lambda env: RandomCalls(env.scenario.seed, env_class)
-        return players
-
-    @cached_property
     def demonstrated_turns(self) -> list[list[str]]:
         """What is said in each demonstration; nothing where there are none that can be read."""
         try:
@@ -118,9 +106,9 @@ class Subject:
 
     @cached_property
     def plays(self) -> dict[str, list[Played]]:
-        """By player: one of each chosen scenario; by the demonstrations, of the first to train on.
+        """Each player's episodes of the chosen scenarios, and the demonstrated turns once more.
 
-        Most envs demonstrate these in their order, so that what is said then fits.
+        These are said in the first train scenarios: most envs demonstrate them in their order.
         """
         out = {
             name: [self.play(s, player) for s in self.chosen]
@@ -132,11 +120,14 @@ class Subject:
         return out
 
     def _players(self) -> dict[str, MakePlayer]:
+        env_class = self.env_class
         players: dict[str, MakePlayer] = {
-            name: lambda _, text=text: Idle(text)
+            name: lambda _, text=text: Repeater(repeat(text))
             for name, text in zip(IDLE_NAMES, IDLE, strict=True)
         }
-        players |= self.random_players
+        players["random words"] = lambda env: RandomWords(env.scenario.seed)
+        if tools_of(env_class):
+            players["random tool calls"] = lambda env: RandomCalls(env.scenario.seed, env_class)
         if turns := [turn for told in self.demonstrated_turns for turn in told]:
             players[AT_RANDOM] = lambda env: RandomTurns(env.scenario.seed, turns)
         return players | ({"gold": Gold} if self.has_gold else {})
@@ -146,7 +137,7 @@ class Subject:
         """What is repeated: the words of some plays that came to their end, said again."""
         names = [n for n in self.plays if n not in IDLE_NAMES[1:]]
         plays = [p for n in names for p in self.plays[n][:NUM_REPLAYED] if p.error is None]
-        return [self.play(p.trajectory.scenario, lambda env, p=p: Repeater(p.turns)) for p in plays]
+        return [self.play(p.trajectory.scenario, p.repeater) for p in plays]
 
     def play(self, scenario: Scenario, player: MakePlayer) -> Played:
         """One episode alone, of a copy of the scenario."""

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -52,15 +53,14 @@ class Watch:
     def run(self, work: Callable[[], Result], patience: float = 1.0) -> Result:
         """What `work` returns, within `patience` times the limit. Raises what it raises, Stuck."""
         limit = patience * self._seconds
-        outcome: list[Callable[[], Result]] = []
+        outcome: Future[Result] = Future()
 
         def target() -> None:
             try:
-                result = work()
-                outcome.append(lambda: result)
+                outcome.set_result(work())
             except BaseException as e:  # SystemExit too: it must not go unseen
                 error = e if isinstance(e, Exception) else RuntimeError(f"raised {e!r}")
-                outcome.append(lambda: _raise(error))
+                outcome.set_exception(error)
 
         self._beat = None
         thread = threading.Thread(target=target, name="art-envcheck", daemon=True)
@@ -71,10 +71,10 @@ class Watch:
             self._look(thread)
             if thread.is_alive() and time.monotonic() - began > limit:
                 raise self._stuck(thread, limit)
-        return outcome[0]()
+        return outcome.result()
 
     def run_async(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """The same for a coroutine, on an event loop of its own."""
+        """Run a coroutine likewise, on an event loop of its own."""
 
         async def beating() -> Result:
             loop = asyncio.get_running_loop()
@@ -126,7 +126,3 @@ class Watch:
 
 def _line(frame: FrameType) -> str:
     return f"{short(frame.f_code.co_filename)}:{frame.f_lineno}"
-
-
-def _raise(error: Exception) -> Any:
-    raise error

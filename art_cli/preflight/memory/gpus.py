@@ -54,7 +54,7 @@ def named(text: str) -> Gpu:
 
 
 def present() -> list[Gpu]:
-    """Those that a CUDA program started here would see, in its order."""
+    """Return the GPUs that a CUDA program started here would see, in its order."""
     found: dict[str, Gpu] = {}
     for line in _ask()[0].splitlines():
         index, uuid, name, size, free, driver = (part.strip() for part in line.split(","))

@@ -59,7 +59,7 @@ def shape_of(config: dict[str, Any]) -> Shape:
 
 
 def counted(config: dict[str, Any]) -> Shape:
-    """By arithmetic, for the families of QKV_BIAS."""
+    """Count the parameters by arithmetic, for the families of QKV_BIAS."""
     d = _dimensions(config)
     h, f, v, layers = d["hidden"], d["intermediate"], d["vocab"], d["num_layers"]
     q, k = d["heads"] * d["head_dim"], d["kv_heads"] * d["head_dim"]
@@ -83,7 +83,7 @@ def counted(config: dict[str, Any]) -> Shape:
 
 
 def measured(config: dict[str, Any]) -> Shape:
-    """By building the model without its weights, which imports torch and takes seconds."""
+    """Build the model without its weights and count; this imports torch and takes seconds."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -301,5 +301,5 @@ def _log_payment(reservation: Record, payment_id: str, amount: int) -> None:
 
 
 def _new_id(user: Record, user_id: str) -> str:
-    """The same for the same history, whatever else happened: siblings get the same."""
+    """Return an id that depends on the user's reservations alone, so that siblings get the same."""
     return f"R{user_id[1:]}{len(user['reservations'])}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from art_envs.airline import search
 from art_envs.airline.actions import dollars, price
-from art_envs.airline.customer import Customer, Request, call
+from art_envs.airline.customer import Customer, NoGoal, Request
 from art_envs.airline.database import (
     AIRPORTS,
     BAG_CENTS,
@@ -20,7 +20,7 @@ from art_envs.airline.database import (
 from art_envs.airline.policy import MAX_PASSENGERS
 from art_envs.airline.requests import full_name, look_at
 from art_envs.airline.search import Option
-from art_envs.service.goal import Action
+from art_envs.service.goal import Action, call
 
 STRANGERS = (  # whom no profile knows
     {"first": "Ada", "last": "Berg", "born": "1990-02-03"},
@@ -40,17 +40,14 @@ BEYOND = (  # neither a tool nor a rule covers these
 )
 
 
-def book(c: Customer) -> Request | None:
+def book(c: Customer) -> Request:
     """A new booking; now and then for too many, or with too many certificates."""
-    cabin, found = c.rng.choice(CABINS), _journey(c)
-    if found is None:
-        return None
-    ways, reads, wish = found
+    cabin, (ways, reads, wish) = c.rng.choice(CABINS), _journey(c)
     people = _people(c)
     options = [search.cheapest(way, cabin, len(people)) for way in ways]
     chosen = [option for option in options if option is not None]
     if len(chosen) < len(ways):
-        return None
+        raise NoGoal
     flights = [f for option in chosen for f in option]
     bags, insured = c.rng.choice([0, 1, 2, 3]), c.rng.random() < 0.4
     paid_bags = bags_to_pay(c.user["tier"], cabin, len(people), bags)
@@ -86,7 +83,7 @@ def book(c: Customer) -> Request | None:
     )
 
 
-def _journey(c: Customer) -> tuple[list[list[Option]], list[Action], str] | None:
+def _journey(c: Customer) -> tuple[list[list[Option]], list[Action], str]:
     """Return the options of each way, the searches that show them, and the wish in words."""
     origin, destination = c.rng.sample(list(AIRPORTS), 2)
     db = c.records()
@@ -98,7 +95,7 @@ def _journey(c: Customer) -> tuple[list[list[Option]], list[Action], str] | None
     if not there:
         there = search.one_stop(db, origin, destination, out)
         if not there:
-            return None
+            raise NoGoal
         reads = [*cities, call("search_direct", **route), call("search_onestop", **route)]
         return [there], reads, f"Book me the cheapest way with one stop {between}, one way,"
     reads = [*cities, call("search_direct", **route)]
@@ -150,14 +147,11 @@ def _choice(options: list[Option], chosen: Option) -> Any:
     return {"options": sorted({o[0]["flight"] for o in options}), "takes": first}
 
 
-def question(c: Customer) -> Request | None:
+def question(c: Customer) -> Request:
     """Something that the records answer with a number."""
     if c.size == "small" or c.rng.random() < 0.3:  # small records show neither price nor bags
         return _fare_question(c)
-    found = c.reservation()
-    if found is None:
-        return None
-    key, r = found
+    key, r = c.reservation()
     num = len(r["passengers"])
     paid = dollars(sum(p["cents"] for p in r["payments"]))
     free = FREE_BAGS[c.user["tier"]][r["cabin"]] * num
@@ -178,14 +172,14 @@ def question(c: Customer) -> Request | None:
     )
 
 
-def _fare_question(c: Customer) -> Request | None:
+def _fare_question(c: Customer) -> Request:
     flight = c.rng.choice(list(c.base["flights"].values()))
     day = c.rng.choice(search.coming_days(c.records()))
     cabin: Cabin = c.rng.choice(CABINS)
     route = {"origin": flight["origin"], "destination": flight["destination"], "date": day}
     best = search.cheapest(search.direct(c.records(), *route.values()), cabin, 1)
     if best is None:
-        return None
+        raise NoGoal
     between = f"from {c.place(flight['origin'])} to {c.place(flight['destination'])}"
     cities = [call("list_airports")] if c.level >= 2 else []
     return Request(

@@ -1,4 +1,4 @@
-"""Somebody at the desk, and one thing that he wants: with the call that it comes to.
+"""Somebody at the desk, and one thing that they want: with the tool call that grants it.
 
 A request says nothing of whether the policy allows it: `judged` finds that out, and whether the
 records permit it.
@@ -13,11 +13,11 @@ from typing import Any
 
 from art_cli import ToolError
 from art_envs.airline import actions
-from art_envs.airline.database import AIRPORTS, Record
+from art_envs.airline.database import AIRPORTS
 from art_envs.airline.policy import Case, Rule, broken_rule
 from art_envs.service.desk import Size
 from art_envs.service.goal import Action, Choice
-from art_envs.service.store import Store, Tables
+from art_envs.service.store import Record, Store, Tables
 
 REASONS = {  # argument of `cancel` -> as a customer says it
     "plans": "my plans changed",
@@ -35,13 +35,17 @@ WRITES: dict[str, Callable[..., Any]] = {
 }
 
 
+class NoGoal(Exception):
+    """What was drawn does not make a goal of the kind."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Request:
     """One thing that a customer wants."""
 
-    words: str  # as he says it, without what he tells only when asked
+    words: str  # the customer's, without what they tell only when asked
     ticket: str = ""  # the same with everything, where that differs
-    slots: dict[str, str] = field(default_factory=dict)  # what he tells when asked
+    slots: dict[str, str] = field(default_factory=dict)  # what they tell when asked
     reads: list[Action]  # what to look up, in order; the user's profile goes without saying
     write: Action | None  # what granting it comes to; None: a question
     summary: str = ""  # the write in words, for a proposal
@@ -54,7 +58,7 @@ class Request:
 
 
 class Customer:
-    """Somebody at the desk, and what has been done for him so far."""
+    """Somebody at the desk, and what has been done for them so far."""
 
     def __init__(
         self, base: Tables, rng: random.Random, user_id: str, level: int, size: Size
@@ -67,30 +71,30 @@ class Customer:
         self.user = base["users"][user_id]
         self.done: list[Action] = []
         self.touched: set[str] = set()  # reservations that something was asked about
-        # One of each for all his requests: he is asked only once.
+        # One of each for all requests: the customer is asked only once.
         self.reason = rng.choice(["plans", "plans", "health", "weather", "airline"])
         able = [i for i, p in self.user["payments"].items() if p["kind"] != "cert"]
         self.payment = rng.choice(able)
 
     def records(self) -> Store:
-        """As they are after what has been done."""
+        """Return the records as they are after what has been done."""
         db = Store(self.base)
         for write in self.done:
             WRITES[write["name"]](db, **write["arguments"])
         return db
 
-    def reservation(self) -> tuple[str, Record] | None:
-        """One of his that nothing was asked about yet."""
+    def reservation(self) -> tuple[str, Record]:
+        """One of theirs that nothing was asked about yet, with its id. Raises NoGoal."""
         own = self.user["reservations"]
         free = [i for i in own if i not in self.touched]
         active = [i for i in free if self.base["reservations"][i]["status"] == "active"]
         if not active:
-            return None
+            raise NoGoal
         chosen = self.rng.choice(active)
         return chosen, self.base["reservations"][chosen]
 
     def name(self, reservation_id: str) -> str:
-        """What he calls it: by its id, or from level 2 on by where and when it goes."""
+        """What they call a reservation: its id, or from level 2 on where and when it goes."""
         if self.level < 2:
             return f"reservation {reservation_id}"
         trips = [_trip(self.base["reservations"][i]) for i in self.user["reservations"]]
@@ -98,11 +102,11 @@ class Customer:
         return trip if trips.count(trip) == 1 else f"reservation {reservation_id}"
 
     def place(self, airport: str) -> str:
-        """What he calls an airport: by its code, or from level 2 on by its city."""
+        """What they call an airport: its code, or from level 2 on its city."""
         return AIRPORTS[airport] if self.level >= 2 else airport
 
     def method(self, payment: str) -> str:
-        """What he calls a payment method: by its id, or from level 2 on by its kind."""
+        """What they call a payment method: its id, or from level 2 on its kind."""
         payments = self.user["payments"]
         kind = payments[payment]["kind"]
         alone = [p["kind"] for p in payments.values()].count(kind) == 1
@@ -114,14 +118,9 @@ class Customer:
         return self.rng.choice(options)
 
 
-def call(name: str, **arguments: Any) -> Action:
-    """A call of a tool."""
-    return {"name": name, "arguments": arguments}
-
-
-def judged(customer: Customer, request: Request | None) -> Request | None:
-    """With the rule that forbids it, if one does. None: the records do not permit it."""
-    if request is None or request.write is None:
+def judged(customer: Customer, request: Request) -> Request:
+    """Add the rule that forbids a request. Raises NoGoal if the records do not permit it."""
+    if request.write is None:
         return request
     name, arguments = request.write["name"], request.write["arguments"]
     if name == "transfer":
@@ -140,7 +139,7 @@ def judged(customer: Customer, request: Request | None) -> Request | None:
         try:
             WRITES[name](case.db, **arguments)
         except ToolError:
-            return None
+            raise NoGoal from None
     return request
 
 

@@ -104,6 +104,11 @@ def departure_id(flight: str, day: str) -> str:
     return f"{flight}/{day}"
 
 
+def departures(journey: Record) -> list[str]:
+    """The keys of the flights of a reservation, or of a tool's arguments."""
+    return [departure_id(f["flight"], f["date"]) for f in journey["flights"]]
+
+
 def bags_to_pay(tier: Tier, cabin: Cabin, num_passengers: int, bags: int) -> int:
     """How many of so many bags are not free."""
     return max(0, bags - FREE_BAGS[tier][cabin] * num_passengers)

@@ -16,33 +16,28 @@ import json
 import random
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from art_cli import Split, tool
 from art_envs.airline import actions, legal, search
 from art_envs.airline.actions import FlightOn, Passenger, Payment, dollars
-from art_envs.airline.database import Cabin, Extent, Record, Trip, build, departure_id
+from art_envs.airline.customer import Customer, NoGoal
+from art_envs.airline.database import Cabin, Extent, Trip, build, departure_id, departures
 from art_envs.airline.policy import document
-from art_envs.airline.requests import departures
-from art_envs.airline.scenarios import sampler
+from art_envs.airline.scenarios import draw
 from art_envs.service.answer import SLOTS, Slot, Slots
-from art_envs.service.build import build_goals
-from art_envs.service.cache import kept
-from art_envs.service.desk import DONE, REFUSAL, ServiceDesk, Size
-from art_envs.service.goal import Action, Goal
-from art_envs.service.store import Tables
+from art_envs.service.desk import ServiceDesk, Size
+from art_envs.service.goal import DONE, REFUSAL, Action, Goal, Kind
+from art_envs.service.store import Record, Tables
 
 Reason = Literal["plans", "health", "weather", "airline"]
-EXTENTS = {
+EXTENTS: dict[Size, Extent] = {
     "full": Extent(),
     # So many reservations that hardly any two tickets are about one: else a model learns which.
     "small": Extent(users=400, pairs=8, dates=12, reservations=2400, plain=True),
 }
 NUM_GOALS: dict[Split, int] = {"train": 800, "val": 100, "test": 100}
 SEED = 0
-CODE = Path(__file__).parent
 
 
 class AirlineDesk(ServiceDesk):
@@ -56,13 +51,20 @@ class AirlineDesk(ServiceDesk):
         ),
     }
 
-    @classmethod
-    def database(cls, cfg: ServiceDesk.Config) -> Tables:
-        return _database(cfg.size)
+    num_goals: ClassVar[dict[Size, dict[Split, int]]] = dict.fromkeys(EXTENTS, NUM_GOALS)
 
     @classmethod
-    def goals(cls, cfg: ServiceDesk.Config) -> dict[Split, list[Goal]]:
-        return _goals(cls, cls.Config(level=cfg.level, size=cfg.size, kinds=cfg.kinds))
+    def make_database(cls, size: Size) -> Tables:
+        return build(SEED, EXTENTS[size])
+
+    @classmethod
+    def draw_goal(
+        cls, cfg: ServiceDesk.Config, rng: random.Random, user_id: str, kind: Kind
+    ) -> Goal | None:
+        try:
+            return draw(Customer(cls.database(cfg), rng, user_id, cfg.level, cfg.size), kind)
+        except NoGoal:
+            return None
 
     @classmethod
     def policy(cls, cfg: ServiceDesk.Config) -> str:
@@ -226,7 +228,7 @@ class AirlineDesk(ServiceDesk):
         return rng.choice([given, [REFUSAL]])
 
     def legal_writes(self) -> Iterator[Action]:
-        """See ServiceDesk: paid by card alone; of flights and bookings, a few stand for all."""
+        """Paid by card alone; of flights and bookings, a few stand for all."""
         return legal.writes(self.store, self.goal["user_id"])
 
 
@@ -238,16 +240,3 @@ def _worth(payment: Record) -> Any:
 def _priced(item: Record) -> Record:
     shown = {k: v for k, v in item.items() if k != "cents"}
     return {**shown, "price": dollars(item["cents"])}
-
-
-@cache
-def _database(size: Size) -> Tables:
-    return kept("airline-records", CODE, [size, SEED], partial(build, SEED, EXTENTS[size]))
-
-
-@cache
-def _goals(desk: type[AirlineDesk], cfg: ServiceDesk.Config) -> dict[Split, list[Goal]]:
-    users = list(desk.database(cfg)["users"])
-    sample = sampler(desk.database(cfg), cfg.level, cfg.size)
-    made = partial(build_goals, desk, cfg, sample, users, NUM_GOALS)
-    return kept("airline-goals", CODE, [cfg.size, cfg.level, cfg.kinds, SEED], made)

@@ -7,9 +7,9 @@ from itertools import islice
 
 from art_envs.airline import search
 from art_envs.airline.actions import BOOKABLE, dollars, find
-from art_envs.airline.customer import REASONS, call
-from art_envs.airline.database import BAG_CENTS, CABINS, Record, departure_id
-from art_envs.service.goal import Action
+from art_envs.airline.customer import REASONS
+from art_envs.airline.database import BAG_CENTS, CABINS, Record, departure_id, departures
+from art_envs.service.goal import Action, call
 from art_envs.service.store import Store
 
 
@@ -55,7 +55,7 @@ def _passengers(key: str, r: Record, user: Record) -> Iterator[Action]:
 
 def _cabins(db: Store, key: str, r: Record, card: str) -> Iterator[Action]:
     flights = [{"flight": f["flight"], "date": f["date"]} for f in r["flights"]]
-    there = [find(db, "departures", departure_id(f["flight"], f["date"])) for f in r["flights"]]
+    there = [find(db, "departures", key) for key in departures(r)]
     for cabin in CABINS:
         free = all(
             d["status"] in BOOKABLE and d["seats"][cabin] >= len(r["passengers"]) for d in there

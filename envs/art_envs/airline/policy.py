@@ -20,7 +20,7 @@ from art_envs.airline.database import (
     TIERS,
     Record,
     bags_to_pay,
-    departure_id,
+    departures,
     stamp,
 )
 from art_envs.service.desk import Size
@@ -57,7 +57,7 @@ class Case:
 
     def statuses(self) -> set[str]:
         """What became of the reservation's flights."""
-        keys = (departure_id(f["flight"], f["date"]) for f in self.reservation["flights"])
+        keys = departures(self.reservation)
         return {find(self.db, "departures", key)["status"] for key in keys}
 
 
@@ -115,10 +115,7 @@ def _same_route(case: Case) -> bool:
 
 
 def _same_flights(case: Case) -> bool:
-    def keys(flights: list[Record]) -> list[str]:
-        return [departure_id(f["flight"], f["date"]) for f in flights]
-
-    return keys(case.args["flights"]) == keys(case.reservation["flights"])
+    return departures(case.args) == departures(case.reservation)
 
 
 def _one_method(case: Case) -> bool:

@@ -1,29 +1,26 @@
-"""What a customer may ask about his reservations, drawn at random."""
+"""What a customer may ask about their reservations, drawn at random."""
 
 from __future__ import annotations
 
 from art_cli import ToolError
 from art_envs.airline import search
 from art_envs.airline.actions import dollars
-from art_envs.airline.customer import REASONS, WRITES, Customer, Request, call
+from art_envs.airline.customer import REASONS, WRITES, Customer, NoGoal, Request
 from art_envs.airline.database import (
     AIRPORTS,
     BAG_CENTS,
     CABINS,
     Record,
     bags_to_pay,
-    departure_id,
+    departures,
 )
 from art_envs.airline.policy import COMPENSATION_CENTS, Case, compensation, entitled
-from art_envs.service.goal import Action
+from art_envs.service.goal import Action, call
 
 
-def cancel(c: Customer) -> Request | None:
+def cancel(c: Customer) -> Request:
     """A cancellation, for some reason."""
-    found = c.reservation()
-    if found is None:
-        return None
-    key, r = found
+    key, r = c.reservation()
     reason = c.reason
     reads = look_at(c, key, r)
     request = Request(
@@ -43,17 +40,14 @@ def cancel(c: Customer) -> Request | None:
     return request
 
 
-def bags(c: Customer) -> Request | None:
+def bags(c: Customer) -> Request:
     """More bags; now and then fewer."""
-    found = c.reservation()
-    if found is None:
-        return None
-    (key, r), payment, said = found, c.payment, c.method(c.payment)
+    (key, r), payment, said = c.reservation(), c.payment, c.method(c.payment)
     more = c.rng.choice([1, 1, 1, 2, 2, 3, -1])
     total = r["bags"] + more
     due = bags_to_pay(c.user["tier"], r["cabin"], len(r["passengers"]), max(total, 0))
     if total < 0:
-        return None
+        raise NoGoal
     paid = max(due, r["paid_bags"]) if more > 0 else min(r["paid_bags"], total)
     verb, num = ("Add", more) if more > 0 else ("Remove", -more)
     what = f"{num} bag{'s' if num > 1 else ''}"
@@ -74,16 +68,13 @@ def bags(c: Customer) -> Request | None:
     )
 
 
-def passengers(c: Customer) -> Request | None:
+def passengers(c: Customer) -> Request:
     """Somebody else flies; now and then somebody more."""
-    found = c.reservation()
-    if found is None:
-        return None
-    key, r = found
+    key, r = c.reservation()
     names = {full_name(p) for p in r["passengers"]}
     new = next((p for p in c.user["companions"] if full_name(p) not in names), None)
     if new is None:
-        return None
+        raise NoGoal
     leaves = c.rng.choice(r["passengers"])
     who = f"{full_name(new)}, born {new['born']}"
     if c.rng.random() < 0.15:
@@ -103,12 +94,9 @@ def passengers(c: Customer) -> Request | None:
     )
 
 
-def cabin(c: Customer) -> Request | None:
+def cabin(c: Customer) -> Request:
     """Another cabin on the same flights."""
-    found = c.reservation()
-    if found is None:
-        return None
-    (key, r), payment, said = found, c.payment, c.method(c.payment)
+    (key, r), payment, said = c.reservation(), c.payment, c.method(c.payment)
     to = c.rng.choice([x for x in CABINS if x != r["cabin"]])
     flights = [{"flight": f["flight"], "date": f["date"]} for f in r["flights"]]
     write = call(
@@ -131,12 +119,9 @@ def cabin(c: Customer) -> Request | None:
     )
 
 
-def flights(c: Customer) -> Request | None:
+def flights(c: Customer) -> Request:
     """One way of the journey on another day; now and then to another place."""
-    found = c.reservation()
-    if found is None:
-        return None
-    (key, r), payment, said = found, c.payment, c.method(c.payment)
+    (key, r), payment, said = c.reservation(), c.payment, c.method(c.payment)
     legs = _legs(r)
     which = c.rng.randrange(len(legs))
     leg, others = legs[which], [f for i, other in enumerate(legs) if i != which for f in other]
@@ -148,13 +133,13 @@ def flights(c: Customer) -> Request | None:
     coming = search.coming_days(c.records())
     choices = [d for d in coming if after < d < before and d != leg[0]["date"]]
     if not choices:
-        return None
+        raise NoGoal
     day, num = c.rng.choice(choices), len(r["passengers"])
     how, pick = c.rng.choice([("cheapest", search.cheapest), ("earliest", search.earliest)])
     options = search.direct(c.records(), origin, destination, day)
     best = pick(options, r["cabin"], num)
     if best is None:
-        return None
+        raise NoGoal
     new = [{"flight": f["flight"], "date": day} for f in best]
     stay = [{"flight": f["flight"], "date": f["date"]} for f in others]
     write = call(
@@ -183,12 +168,9 @@ def flights(c: Customer) -> Request | None:
     )
 
 
-def compensate(c: Customer) -> Request | None:
-    """Money for a flight that was cancelled or delayed, or so he says."""
-    found = c.reservation()
-    if found is None:
-        return None
-    key, r = found
+def compensate(c: Customer) -> Request:
+    """Money for a flight that was cancelled or delayed, or so the customer says."""
+    key, r = c.reservation()
     write = call("send_certificate", user_id=c.user_id, amount=0)
     case = Case(db=c.records(), user_id=c.user_id, tool="send_certificate", args={}, about=key)
     due = compensation(case)
@@ -211,13 +193,13 @@ def compensate(c: Customer) -> Request | None:
     )
 
 
-def foreign(c: Customer) -> Request | None:
+def foreign(c: Customer) -> Request:
     """A cancellation of what belongs to somebody else."""
     keys = [k for k, r in c.base["reservations"].items() if r["user"] != c.user_id]
     key = c.rng.choice(keys)
     r = c.base["reservations"][key]
     if r["status"] != "active":
-        return None
+        raise NoGoal
     told = f"Cancel reservation {key} of a friend of mine"
     return Request(
         about=key,
@@ -239,11 +221,6 @@ def look_at(c: Customer, key: str, r: Record) -> list[Action]:
         call("get_reservation", reservation_id=key),
         *(call("flight_status", flight=f["flight"], date=f["date"]) for f in r["flights"]),
     ]
-
-
-def departures(r: Record) -> list[str]:
-    """The keys of its flights."""
-    return [departure_id(f["flight"], f["date"]) for f in r["flights"]]
 
 
 def full_name(person: Record) -> str:

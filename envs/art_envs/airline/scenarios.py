@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from art_envs.airline import bookings, requests
-from art_envs.airline.customer import Customer, Request, call, judged
+from art_envs.airline.customer import Customer, NoGoal, Request, judged
 from art_envs.service.answer import SLOTS
-from art_envs.service.build import Sample
-from art_envs.service.desk import DONE, REFUSAL, Size
-from art_envs.service.goal import Action, Choice, Goal, Kind
-from art_envs.service.store import Tables
+from art_envs.service.goal import DONE, REFUSAL, Action, Choice, Goal, Kind, call
 
-Draw = Callable[[Customer], Request | None]
+Draw = Callable[[Customer], Request]  # raises NoGoal
 REQUESTS: list[Draw] = [
     *[requests.cancel] * 5,
     *[requests.flights] * 4,
@@ -40,7 +36,7 @@ class Step:
 
     request: Request
     # A fallback that is not needed is "unsaid". What the customer thinks better of is "dropped",
-    # and what he wants then is "instead".
+    # and what they want then is "instead".
     turn: Literal["want", "fallback", "unsaid", "dropped", "instead"] = "want"
 
     @property
@@ -53,22 +49,6 @@ class Step:
     def is_refused(self) -> bool:
         """Whether the customer must be told no."""
         return self.turn != "unsaid" and self.request.rule is not None
-
-
-class NoGoal(Exception):
-    """What was drawn does not make a goal of the kind."""
-
-
-def sampler(base: Tables, level: int, size: Size) -> Sample:
-    """What draws a goal of a kind for a user; None where that attempt gives none."""
-
-    def sample(rng: random.Random, user_id: str, kind: Kind) -> Goal | None:
-        try:
-            return draw(Customer(base, rng, user_id, level, size), kind)
-        except NoGoal:
-            return None
-
-    return sample
 
 
 def draw(c: Customer, kind: Kind) -> Goal:
@@ -123,8 +103,6 @@ def _any(c: Customer, options: list[Draw]) -> Request:
     if any(write["name"] == "book" for write in c.done):  # a second booking's id would depend on
         options = [draw for draw in options if draw is not bookings.book]  # which comes first
     request = judged(c, c.rng.choice(options)(c))
-    if request is None:
-        raise NoGoal
     if request.about:
         c.touched.add(request.about)
     return request
@@ -138,7 +116,7 @@ def _goal(c: Customer, kind: Kind, steps: list[Step]) -> Goal:
     for step in steps:
         slots = step.request.slots
         if any(facts.get(slot, said) != said for slot, said in slots.items()):
-            raise NoGoal  # he is asked only once
+            raise NoGoal  # the customer is asked only once
         facts |= slots
     goal: Goal = {
         "kind": kind,
@@ -272,7 +250,7 @@ class Talk:
             self._ask("payment", "Which payment method shall I use?")
 
     def _search(self, reservation_id: str) -> None:
-        """The customer does not know its id: one looks at his reservations until it is found."""
+        """Read the customer's reservations up to this one, whose id they do not know."""
         for key in self._c.user["reservations"]:
             self._read(call("get_reservation", reservation_id=key))
             if key == reservation_id:

@@ -35,7 +35,7 @@ def coming_days(db: Store) -> list[str]:
 
 
 def shown(options: list[Option]) -> list[Any]:
-    """As the tools show them: dollars, and only seats that are free."""
+    """Return options as the tools show them: in dollars, with the free seats."""
     out = [[_shown(f) for f in option] for option in options]
     return [flights[0] if len(flights) == 1 else flights for flights in out]
 

@@ -1,30 +1,26 @@
 """The env: a shop's customer service. Its tools keep to the policy, as far as a tool can know it.
 
-What a tool cannot know is the assistant's part: whose order it is, the customer's true reason, his
-yes. Amounts are shown as "12.50" and kept in cents.
+What a tool cannot know is the assistant's part: whose order it is, the customer's true reason, the
+customer's yes. Amounts are shown as "12.50" and kept in cents.
 """
 
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Container, Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 from art_cli import Split, ToolError, tool
 from art_envs.retail import policy
 from art_envs.retail.data import SCALES, make_database
 from art_envs.retail.policy import CANCEL_REASONS, DELIVERED, MODIFIED, PENDING, CancelReason
-from art_envs.retail.scenarios import SLOTS, sampler
+from art_envs.retail.scenarios import SLOTS, Sampler
 from art_envs.service.answer import Slots
-from art_envs.service.build import build_goals
-from art_envs.service.cache import kept
 from art_envs.service.desk import ServiceDesk, Size
-from art_envs.service.goal import Action, Goal
-from art_envs.service.store import Canon, Record, Tables
+from art_envs.service.goal import Action, Goal, Kind, call
+from art_envs.service.store import Record, Tables
 
-CODE = Path(__file__).parent
 OK = json.dumps({"ok": True})
 MONEY = ("price", "amount", "balance")
 ELSEWHERE = {"street": "7 Other Road", "city": "Reno", "state": "NV", "zip": "89501"}
@@ -34,15 +30,20 @@ class RetailDesk(ServiceDesk):
     """A shop's customer service: users, orders, returns and exchanges under a policy."""
 
     slots: ClassVar[Slots] = SLOTS
-    canon: ClassVar[Canon] = Canon()
+    num_goals: ClassVar[dict[Size, dict[Split, int]]] = {
+        size: scale.scenarios for size, scale in SCALES.items()
+    }
 
     @classmethod
-    def database(cls, cfg: ServiceDesk.Config) -> Tables:
-        return _database(cfg.size)
+    def make_database(cls, size: Size) -> Tables:
+        return make_database(size)
 
     @classmethod
-    def goals(cls, cfg: ServiceDesk.Config) -> dict[Split, list[Goal]]:
-        return _goals(cls, cls.Config(level=cfg.level, size=cfg.size, kinds=cfg.kinds))
+    def draw_goal(
+        cls, cfg: ServiceDesk.Config, rng: random.Random, user_id: str, kind: Kind
+    ) -> Goal | None:
+        tables, scale = cls.database(cfg), SCALES[cfg.size]
+        return Sampler(rng, tables, tables["users"][user_id], cfg.level, scale).goal(kind)
 
     @classmethod
     def policy(cls, cfg: ServiceDesk.Config) -> str:
@@ -145,7 +146,8 @@ class RetailDesk(ServiceDesk):
         """Change items of a pending order, once."""
         self._swap(order_id, item_ids, new_item_ids, payment_id, PENDING)
         order = self.store.edit("orders", order_id)
-        self._pay(order, payment_id, self._difference(order, item_ids, new_item_ids))
+        products = self.database(self.cfg)["products"]
+        self._pay(order, payment_id, policy.difference(order, products, item_ids, new_item_ids))
         for item in order["items"]:
             if item["item_id"] in item_ids:
                 new = new_item_ids[item_ids.index(item["item_id"])]
@@ -212,9 +214,6 @@ class RetailDesk(ServiceDesk):
             policy.against_swap(order, user, products, items, new, payment_id, status=status)
         )
 
-    def _difference(self, order: Record, items: list[str], new: list[str]) -> int:
-        return policy.difference(order, self.database(self.cfg)["products"], items, new)
-
     def _pay(self, order: Record, payment_id: str, amount: int) -> None:
         """Book cents on an order; a gift card's balance changes at once."""
         order["paid"].append({"payment_id": payment_id, "amount": amount})
@@ -226,9 +225,9 @@ class RetailDesk(ServiceDesk):
     # What could be written, of the goal's user.
 
     def legal_writes(self) -> Iterator[Action]:
-        """See ServiceDesk: single items, all items for a return, one other address."""
+        """Single items, all items for a return, one other address."""
         user = self.store.peek("users", self.goal["user_id"])
-        yield _action("modify_user_address", user_id=user["user_id"], **ELSEWHERE)
+        yield call("modify_user_address", user_id=user["user_id"], **ELSEWHERE)
         for id in user["orders"]:
             order = self.store.peek("orders", id)
             if order["status"] in (PENDING, MODIFIED):
@@ -239,11 +238,11 @@ class RetailDesk(ServiceDesk):
     def _of_pending(self, order: Record, user: Record) -> Iterator[Action]:
         id = order["order_id"]
         if not policy.against_cancel(order):
-            yield from (_action("cancel_order", order_id=id, reason=r) for r in CANCEL_REASONS)
-        yield _action("modify_order_address", order_id=id, **ELSEWHERE)
+            yield from (call("cancel_order", order_id=id, reason=r) for r in CANCEL_REASONS)
+        yield call("modify_order_address", order_id=id, **ELSEWHERE)
         for payment_id in user["payments"]:
             if not policy.against_payment(order, user, payment_id):
-                yield _action("modify_order_payment", order_id=id, payment_id=payment_id)
+                yield call("modify_order_payment", order_id=id, payment_id=payment_id)
         yield from self._swaps("modify_order_items", order, user, PENDING)
 
     def _of_delivered(self, order: Record, user: Record) -> Iterator[Action]:
@@ -252,7 +251,7 @@ class RetailDesk(ServiceDesk):
             for payment_id in user["payments"]:
                 if not policy.against_return(order, user, returned, payment_id):
                     arguments = {"order_id": order["order_id"], "item_ids": returned}
-                    yield _action("return_items", **arguments, payment_id=payment_id)
+                    yield call("return_items", **arguments, payment_id=payment_id)
         yield from self._swaps("exchange_items", order, user, DELIVERED)
 
     def _swaps(self, name: str, order: Record, user: Record, status: str) -> Iterator[Action]:
@@ -262,17 +261,13 @@ class RetailDesk(ServiceDesk):
                 for payment_id in user["payments"]:
                     asked = ([item["item_id"]], [new], payment_id)
                     if not policy.against_swap(order, user, products, *asked, status=status):
-                        yield _action(
+                        yield call(
                             name,
                             order_id=order["order_id"],
                             item_ids=asked[0],
                             new_item_ids=asked[1],
                             payment_id=payment_id,
                         )
-
-
-def _action(name: str, **arguments: Any) -> Action:
-    return {"name": name, "arguments": arguments}
 
 
 def in_dollars(value: Any, hidden: Container[str] = (), field: str = "") -> Any:
@@ -282,21 +277,3 @@ def in_dollars(value: Any, hidden: Container[str] = (), field: str = "") -> Any:
     if isinstance(value, list):
         return [in_dollars(item, hidden) for item in value]
     return f"{value / 100:.2f}" if field in MONEY else value
-
-
-@cache
-def _database(size: Size) -> Tables:
-    return kept(f"retail-{size}", CODE, "database", lambda: make_database(size))
-
-
-@cache
-def _goals(desk: type[RetailDesk], cfg: ServiceDesk.Config) -> dict[Split, list[Goal]]:
-    tables = desk.database(cfg)
-
-    def make() -> dict[Split, list[Goal]]:
-        num = SCALES[cfg.size].scenarios
-        return build_goals(
-            desk, cfg, sampler(tables, cfg.size, cfg.level), list(tables["users"]), num
-        )
-
-    return kept(f"retail-{cfg.size}-L{cfg.level}", CODE, [cfg.size, cfg.level, *cfg.kinds], make)

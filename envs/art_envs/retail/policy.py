@@ -99,12 +99,10 @@ def difference(
 ) -> int:
     """What other variants cost more than the old ones, in cents."""
     held = {item["item_id"]: item for item in order["items"]}
-    pairs = zip(item_ids, new, strict=True)
-    prices = [
-        (products[held[old]["product_id"]]["variants"][new]["price"], held[old]["price"])
-        for old, new in pairs
-    ]
-    return sum(after - before for after, before in prices)
+    return sum(
+        products[held[old]["product_id"]]["variants"][after]["price"] - held[old]["price"]
+        for old, after in zip(item_ids, new, strict=True)
+    )
 
 
 def _unless(order: Record, allowed: str | tuple[str, ...], done: str) -> str | None:

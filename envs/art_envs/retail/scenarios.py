@@ -6,7 +6,7 @@ import random
 import re
 from typing import Literal
 
-from art_envs.retail.data import GIFT_CARD, SCALES, Scale
+from art_envs.retail.data import GIFT_CARD, Scale
 from art_envs.retail.policy import PENDING, total
 from art_envs.retail.telling import Teller
 from art_envs.retail.wishes import (
@@ -14,16 +14,13 @@ from art_envs.retail.wishes import (
     Cause,
     Wish,
     Wishes,
-    action,
     in_dollars,
     in_words,
     new_address,
 )
 from art_envs.service.answer import SLOTS as COMMON_SLOTS
 from art_envs.service.answer import Slot, Slots
-from art_envs.service.build import Sample
-from art_envs.service.desk import Level, Size
-from art_envs.service.goal import Goal, Kind
+from art_envs.service.goal import Goal, Kind, call
 from art_envs.service.store import Record, Tables
 
 SLOTS: Slots = COMMON_SLOTS | {
@@ -43,29 +40,21 @@ OUT_OF_SCOPE = (
 )
 
 
-def sampler(tables: Tables, size: Size, level: Level) -> Sample:
-    """Draws goals for the users of the tables."""
-    scale = SCALES[size]
+class Sampler:
+    """Draws a goal of a user."""
 
-    def sample(rng: random.Random, user_id: str, kind: Kind) -> Goal | None:
-        return _Sampler(rng, tables, tables["users"][user_id], level, scale).goal(kind)
-
-    return sample
-
-
-class _Sampler:
     def __init__(
         self,
         rng: random.Random,
         tables: Tables,
         user: Record,
-        level: Level,
+        level: int,
         scale: Scale,
     ) -> None:
         self._rng = rng
         self._tables = tables
         self._user = user
-        self._level: Level = level
+        self._level = level
         self._scale = scale
         self._orders = [tables["orders"][id] for id in user["orders"]]
         self._wishes = Wishes(rng, tables, user, self._reference)
@@ -122,7 +111,7 @@ class _Sampler:
         return next((i["name"] for i in order["items"] if i["name"] not in others), None)
 
     def _reference(self, order: Record) -> str:
-        """How the user says which order he means; nobody knows a number by heart at level 2."""
+        """How the user says which order they mean; from level 2 on, not by its number."""
         if self._level < 2 or order["user_id"] != self._user["user_id"]:
             return f"#{order['order_id']}"
         return f"with the {self._landmark(order)}"
@@ -135,7 +124,7 @@ class _Sampler:
             verb="move",
             said=said,
             brief=said,
-            write=action("modify_user_address", user_id=id, **to),
+            write=call("modify_user_address", user_id=id, **to),
             does=f"change the address of your account to {in_words(to)}",
             records={id},
         )
@@ -147,12 +136,12 @@ class _Sampler:
         what: Literal["total", "balance", "count", "cheapest"]
         what = rng.choice(["total", "count", "cheapest", *(["balance"] if cards else [])])
         if what == "balance":
-            reads = [action("get_user", user_id=user["user_id"])]
+            reads = [call("get_user", user_id=user["user_id"])]
             said, evidence = "How much is left on my gift card?", ["users", user["user_id"]]
             output = in_dollars(cards[0]["balance"])
         elif what == "total":
             order = rng.choice([o for o in self._orders if self._landmark(o)] or self._orders)
-            reads = [action("get_order", order_id=order["order_id"])]
+            reads = [call("get_order", order_id=order["order_id"])]
             said = f"How much do the items of my order {self._reference(order)} cost together?"
             evidence, output = ["orders", order["order_id"]], in_dollars(total(order))
             records = {order["order_id"]}
@@ -161,7 +150,7 @@ class _Sampler:
             product = self._tables["products"][id]
             prices = [v["price"] for v in product["variants"].values() if v["available"]]
             what = what if prices else "count"
-            reads = [action("list_product_types"), action("get_product", product_id=id)]
+            reads = [call("list_product_types"), call("get_product", product_id=id)]
             evidence = ["products", id]
             name = product["name"]
             said = f"How many variants of the {name} are available?"
@@ -181,7 +170,7 @@ class _Sampler:
 
     def _out_of_scope(self) -> Wish:
         said = self._rng.choice(OUT_OF_SCOPE)
-        write = action("transfer", summary=said)
+        write = call("transfer", summary=said)
         return Wish(verb="transfer", said=said, brief=said, write=write)
 
     def _told(

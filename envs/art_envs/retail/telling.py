@@ -1,16 +1,15 @@
 """From wishes to a goal: what the customer says when, and the right conversation.
 
-At levels 0 and 1 he says everything at once; from level 2 on one thing after the other, and what he
-is not asked for he does not say.
+At levels 0 and 1 they say everything at once; from level 2 on one thing after the other, and some
+things only when they are asked.
 """
 
 from __future__ import annotations
 
 import random
 
-from art_envs.retail.wishes import Wish, action
-from art_envs.service.desk import DONE, REFUSAL, Level
-from art_envs.service.goal import Action, Goal, Kind
+from art_envs.retail.wishes import Wish
+from art_envs.service.goal import DONE, REFUSAL, Action, Goal, Kind, call
 from art_envs.service.store import Record
 
 WHO = "Please tell me your email, or your full name and zip code."
@@ -24,10 +23,10 @@ PRESSURE = (
 class Teller:
     """Tells the wishes of one user."""
 
-    def __init__(self, rng: random.Random, level: Level, user: Record, *, by_email: bool) -> None:
+    def __init__(self, rng: random.Random, level: int, user: Record, *, by_email: bool) -> None:
         self._level = level
         self._user = user
-        self._by_email = by_email  # how he can be found; else by name and zip code
+        self._by_email = by_email  # how they can be found; else by name and zip code
         self._pressure: list[str] = rng.sample(PRESSURE, rng.choice((1, 2)))
         self._script: list[str | Action] = []
 
@@ -99,8 +98,8 @@ class Teller:
     def _find(self) -> Action:
         user = self._user
         if self._by_email:
-            return action("find_user_by_email", email=user["email"])
-        return action(
+            return call("find_user_by_email", email=user["email"])
+        return call(
             "find_user_by_name_zip",
             first=user["first"],
             last=user["last"],
@@ -153,15 +152,15 @@ class Teller:
             self._script += [_proposal(wish), wish.write, DONE]
 
     def _search(self, wish: Wish) -> list[Action]:
-        """His orders, one by one, until the one with what he names; then the rest."""
+        """Read the user's orders up to the one that the wish is about; then what else it needs."""
         orders = self._user["orders"]
         own = [id for id in orders if id in wish.records]
         if not own:
             return wish.reads
         looked_at = orders[: orders.index(own[0]) + 1]
         return [
-            action("get_user", user_id=self._user["user_id"]),
-            *(action("get_order", order_id=id) for id in looked_at),
+            call("get_user", user_id=self._user["user_id"]),
+            *(call("get_order", order_id=id) for id in looked_at),
             *wish.reads,
         ]
 

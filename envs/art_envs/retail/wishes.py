@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from art_envs.retail import policy
 from art_envs.retail.data import KINDS, Verb, make_address
 from art_envs.retail.policy import CANCEL_REASONS, DELIVERED, PENDING
-from art_envs.service.goal import Action, Choice
+from art_envs.service.goal import Action, Choice, call
 from art_envs.service.store import Record, Tables
 
 Cause = Literal["status", "reason", "stranger", "variant", "product", "method"]
@@ -41,9 +41,9 @@ class Wish:
 
     verb: Verb | Literal["move", "ask", "transfer"]
     said: str  # with every detail
-    brief: str  # without what he tells when asked
+    brief: str  # without what they tell when asked
     asked: str = ""  # the question that gets the rest
-    facts: dict[str, str] = field(default_factory=dict)  # what he tells then
+    facts: dict[str, str] = field(default_factory=dict)  # what they tell then
     reads: list[Action] = field(default_factory=list)
     write: Action | None = None  # None: nothing is to be changed
     does: str = ""  # the write in words: "I will ..."
@@ -54,11 +54,6 @@ class Wish:
     outputs: list[str] = field(default_factory=list)
     evidence: list[list[str]] = field(default_factory=list)
     records: set[str] = field(default_factory=set)  # ids that it is about
-
-
-def action(name: str, **arguments: Any) -> Action:
-    """A tool call."""
-    return {"name": name, "arguments": arguments}
 
 
 class Wishes:
@@ -86,7 +81,7 @@ class Wishes:
         wish = makers[verb](order, verb, cause)
         if wish is None:
             return None
-        wish.reads.insert(0, action("get_order", order_id=order["order_id"]))
+        wish.reads.insert(0, call("get_order", order_id=order["order_id"]))
         wish.records |= {order["order_id"]}
         wish.remark = f"The customer wants: {verb}. The order is {order['status']}. {wish.remark}"
         wish.remark = wish.remark.strip()
@@ -109,7 +104,7 @@ class Wishes:
             brief=brief,
             asked="What is the reason?",
             facts={"reason": reason},
-            write=action("cancel_order", order_id=order["order_id"], reason=accepted),
+            write=call("cancel_order", order_id=order["order_id"], reason=accepted),
             does=f"cancel order {order['order_id']}, reason: {reason}",
             choices=[] if bad else [{"options": list(CANCEL_REASONS), "takes": reason}],
             remark=f"The reason: {reason}.",
@@ -125,7 +120,7 @@ class Wishes:
             verb=verb,
             said=said,
             brief=said,
-            write=action("modify_order_address", order_id=order["order_id"], **to),
+            write=call("modify_order_address", order_id=order["order_id"], **to),
             does=f"send order {order['order_id']} to {in_words(to)}",
             denied=cause is not None,
         )
@@ -146,7 +141,7 @@ class Wishes:
             asked="Which payment method do you want?",
             facts={"payment": kind},
             reads=[self._look_at_user()],
-            write=action(
+            write=call(
                 "modify_order_payment",
                 order_id=order["order_id"],
                 payment_id=self._methods[kind],
@@ -175,16 +170,14 @@ class Wishes:
             asked="Which payment method shall get the refund?",
             facts={"payment": kind},
             reads=[self._look_at_user()],
-            write=action("return_items", order_id=id, item_ids=ids, payment_id=self._methods[kind]),
+            write=call("return_items", order_id=id, item_ids=ids, payment_id=self._methods[kind]),
             does=f"return the {names} of order {id} with the refund to your {kind}",
             choices=[self._kind(kind)],
             remark=_remark_on(why),
             denied=cause is not None,
         )
         if cause == "method":
-            wish.temptation = [
-                action("return_items", order_id=id, item_ids=ids, payment_id=original)
-            ]
+            wish.temptation = [call("return_items", order_id=id, item_ids=ids, payment_id=original)]
         return wish
 
     def _swap(self, order: Record, verb: Verb, cause: Cause | None) -> Wish | None:
@@ -219,10 +212,10 @@ class Wishes:
             brief=brief,
             asked="Which payment method shall be used for the difference?",
             facts={"payment": kind},
-            reads=[self._look_at_user(), action("get_product", product_id=product_id)]
+            reads=[self._look_at_user(), call("get_product", product_id=product_id)]
             if cause != "product"
-            else [action("list_product_types"), action("get_product", product_id=product_id)],
-            write=action(
+            else [call("list_product_types"), call("get_product", product_id=product_id)],
+            write=call(
                 "modify_order_items" if verb == "modify" else "exchange_items",
                 order_id=id,
                 item_ids=old_new[0],
@@ -237,7 +230,7 @@ class Wishes:
         )
 
     def _look_at_user(self) -> Action:
-        return action("get_user", user_id=self._user["user_id"])
+        return call("get_user", user_id=self._user["user_id"])
 
     def _kind(self, kind: str) -> Choice:
         return {"options": list(KINDS), "takes": kind}

@@ -1,14 +1,14 @@
 """What customer-service tasks share: a database, a goal, a user, and how an episode is scored.
 
 A domain (`art_envs.retail`, `art_envs.airline`) is a subclass of `desk.ServiceDesk` with its tools,
-a generated database, a policy and goals. The order of reading:
+a generated database, a policy and goals. Read the files in this order:
 
     store.py   one episode's view of the shared database, and what changed in it
-    goal.py    what a customer wants, and the right way to serve him
+    goal.py    what a customer wants, and the right way to serve them
     answer.py  what an answer says: values, a refusal, a question
     user.py    the customer: scripted, or played by a language model
     desk.py    the env; arithmetic.py is its calculator
     gates.py   what every generated scenario must pass
-    build.py   from a domain's sampler to its scenarios: mix, splits, gates
+    build.py   from a domain's random goals to its scenarios: mix, splits, gates
     cache.py   generated data on disk
 """

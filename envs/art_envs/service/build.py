@@ -1,34 +1,28 @@
-"""From a domain's sampler of goals to its scenarios: the mix, the splits, the gates."""
+"""From a domain's random goals to its scenarios: the mix, the splits, the gates."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from art_cli import Scenario, Split, seed_of, tell
-from art_envs.service.desk import ServiceDesk
 from art_envs.service.gates import check
 from art_envs.service.goal import KINDS, MIX, Goal, Kind
 
+if TYPE_CHECKING:
+    from art_envs.service.desk import ServiceDesk
+
 ATTEMPTS = 1000  # to find a user whom a kind fits, and who does not want what another one wants
 
-Sample = Callable[[random.Random, str, Kind], Goal | None]  # None: the kind does not fit the user
 
-
-def build_goals(
-    desk: type[ServiceDesk],
-    cfg: Any,
-    sample: Sample,
-    users: Sequence[str],
-    num: dict[Split, int],
-) -> dict[Split, list[Goal]]:
+def build_goals(desk: type[ServiceDesk], cfg: Any) -> dict[Split, list[Goal]]:
     """The goals of all splits. A tenth of the users is kept for each of val and test.
 
-    Raises GateError where a goal fails a gate: the sampler is wrong.
+    Raises GateError where a goal fails a gate: `desk.draw_goal` is wrong.
     """
-    order = random.Random(seed_of(desk.__name__, "users")).sample(list(users), len(users))
+    users, num = list(desk.database(cfg)["users"]), desk.num_goals[cfg.size]
+    order = random.Random(seed_of(desk.__name__, "users")).sample(users, len(users))
     tenth = len(order) // 10
     parts: dict[Split, list[str]] = {
         "val": order[:tenth],
@@ -42,7 +36,7 @@ def build_goals(
         kinds = _kinds(cfg, num[split], random.Random(seed_of(desk.__name__, split)))
         for i, kind in enumerate(kinds):
             rng = random.Random(seed_of(desk.__name__, cfg.size, cfg.level, split, i))
-            goals.append(_new(sample, rng, parts[split], kind, seen))
+            goals.append(_new(desk, cfg, rng, parts[split], kind, seen))
             data = {"goal": goals[-1]}
             check(desk, cfg, Scenario(id=f"{split}-{i}", split=split, seed=i, data=data))
             made += 1
@@ -63,9 +57,16 @@ def _kinds(cfg: Any, num: int, rng: random.Random) -> list[Kind]:
     return out
 
 
-def _new(sample: Sample, rng: random.Random, users: list[str], kind: Kind, seen: set[str]) -> Goal:
+def _new(
+    desk: type[ServiceDesk],
+    cfg: Any,
+    rng: random.Random,
+    users: list[str],
+    kind: Kind,
+    seen: set[str],
+) -> Goal:
     for _ in range(ATTEMPTS):
-        goal = sample(rng, rng.choice(users), kind)
+        goal = desk.draw_goal(cfg, rng, rng.choice(users), kind)
         key = json.dumps([goal["user_id"], goal["opening"], goal["script"]]) if goal else ""
         if goal and key not in seen:
             seen.add(key)

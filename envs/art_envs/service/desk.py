@@ -1,17 +1,20 @@
 """The env of a customer-service task: tools on a database, a policy, and a customer.
 
-A domain overrides `database`, `goals`, `policy` and `legal_writes`, and adds its tools. They are
-`async def`, so that the calls of one turn run one after the other; they read and write
-`self.store`, and raise ToolError to refuse.
+A domain sets `num_goals`, overrides `make_database`, `draw_goal`, `policy` and `legal_writes`, and
+adds its tools. They are `async def`, so that the calls of one turn run one after the other; they
+read and write `self.store`, and raise ToolError to refuse.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -32,15 +35,14 @@ from art_cli import (
 )
 from art_envs.service.answer import SLOTS, Slots, agrees, denies, says
 from art_envs.service.arithmetic import calculated
-from art_envs.service.goal import Action, Goal, Kind
-from art_envs.service.store import Canon, Store, Tables
+from art_envs.service.build import build_goals
+from art_envs.service.cache import kept
+from art_envs.service.goal import DONE, REFUSAL, Action, Goal, Kind
+from art_envs.service.store import Store, Tables
 from art_envs.service.user import LLMUser, ScriptedUser, User
 
 Level = Literal[0, 1, 2, 3]
 Size = Literal["full", "small"]
-
-DONE = "It is done."
-REFUSAL = "I am sorry, I cannot do that."
 
 
 class ServiceDesk(Env):
@@ -61,7 +63,7 @@ class ServiceDesk(Env):
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     slots: ClassVar[Slots] = SLOTS  # what an assistant may ask for
-    canon: ClassVar[Canon] = Canon()  # when two records are the same
+    num_goals: ClassVar[dict[Size, dict[Split, int]]]
 
     def __init__(self, scenario: Scenario, cfg: Config) -> None:
         super().__init__(scenario, cfg)
@@ -75,13 +77,13 @@ class ServiceDesk(Env):
     # What a domain says.
 
     @classmethod
-    def database(cls, cfg: Config) -> Tables:
-        """The tables that all episodes share; the same object at each call."""
+    def make_database(cls, size: Size) -> Tables:
+        """The tables, the same at every call: JSON, with the customers in "users"."""
         raise NotImplementedError
 
     @classmethod
-    def goals(cls, cfg: Config) -> dict[Split, list[Goal]]:
-        """All customers; the splits share no user. The same object at each call."""
+    def draw_goal(cls, cfg: Config, rng: random.Random, user_id: str, kind: Kind) -> Goal | None:
+        """A random goal of a user. None: the kind does not fit the user."""
         raise NotImplementedError
 
     @classmethod
@@ -95,6 +97,18 @@ class ServiceDesk(Env):
         Where there are endlessly many (an address), a few stand for all.
         """
         raise NotImplementedError
+
+    # Its data, generated once.
+
+    @classmethod
+    def database(cls, cfg: Config) -> Tables:
+        """The tables that all episodes share; the same object at each call."""
+        return _database(cls, cfg.size)
+
+    @classmethod
+    def goals(cls, cfg: Config) -> dict[Split, list[Goal]]:
+        """All customers; the splits share no user. The same object at each call."""
+        return _goals(cls, cls.Config(level=cfg.level, size=cfg.size, kinds=cfg.kinds))
 
     # The episode.
 
@@ -123,8 +137,8 @@ class ServiceDesk(Env):
     async def reply(self, text: str) -> str | Done:
         """The user's answer. A ticket is closed by it.
 
-        The episode ends when the user takes his leave and nothing is left to do, or when he takes
-        it a second time.
+        The episode ends when the user says goodbye and nothing is left to do, or says it a second
+        time.
         """
         self.answers.append(text)
         if self.user is None:
@@ -168,8 +182,7 @@ class ServiceDesk(Env):
 
     def is_like(self, other: ServiceDesk) -> bool:
         """Whether two episodes of one scenario have done the same, whatever the way."""
-        same = self.store.is_same(other.store, self.canon)
-        return same and self.transferred == other.transferred
+        return self.store.is_same(other.store) and self.transferred == other.transferred
 
     async def score(self, trajectory: Trajectory) -> float:
         """1 where all is settled, else 0."""
@@ -256,6 +269,21 @@ class ServiceDesk(Env):
     def _guess(self, rng: random.Random, right: Sequence[str | Action]) -> Sequence[str | Action]:
         wrong = self.goal["temptation"] or [rng.choice(list(self.legal_writes()))]
         return rng.choice([right, [REFUSAL], [*wrong, DONE]])
+
+
+@cache
+def _database(desk: type[ServiceDesk], size: Size) -> Tables:
+    return kept(f"{desk.__name__}-{size}", _code(desk), size, partial(desk.make_database, size))
+
+
+@cache
+def _goals(desk: type[ServiceDesk], cfg: ServiceDesk.Config) -> dict[Split, list[Goal]]:
+    asked = [cfg.size, cfg.level, cfg.kinds]
+    return kept(f"{desk.__name__}-goals", _code(desk), asked, partial(build_goals, desk, cfg))
+
+
+def _code(desk: type[ServiceDesk]) -> Path:
+    return Path(inspect.getfile(desk)).parent
 
 
 def call_text(action: Action) -> str:

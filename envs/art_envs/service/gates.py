@@ -15,11 +15,13 @@ import itertools
 import json
 import random
 from collections.abc import Coroutine, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from art_cli import Done, Scenario, ToolError, Trajectory
-from art_envs.service.desk import DONE, REFUSAL, ServiceDesk
-from art_envs.service.goal import Action
+from art_envs.service.goal import DONE, REFUSAL, Action
+
+if TYPE_CHECKING:
+    from art_envs.service.desk import ServiceDesk
 
 Result = TypeVar("Result")
 # Arguments in an assistant's own words.

@@ -1,4 +1,4 @@
-"""What a customer wants, and the right way to serve him: plain JSON, the data of a scenario.
+"""What a customer wants, and the right way to serve them: plain JSON, the data of a scenario.
 
 The user simulators and the score are both made from it; nothing of it but `opening` is ever
 shown to the model unasked.
@@ -22,12 +22,20 @@ MIX: dict[Kind, int] = {
 }
 KINDS: dict[int, tuple[Kind, ...]] = {0: tuple(MIX), 1: ("one",), 2: tuple(MIX), 3: tuple(MIX)}
 
+DONE = "It is done."
+REFUSAL = "I am sorry, I cannot do that."
+
 
 class Action(TypedDict):
     """A call of a tool."""
 
     name: str
     arguments: dict[str, Any]
+
+
+def call(name: str, **arguments: Any) -> Action:
+    """A call of a tool."""
+    return {"name": name, "arguments": arguments}
 
 
 class Choice(TypedDict):
@@ -43,8 +51,8 @@ class Goal(TypedDict):
     kind: Kind
     user_id: str  # splits share no user
     opening: str  # the ticket at level 0, else the user's first words
-    facts: dict[str, str]  # slot of `answer.SLOTS` -> what is true, whether or not he knows it
-    may_reveal: list[str]  # the slots that he knows and tells when asked
+    facts: dict[str, str]  # slot of `answer.SLOTS` -> what is true, whether or not they know it
+    may_reveal: list[str]  # the slots that they know and tell when asked
     wants: list[str]  # in words; the first is said in the opening, each other when one is settled
     fallbacks: list[str]  # said in turn, each after a refusal: "then ... instead"
     pressure: list[str]  # said in turn after a refusal when no fallback is left

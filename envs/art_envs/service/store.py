@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 Record = dict[str, Any]
@@ -20,32 +19,23 @@ Tables = Mapping[str, Mapping[str, Record]]  # table -> id -> record; shared, so
 Key = tuple[str, str]  # (table, id)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Canon:
-    """When two records are the same. Every list is a set, unless its field is in `ordered`."""
+def same(a: Any, b: Any) -> bool:
+    """Whether two values mean the same. The order of a list does not matter."""
+    assert not isinstance(a, float), f"{a} is a float; keep cents"
+    if isinstance(a, dict) and isinstance(b, dict):  # ends at the first difference
+        return a.keys() == b.keys() and all(same(a[field], b[field]) for field in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and _text(a) == _text(b)
+    return type(a) is type(b) and a == b
 
-    ignored: frozenset[str] = frozenset()  # fields of free text and logs
-    ordered: frozenset[str] = frozenset()  # fields whose list has an order that matters
 
-    def same(self, a: Any, b: Any, field: str = "") -> bool:
-        """Whether two values, of a field if they are in one, mean the same."""
-        assert not isinstance(a, float), f"{field}: {a} is a float; keep cents"
-        if isinstance(a, dict) and isinstance(b, dict):  # ends at the first difference
-            fields = (a.keys() | b.keys()) - self.ignored
-            return all(f in a and f in b and self.same(a[f], b[f], f) for f in fields)
-        if isinstance(a, list) and isinstance(b, list):
-            return len(a) == len(b) and self._text(a, field) == self._text(b, field)
-        return type(a) is type(b) and a == b
-
-    def _text(self, value: Any, field: str = "") -> str:
-        """Return one text for all values that mean the same: their parts, sorted."""
-        if isinstance(value, dict):
-            kept = value.keys() - self.ignored
-            return f"{{{','.join(sorted(f'{k!r}:{self._text(value[k], k)}' for k in kept))}}}"
-        if isinstance(value, list):
-            texts = [self._text(item) for item in value]
-            return f"[{','.join(texts if field in self.ordered else sorted(texts))}]"
-        return repr(value)
+def _text(value: Any) -> str:
+    """Return one text for all values that mean the same: their parts, sorted."""
+    if isinstance(value, dict):
+        return f"{{{','.join(sorted(f'{k!r}:{_text(v)}' for k, v in value.items()))}}}"
+    if isinstance(value, list):
+        return f"[{','.join(sorted(map(_text, value)))}]"
+    return repr(value)
 
 
 class Store:
@@ -88,11 +78,11 @@ class Store:
             if owner == table and id not in base:
                 yield id, record
 
-    def is_same(self, other: Store, canon: Canon) -> bool:
+    def is_same(self, other: Store) -> bool:
         """Whether two views of one base hold the same now."""
         for table, id in self._own.keys() | other._own.keys():
             mine, its = self._now(table, id), other._now(table, id)
-            if mine is None or its is None or not canon.same(mine, its):
+            if mine is None or its is None or not same(mine, its):
                 return False
         return True
 

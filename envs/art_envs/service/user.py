@@ -1,4 +1,4 @@
-"""The customer. What he says follows from the goal; when the episode ends is the env's decision."""
+"""The customer. What they say follows from the goal; the env decides when the episode ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Said:
     """What a user answers."""
 
     text: str
-    leaving: bool = False  # he thinks that all is done; an env may see that it is not
+    leaving: bool = False  # the user thinks that all is done; the env may know better
 
 
 class User(Protocol):
@@ -127,7 +127,7 @@ done or has been refused for good; never while support asks you something or is 
 
 
 class LLMUser:
-    """A language model that plays the customer. It is told only what he may reveal."""
+    """A language model that plays the customer. It is told only what they may reveal."""
 
     def __init__(self, goal: Goal, slots: Slots, llm: LLM) -> None:
         self._llm = llm
@@ -145,7 +145,7 @@ class LLMUser:
         ]
 
     async def say(self, text: str) -> Said:
-        """See User. Raises LLMError where the model gives no answer."""
+        """The answer to what the assistant said. Raises LLMError where the model gives none."""
         self._messages.append({"role": "user", "content": text})
         answer = (await self._llm.ask(self._messages)).text.strip()
         self._messages.append({"role": "assistant", "content": answer})

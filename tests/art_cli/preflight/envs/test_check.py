@@ -2,7 +2,8 @@
 
 import random
 from pathlib import Path
-from typing import Annotated, Literal
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
@@ -11,9 +12,12 @@ from art_cli.envs.base import Env
 from art_cli.envs.registry import env_class, env_names
 from art_cli.envs.tools import tool, tools_of
 from art_cli.preflight.envs.check import CHECKS, check
+from art_cli.preflight.envs.episodes import check_deadlines
+from art_cli.preflight.envs.play import Played
 from art_cli.preflight.envs.players import value_for
 from art_cli.preflight.envs.subject import Options, Subject
 from art_cli.preflight.finding import Finding
+from art_cli.types import Scenario, Trajectory
 
 GOOD = '''
 import asyncio, random, time
@@ -272,3 +276,18 @@ def test_every_env_that_we_ship_passes(name: str) -> None:
     env = env_class(name)
     found = list(check(name, env, env.Config(), Options(episodes=8)))
     assert [f for f in found if f.status in ("failed", "warning")] == []
+
+
+def test_a_call_that_is_slow_in_a_later_episode_is_told() -> None:
+    desk = env_class("order_desk")
+    scenario = Scenario(id="s", split="train", seed=0, data={})
+    late = 0.9 * desk.tool_timeout
+    plays = [
+        Played(trajectory=Trajectory(scenario=scenario), slowest={"tool look()": seconds})
+        for seconds in (0.1, late, 0.2)
+    ]
+    watch = SimpleNamespace(stalls={})
+    subject: Any = SimpleNamespace(env_class=desk, plays={"random": plays}, watch=watch)
+    slow, summary = check_deadlines(subject)
+    assert f"tool look() took {late:.1f} s" in slow.what
+    assert f"the slowest call was tool look(), {late:.3f} s" in summary.what
