@@ -22,15 +22,11 @@ app = typer.Typer(
     help="Stop a rented cluster, or end it.", no_args_is_help=True, rich_markup_mode=None
 )
 
-ConfigArguments = Annotated[
-    list[str], typer.Argument(help="Config files, merged in order, and key=value overrides.")
-]
-RunsDir = Annotated[Path, typer.Option(help="Where runs are kept.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 
 
 def launch_cluster(
-    config: ConfigArguments,
+    config: inputs.Configs,
     name: Annotated[str | None, typer.Option(help="What to call it.")] = None,
     gpus: Annotated[str | None, typer.Option(help="What it must have: H100:1.")] = None,
     dry_run: Annotated[
@@ -53,7 +49,8 @@ def launch_cluster(
     called = inputs.on_cluster(name) or ["backend.use=skypilot"]
     loaded = inputs.load([*config, *called, *accelerators])
     if export:
-        return _export(remote.export(loaded, export))
+        file = remote.export(loaded, export)
+        return say(f"{file} is a task of SkyPilot: sky launch -c NAME {file}")
     cluster = cluster_of(loaded.experiment)
 
     def confirm(plan: RentalPlan) -> bool:
@@ -74,10 +71,6 @@ def launch_cluster(
             f"  end it            art cluster down {cluster}"
         )
     return None
-
-
-def _export(file: Path) -> None:
-    say(f"{file} is a task of SkyPilot: sky launch -c NAME {file}")
 
 
 def clusters(
@@ -147,7 +140,7 @@ def cancel(
     target: Annotated[
         list[str], typer.Argument(help="The folder of a run, or its config and overrides.")
     ],
-    runs_dir: RunsDir = Path("runs"),
+    runs_dir: inputs.RunsDir = Path("runs"),
 ) -> None:
     """End a run on a cluster. Its last checkpoint stays; the cluster does too.
 

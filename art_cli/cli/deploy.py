@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 LOOK = 1.0  # seconds between looks at a server that this command stays with
 
 
@@ -54,7 +53,7 @@ def deploy(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     yes: Yes = False,
-    as_json: AsJson = False,
+    as_json: inputs.AsJson = False,
 ) -> None:
     """Serve a checkpoint of a run, or write it in a form that others serve.
 
@@ -116,7 +115,7 @@ def undeploy(
         str | None, typer.Argument(help="Which, as `art deployments` lists them.")
     ] = None,
     yes: Yes = False,
-    as_json: AsJson = False,
+    as_json: inputs.AsJson = False,
 ) -> None:
     """End a deployment of a run, and what it costs.
 
@@ -142,8 +141,8 @@ def undeploy(
 
 def deployments(
     run: Annotated[Path | None, typer.Argument(help="A run directory; default: all runs.")] = None,
-    runs_dir: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
-    as_json: AsJson = False,
+    runs_dir: inputs.RunsDir = Path("runs"),
+    as_json: inputs.AsJson = False,
 ) -> None:
     """List what is deployed: where, in which state by the target's own word, and what it has cost.
 
@@ -192,7 +191,7 @@ def _find(store: Store, root: Path, name: str | None) -> Deployment:
 
 
 def _target_of(deployment: Deployment) -> Target:
-    """To end it, or to look at it: what it was made with does not matter any more."""
+    """Return a target to end or look at a deployment: its settings no longer matter."""
     from art_cli.config.targets import TARGETS
     from art_cli.deploy.build import make_target
 
@@ -266,7 +265,7 @@ def _verify(
 
 
 def _stay(target: Target, deployment: Deployment) -> None:
-    """Until Ctrl-C, or until the server ends."""
+    """Wait until Ctrl-C, or until the server ends."""
     try:
         say("\nCtrl-C ends it; --no-wait leaves it running.")
         while target.state(deployment) != "stopped":  # one that fails may answer again

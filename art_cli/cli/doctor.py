@@ -20,7 +20,7 @@ def doctor(
         list[str] | None, typer.Argument(help="Config files and overrides of what is to be run.")
     ] = None,
     runs_dir: Annotated[Path, typer.Option(help="Where runs are to be kept.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: inputs.AsJson = False,
 ) -> None:
     """Look at this machine: GPU, driver, packages that do not go together, disk, memory, keys (by
     name only), services. With a config: what of it cannot run here; then the exit code is 3.

@@ -68,7 +68,7 @@ def check_command(
         typer.Option(min=0, max=1, help="Share of gold's reward that idle play may earn."),
     ] = 0.5,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that an episode may take.")] = 60,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: inputs.AsJson = False,
 ) -> None:
     """Check an env as a pull request with it would be; asks no model. Exit code 1 where it fails.
 

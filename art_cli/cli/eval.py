@@ -72,8 +72,8 @@ def evaluate_command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Play again what was played before.")
     ] = False,
-    runs_dir: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    runs_dir: inputs.RunsDir = Path("runs"),
+    as_json: inputs.AsJson = False,
 ) -> None:
     """Compare policies and other models on held-out scenarios.
 
@@ -122,7 +122,7 @@ def evaluate_command(
 
 
 def _open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, RunDir, bool]:
-    """The experiment, where its run is or would be, and whether that is what was named."""
+    """Return the experiment, its run directory, and whether a run (not a config) was named."""
     from art_cli.runs.directory import RunDir
 
     if os.path.isfile(Path(target[0]) / "config.yaml"):
@@ -143,7 +143,7 @@ def _play(
     baseline: str,
     max_usd: float | None,
 ) -> None:
-    """Play what is missing, and judge what has no score. Raises what ends it, and how to go on."""
+    """Play what is missing, and judge what has no score. Errors that end it say how to go on."""
 
     def open_policies(services: RunServices | None) -> Policies:
         from art_cli.evaluation.policies import RunPolicies
@@ -172,7 +172,7 @@ def _play(
 async def _judge(
     loaded: LoadedExperiment, run: RunDir | None, max_usd: float | None
 ) -> AsyncIterator[Judge | None]:
-    """The one of the config, if it has one, and what it may spend."""
+    """Open the config's judge, if it has one; it may spend `max_usd` at most."""
     from art_cli.evaluation.rejudge import open_judge
 
     cfg = loaded.experiment.judge

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 SELDOM = 30.0  # seconds between lines of progress in a log
 OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
+
+# What several commands take.
+Configs = Annotated[
+    list[str], typer.Argument(help="Config files, merged in order, and key=value overrides.")
+]
+RunsDir = Annotated[Path, typer.Option(help="Where runs are kept.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 _last_told = time.monotonic()
 
@@ -46,7 +53,7 @@ def load(arguments: list[str]) -> LoadedExperiment:
 
 
 def open_run(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedExperiment, RunDir]:
-    """A run that exists, and its experiment. Raises UsageError, ConfigError."""
+    """Return an existing run and its experiment. Raise UsageError or ConfigError."""
     from art_cli.runs.directory import RunDir
 
     run = RunDir.open(path.resolve())
@@ -60,12 +67,12 @@ def open_run(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedExperimen
 
 
 def on_cluster(name: str | None) -> list[str]:
-    """The overrides that `--on NAME` stands for."""
+    """Return the overrides that `--on NAME` stands for."""
     return [] if name is None else ["backend.use=skypilot", f"backend.cluster={name}"]
 
 
 def confirm(question: str) -> bool:
-    """Ask. Raises UsageError where there is nobody to ask."""
+    """Ask the user yes or no. Raise UsageError where there is no terminal to ask at."""
     if not sys.stdin.isatty():
         raise UsageError(f"{question} There is no terminal to ask at: add --yes")
     return typer.confirm(visible(masked(question)))

@@ -30,7 +30,6 @@ app = typer.Typer(
 
 JUDGES_HELP = "A model (openai/gpt-4.1), or a YAML file with a section judge. Default: the config's"
 Judges = Annotated[list[str] | None, typer.Option("--judge", help=f"{JUDGES_HELP}.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Target = Annotated[
     list[str], typer.Argument(help="A run directory or a config, and key=value overrides.")
 ]
@@ -44,8 +43,8 @@ def audit_command(
     judge: Judges = None,
     groups: Annotated[int, typer.Option(min=1, help="How many groups to judge.")] = 32,
     repeats: Annotated[int, typer.Option(min=1, help="How often each, in other orders.")] = 4,
-    runs_dir: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
-    as_json: Json = False,
+    runs_dir: inputs.RunsDir = Path("runs"),
+    as_json: inputs.AsJson = False,
 ) -> None:
     """Say how far a judge can be trusted, before GPU hours are spent on what it says.
 
@@ -65,7 +64,7 @@ def rescore_command(
     target: Annotated[list[str], typer.Argument(help="A run directory, and key=value overrides.")],
     judge: Judges = None,
     step: Annotated[int | None, typer.Option(help="Of this step only.")] = None,
-    as_json: Json = False,
+    as_json: inputs.AsJson = False,
 ) -> None:
     """Judge the stored trajectories of a run again, without rolling anything out.
 
@@ -93,7 +92,7 @@ def show_command(
     group: Annotated[
         int | None, typer.Option(min=0, help="Which group; default: the one with most to learn.")
     ] = None,
-    as_json: Json = False,
+    as_json: inputs.AsJson = False,
 ) -> None:
     """Show one group side by side: what each trajectory did, its scores, and what the judge said.
 
@@ -115,7 +114,7 @@ def show_command(
 
 
 def _judge_configs(loaded: LoadedExperiment, judges: list[str]) -> list[tuple[str, JudgeConfig]]:
-    """Name and section of each --judge, or of the config."""
+    """Return name and settings of each --judge, or else of the config's judge."""
     from art_cli.config.schema import JudgeConfig
     from art_cli.errors import UsageError
 
@@ -139,7 +138,7 @@ def _judge_configs(loaded: LoadedExperiment, judges: list[str]) -> list[tuple[st
 
 
 def _judge_of_file(file: Path) -> JudgeConfig:
-    """Its section judge, whatever else is in it."""
+    """Return the section judge of a YAML file, whatever else is in the file."""
     from art_cli.config.load import load_experiment
     from art_cli.errors import UsageError
 

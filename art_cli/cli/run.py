@@ -24,14 +24,11 @@ if TYPE_CHECKING:
     from art_cli.config.schema import Experiment
     from art_cli.loop import Outcome
     from art_cli.runs.directory import RunDir
-    from art_cli.runs.trackers.base import Tracker
     from art_cli.runs.trackers.console import Console
 
 
 def run(
-    config: Annotated[
-        list[str], typer.Argument(help="Config files, merged in order, and key=value overrides.")
-    ],
+    config: inputs.Configs,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")
     ] = False,
@@ -57,8 +54,8 @@ def run(
     yes: Annotated[
         bool, typer.Option("--yes", help="Rent, or remove a run, without asking.")
     ] = False,
-    runs_dir: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    runs_dir: inputs.RunsDir = Path("runs"),
+    as_json: inputs.AsJson = False,
 ) -> None:
     """Train the experiment of a config file. With --smoke, try all of it in under a minute first:
     the same config with a tiny model and no judge, which costs nothing. With --on, train on a
@@ -84,8 +81,7 @@ def run(
             f"--overwrite removes the run that is there, {other}; leave one of them out"
         )
     tried = _smoke(config, loaded, runs_dir, resume) if smoke else None
-    if tried:
-        loaded = tried.loaded
+    loaded = tried.loaded if tried else loaded
     if dry_run:
         return say(loaded.to_yaml(with_origins=True), end="")
     if "RANK" in os.environ and _serves(loaded.experiment.train.num_processes):
@@ -176,9 +172,8 @@ async def _run(
         history = [row for row in history if row["training_step"] <= from_step]
     screen = Screen(stderr=as_json)  # stdout is for the JSON
     with Console(cfg.train.steps, _header(loaded), history=history, console=screen) as console:
-        for line in (*_warnings(cfg), tight, None if smoke else _nobody_judges(cfg)):
-            if line:
-                console.say(f"warning: {line}")
+        for line in _warnings(cfg, tight, is_smoke=smoke is not None):
+            console.say(f"warning: {line}")
         console.phase("loading torch and transformers")
         await asyncio.sleep(0)
         outcome = await _train(loaded, runs_dir, resume, from_step, console)
@@ -192,10 +187,13 @@ async def _train(
     from_step: int | None,
     console: Console,
 ) -> Outcome:
+    import yaml
+
     from art_cli.backends.local import LocalBackend
     from art_cli.loop import run_loop
     from art_cli.runs.trackers.base import Trackers
     from art_cli.runs.trackers.jsonl import JsonlTracker
+    from art_cli.runs.trackers.wandb.tracker import WandbTracker
     from art_cli.training.model import Stop, TrainableModel
 
     stop = Stop()
@@ -213,7 +211,8 @@ async def _train(
     async with backend:
         await model.register(backend)
         run = model.parts.run
-        mirrors = _wandb(loaded, run, console)
+        config = yaml.safe_load(loaded.to_yaml())  # as written: secrets are not in it
+        mirrors = [WandbTracker(cfg, run, config, console.say)] if cfg.track.wandb else []
         trackers = Trackers([JsonlTracker(run.metrics), console, *mirrors], console.say)
         state, message = "failed", ""
         try:
@@ -228,17 +227,6 @@ async def _train(
     return outcome
 
 
-def _wandb(loaded: LoadedExperiment, run: RunDir, console: Console) -> list[Tracker]:
-    import yaml
-
-    from art_cli.runs.trackers.wandb.tracker import WandbTracker
-
-    if loaded.experiment.track.wandb is None:
-        return []
-    config = yaml.safe_load(loaded.to_yaml())  # as written: secrets are not in it
-    return [WandbTracker(loaded.experiment, run, config, console.say)]
-
-
 def _header(loaded: LoadedExperiment) -> str:
     cfg = loaded.experiment
     what = f"LoRA r={cfg.model.adapter.rank}" if cfg.model.adapter else "all weights"
@@ -246,7 +234,9 @@ def _header(loaded: LoadedExperiment) -> str:
     return f"{cfg.project}/{cfg.name} · {env} · {base}, {what} · seed {cfg.seed}"
 
 
-def _warnings(cfg: Experiment) -> Iterator[str]:
+def _warnings(cfg: Experiment, tight: str | None, *, is_smoke: bool) -> Iterator[str]:
+    from art_cli.llms.stand_in import STAND_IN
+
     sampling, train = cfg.sampling, cfg.train
     if sampling.top_p < 1 or sampling.top_k > 0:
         yield (
@@ -265,14 +255,12 @@ def _warnings(cfg: Experiment) -> Iterator[str]:
             f"{train.schedule_warmup_steps}: the learning rate rises to {share:.0%} of "
             "train.learning_rate and no further, as in the first steps of a longer run"
         )
-
-
-def _nobody_judges(cfg: Experiment) -> str | None:
-    from art_cli.llms.stand_in import STAND_IN
-
-    if cfg.judge is None or cfg.judge.model != STAND_IN:
-        return None
-    return f"judge.model={STAND_IN} is nobody: its scores mean nothing, and they are learned from"
+    if tight:
+        yield tight
+    if cfg.judge and cfg.judge.model == STAND_IN and not is_smoke:
+        yield (
+            f"judge.model={STAND_IN} is nobody: its scores mean nothing, and they are learned from"
+        )
 
 
 def _stop_on_interrupt(stop: Any, console: Console) -> None:

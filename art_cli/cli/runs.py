@@ -10,11 +10,12 @@ from typing import Annotated
 
 import typer
 
+from art_cli.cli.inputs import RunsDir
 from art_cli.printed import say
 
 
 def runs(
-    runs_dir: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
+    runs_dir: RunsDir = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
     """List the runs here: state, step, last and best reward.

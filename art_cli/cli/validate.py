@@ -22,14 +22,12 @@ if TYPE_CHECKING:
 
 
 def validate(
-    config: Annotated[
-        list[str], typer.Argument(help="Config files, merged in order, and key=value overrides.")
-    ],
+    config: inputs.Configs,
     ping: Annotated[bool, typer.Option("--ping", help="Ask the judge one question.")] = False,
     gpu: Annotated[
         str | None, typer.Option("--gpu", help="A card (H100, L4, ...) or a size (24GB) to fit on.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: inputs.AsJson = False,
 ) -> None:
     """Check a config, open one episode of its env, and say how much GPU memory the run takes: on
     the GPU here, or on the one that you name. Loads no model, asks nobody but for --ping. Exit code

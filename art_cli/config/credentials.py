@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from art_cli.config.explain import Mistake
-from art_cli.config.yaml import KeyPath
+from art_cli.config.yaml import KeyPath, leaves
 from art_cli.printed import hide
 
 # Of a mapping anywhere; of what a request to a model holds; of variables for a cluster.
@@ -29,15 +29,14 @@ _SCHEME = re.compile(r"\s*(?:Bearer|Basic|Token)\b", re.IGNORECASE)
 _REMEDY = "and this config is written to the run directory; put it into an environment variable and"
 
 
-def written_credentials(value: Any, path: KeyPath = ()) -> Iterator[Mistake]:
+def written_credentials(config: Any) -> Iterator[Mistake]:
     """Refuse keys, passwords and headers with them in a config as it is written.
 
     `${oc.env:NAME}` in their place is good. What is found is never printed.
     """
-    if isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from written_credentials(item, (*path, key))
-    elif isinstance(value, str):
+    for path, value in leaves(config):
+        if not isinstance(value, str):
+            continue
         text = _without_interpolations(value)
         if _names_one(path) and (secret := _SCHEME.sub("", text, count=1).strip()):
             hide(secret, "***")

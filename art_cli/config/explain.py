@@ -5,18 +5,32 @@ One mistake gives one sentence, which says what was expected and what was got.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from art_cli.config.schema import EnvConfig, Experiment
-from art_cli.config.yaml import KeyPath, dotted, show
+from art_cli.config.yaml import KeyPath, dotted, leaves, show
+from art_cli.errors import UsageError
+
+T = TypeVar("T")
 
 _NUMBERS = {"int_type": "an integer", "float_type": "a number"}
 _MAPPINGS = {"dict_type", "dataclass_type", "mapping_type", "model_type", "model_attributes_type"}
@@ -37,13 +51,6 @@ _BOUNDS = {
     "le": "at most",
     "lt": "less than",
     "multiple_of": "a multiple of",
-}
-_BOUND_ERRORS = {
-    "greater_than_equal": "ge",
-    "greater_than": "gt",
-    "less_than_equal": "le",
-    "less_than": "lt",
-    "multiple_of": "multiple_of",
 }
 _PATTERNS = {
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "a name of letters, digits, '.', '_' and '-', "
@@ -80,10 +87,20 @@ def section_type(hint: Any) -> type | None:
     return classes[0] if len(classes) == 1 else None
 
 
+def read_into(cls: type[T], data: dict[str, Any], about: str) -> T:
+    """Return `data` as the dataclass `cls`. Raise UsageError, a line for each mistake in it."""
+    try:
+        return TypeAdapter(cls).validate_json(json.dumps(data, default=str), strict=True)
+    except ValidationError as error:
+        found = mistakes(error, cls, data, {})
+        lines = [f"{about}: {dotted(each.path)}: {each.message}" for each in found]
+        raise UsageError("\n".join(lines)) from None
+
+
 def mistakes(
     error: ValidationError, cls: type, data: Any, secrets: Mapping[KeyPath, str]
 ) -> list[Mistake]:
-    """One for each mistake in `data`, which could not be read into `cls`.
+    """Return one Mistake for each error in `data`, which could not be read into `cls`.
 
     Where a value came from the environment, `secrets` has the text that is shown in its stead.
     """
@@ -143,7 +160,7 @@ def _mistake(
     if phrases:
         advice = _advice(detail) if secret is None else _advice_on_secret(detail, secret)
         message = f"expected {' or '.join(phrases)}, got {got}{advice}"
-    elif bound := _BOUND_ERRORS.get(detail["type"]):
+    elif bound := next((name for name in _BOUNDS if name in context), None):
         message = f"must be {_BOUNDS[bound]} {_plain(context[bound])}, got {got}"
     elif "error" in context:  # raised by the env's own check
         message = _redacted(str(context["error"]), data, secrets)
@@ -209,17 +226,10 @@ def _redacted(message: str, data: Any, secrets: Mapping[KeyPath, str]) -> str:
         value = data
         for key in path:
             value = value[key]
-        for secret in _texts(value):
-            message = message.replace(secret, text)
+        for _, secret in leaves(value):
+            if secret not in (None, "", [], {}):
+                message = message.replace(str(secret), text)
     return message
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
-    elif value not in (None, ""):
-        yield str(value)
 
 
 def _nearest_key(key: str, section: type | None) -> str:

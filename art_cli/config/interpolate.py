@@ -26,7 +26,7 @@ from omegaconf.errors import (
 from omegaconf.resolvers import oc
 
 from art_cli.config.explain import Mistake
-from art_cli.config.yaml import KeyPath
+from art_cli.config.yaml import KeyPath, leaves
 from art_cli.printed import hide
 
 _NAMES: set[KeyPath] = {  # of folders and accounts: they are in every line that says how to go on
@@ -65,7 +65,7 @@ def escape(text: str) -> str:
 def resolve(data: dict[str, Any]) -> Resolved:
     """Resolve all interpolations of a config that was just read; `data` is changed in place."""
     resolved = Resolved(data)
-    texts = dict(_texts(data, ()))
+    texts = {path: value for path, value in leaves(data) if isinstance(value, str)}
     interpolated = {path: text for path, text in texts.items() if "${" in text}
     said = {*texts.values()}  # in the file: what is there too is no secret
     taken, public = set[str](), set(_PUBLIC)
@@ -137,14 +137,6 @@ def _explain(error: OmegaConfBaseException, text: str, reads: _Reads) -> str:
 
 def _plain(value: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True) if isinstance(value, Container) else value
-
-
-def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _texts(item, (*path, key))
 
 
 def _put(data: Any, path: KeyPath, value: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, make_dataclass, replace
 from functools import lru_cache, reduce
 from pathlib import Path
@@ -25,11 +25,17 @@ from art_cli.config.interpolate import Resolved, escape, resolve
 from art_cli.config.rules import broken_rules
 from art_cli.config.schema import FORBID_UNKNOWN, Experiment
 from art_cli.config.targets import TARGETS
-from art_cli.config.yaml import KeyPath, Node, Problem, dotted, dump, read_file, read_override
+from art_cli.config.yaml import (
+    KeyPath,
+    Node,
+    Problem,
+    dotted,
+    dump,
+    leaves,
+    read_file,
+    read_override,
+)
 from art_cli.errors import ConfigError, UsageError
-
-_USE: KeyPath = ("env", "use")
-_ARGS: KeyPath = ("env", "args")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +48,7 @@ class LoadedExperiment:
     document: dict[str, Any]  # all settings; what came from the environment is still ${...}
 
     def to_yaml(self, with_origins: bool = False) -> str:
-        """The whole config, defaults and all: a valid experiment that loads to an equal one.
+        """Return the whole config with its defaults: a valid experiment that loads to an equal one.
 
         Values of environment variables are never in it. With origins, each line says in a comment
         where its value comes from.
@@ -64,8 +70,7 @@ def load_experiment(
     """
     if not paths:
         raise ConfigError(["no config file given; give one, for example: art run config.yaml"])
-    tree, problems = _read(paths, overrides)
-    return _checked_tree(tree, problems, paths, plugin_config)
+    return _load(paths, overrides, paths[0], plugin_config)
 
 
 def load_env(
@@ -76,17 +81,24 @@ def load_env(
     Raises ConfigError as load_experiment does.
     """
     section = [f"env.use={json.dumps(use)}", *(f"env.args.{arg}" for arg in args)]
-    tree, problems = _read([], [*section, "model.base=tiny", "train.steps=0"])
-    return _checked_tree(tree, problems, [Path("env")], plugin_config)
+    return _load([], [*section, "model.base=tiny", "train.steps=0"], Path("env"), plugin_config)
 
 
-def _checked_tree(
-    tree: Node,
-    problems: list[Problem],
+def _load(
     paths: Sequence[Path],
+    overrides: Sequence[str],
+    named: Path,
     plugin_config: Callable[[str], type] | None,
 ) -> LoadedExperiment:
-    tree = _with_defaults(tree, Experiment, name=_name_from(paths[0]))
+    """Return the experiment, which is called like the file `named` where it has no name."""
+    files = [read_file(path) for path in paths]
+    changes = [read_override(text) for text in overrides]
+    problems = [problem for _, found in (*files, *changes) for problem in found]
+    if not all(tree for tree, _ in files):
+        # What an unreadable file would have said must not be reported as missing.
+        raise _config_error(problems, paths)
+    tree = reduce(_merged, (tree for tree, _ in (*files, *changes) if tree))
+    tree = _with_defaults(tree, Experiment, name=_name_from(named))
     env_section = None
     if plugin_config:
         tree, env_section, found = _with_env_defaults(tree, plugin_config)
@@ -100,20 +112,9 @@ def _checked_tree(
     return LoadedExperiment(
         experiment=experiment,
         env_settings=settings,
-        origins={dotted(path): _origin(tree, path) for path in _leaves(document, ())},
+        origins={dotted(path): _origin(tree, path) for path, _ in leaves(document)},
         document=document,
     )
-
-
-def _read(paths: Sequence[Path], overrides: Sequence[str]) -> tuple[Node, list[Problem]]:
-    files = [read_file(path) for path in paths]
-    changes = [read_override(text) for text in overrides]
-    problems = [problem for _, found in (*files, *changes) for problem in found]
-    trees = [tree for tree, _ in files if tree]
-    if len(trees) < len(files):
-        # What an unreadable file would have said must not be reported as missing.
-        raise _config_error(problems, paths)
-    return reduce(_merged, [*trees, *(tree for tree, _ in changes if tree)]), problems
 
 
 def _merged(base: Node, over: Node) -> Node:
@@ -238,7 +239,7 @@ def _checked(resolved: Resolved, env_section: type | None) -> tuple[Any, Any, li
 def _located(mistake: Mistake, tree: Node) -> Problem:
     """Point at what the user wrote, an override first, or else at the section that it belongs to.
 
-    The file was right before the override; who tries `train.steps=5` must not be sent to its lines.
+    The file was right before the override, so its lines are not what the user has to change.
     """
     path, message = mistake.path, mistake.message
     for pointed in sorted((path, *mistake.others), key=lambda p: not _is_override(tree, p)):
@@ -287,14 +288,6 @@ def _plain(node: Node) -> Any:
     if isinstance(node.value, dict):
         return {key: _plain(item) for key, item in node.value.items()}
     return [_plain(item) for item in node.value] if isinstance(node.value, list) else node.value
-
-
-def _leaves(value: Any, path: KeyPath) -> Iterator[KeyPath]:
-    if not value or not isinstance(value, dict | list):
-        yield path
-        return
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-        yield from _leaves(item, (*path, key))
 
 
 def _config_error(problems: list[Problem], paths: Sequence[Path]) -> ConfigError:

@@ -1,9 +1,9 @@
-"""Marks on settings that have an effect only together with others; `rules.py` refuses them else."""
+"""Marks on settings that need others to have an effect; `rules.py` refuses them without these."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +14,9 @@ class OnlyWith:
     values: tuple[str, ...]
     instead: str = "remove it"
 
-    def has_effect(self, other: Any) -> bool:
-        """Whether the setting has one beside this value of `key`."""
-        return other in self.values
-
     @property
     def message(self) -> str:
-        """What is wrong; {1} is the value of `key`."""
+        """Return what is wrong; {1} is the value of `key`."""
         return f"has no effect with {self.key}={{1}}; {self.instead}"
 
 
@@ -30,12 +26,9 @@ class NotWith:
 
     key: str
     what: str  # the other key stands for
-
-    def has_effect(self, other: Any) -> bool:
-        """Whether the setting has one beside this value of `key`."""
-        return other is None
+    values: ClassVar = (None,)
 
     @property
     def message(self) -> str:
-        """What is wrong."""
+        """Return what is wrong."""
         return f"has no effect with {self.key}, {self.what}; remove it"

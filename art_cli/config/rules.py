@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Set
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import partial
+from operator import not_
 from typing import Any, get_args, get_type_hints
 
 from art_cli.config.explain import Mistake
@@ -52,60 +53,63 @@ def _marked(cls: type, section: str = "") -> Iterator[Rule]:
             if isinstance(mark, OnlyWith | NotWith):
                 yield Rule(path, (mark.key,), partial(_is_unused, default, mark), mark.message)
         for part in (hint, *get_args(hint)):
-            if is_dataclass(part):
-                yield from _marked(part, f"{path}.")  # type: ignore[arg-type]
+            if isinstance(part, type) and is_dataclass(part):
+                yield from _marked(part, f"{path}.")
 
 
 def _is_unused(default: Any, mark: OnlyWith | NotWith, value: Any, other: Any) -> bool:
-    return value != default and not mark.has_effect(other)
+    return value != default and other not in mark.values
+
+
+def _clash(unwanted: dict[str, Any], message: str) -> Rule:
+    """Return a rule against these values together; a function says whether a value is unwanted."""
+
+    def broken(*values: Any) -> bool:
+        pairs = zip(unwanted.values(), values, strict=True)
+        return all(bad(value) if callable(bad) else value == bad for bad, value in pairs)
+
+    path, *others = unwanted
+    return Rule(path, tuple(others), broken, message)
+
+
+def _is_set(value: Any) -> bool:
+    return value is not None
+
+
+def _is_positive(value: float) -> bool:
+    return value > 0
 
 
 RULES = (
     *_marked(Experiment),
-    *(
-        Rule(
-            "agent.type",
-            (f"agent.{key}",),
-            lambda type, value, needs=needs: type == needs and not value,
-            message,
-        )
-        for needs, key, message in (
-            (
-                "program",
-                "command",
-                "is program, but agent.command is missing, e.g. [node, agent.js]",
-            ),
-            ("function", "use", "is function, but agent.use is missing, e.g. agent.py:play"),
-        )
+    _clash(
+        {"agent.type": "program", "agent.command": not_},
+        "is program, but agent.command is missing, e.g. [node, agent.js]",
     ),
-    Rule(
-        "agent.sandbox",
-        ("agent.image",),
-        lambda sandbox, image: sandbox == "docker" and not image,
+    _clash(
+        {"agent.type": "function", "agent.use": not_},
+        "is function, but agent.use is missing, e.g. agent.py:play",
+    ),
+    _clash(
+        {"agent.sandbox": "docker", "agent.image": not_},
         "is docker, but agent.image is missing, e.g. node:22",
     ),
-    *(
-        Rule(
-            "model.quantize",
-            (key,),
-            lambda quantize, value, bad=bad: quantize is not None and value == bad,
-            message,
-        )
-        for key, bad, message in (
-            (
-                "model.adapter",
-                None,
-                "keeps the base as it is, but model.adapter is null: there is nothing to train; "
-                "train an adapter, or remove it",
-            ),
-            ("model.base", "tiny", "has no effect with model.base=tiny; remove it"),
-            ("model.device", "cpu", "needs a GPU, but model.device is cpu; remove one of them"),
-            (
-                "warmup.weights",
-                "all",
-                "keeps the base as it is, but warmup.weights is all; write adapter",
-            ),
-        )
+    _clash(
+        {"model.quantize": _is_set, "model.adapter": None},
+        "keeps the base as it is, but model.adapter is null: there is nothing to train; "
+        "train an adapter, or remove it",
+    ),
+    _clash(
+        {"model.quantize": _is_set, "model.base": "tiny"},
+        "has no effect with model.base=tiny; remove it",
+    ),
+    _clash(
+        {"model.quantize": _is_set, "model.device": "cpu"},
+        "needs a GPU, but model.device is cpu; remove one of them",
+    ),
+    _clash(
+        {"model.quantize": _is_set, "warmup.weights": "all"},
+        "keeps the base as it is, but warmup.weights is all; write adapter",
     ),
     *(
         Rule(
@@ -116,16 +120,12 @@ RULES = (
         )
         for key, default in (("model.quantize", None), ("train.optimizer", "adamw"))
     ),
-    Rule(
-        "train.optimizer",
-        ("model.device",),
-        lambda optimizer, device: optimizer == "adamw_8bit" and device == "cpu",
+    _clash(
+        {"train.optimizer": "adamw_8bit", "model.device": "cpu"},
         "is adamw_8bit, which needs a GPU, but model.device is cpu; remove one of them",
     ),
-    Rule(
-        "train.clip_low",
-        ("train.loss",),
-        lambda low, loss: low is not None and loss == "cispo",
+    _clash(
+        {"train.clip_low": _is_set, "train.loss": "cispo"},
         "has no effect with train.loss=cispo, which clips from above only; remove it",
     ),
     Rule(
@@ -149,10 +149,8 @@ RULES = (
         ),
         "is missing: {1} replicas of {2} GPUs need GPUs of their own, e.g. [1, 2]",
     ),
-    Rule(
-        "engine.gpus",
-        ("engine.nodes",),
-        lambda gpus, nodes: gpus is not None and nodes > 0,
+    _clash(
+        {"engine.gpus": _is_set, "engine.nodes": _is_positive},
         "has no effect with engine.nodes={1}, whose GPUs are all vLLM's; remove it",
     ),
     Rule(
@@ -176,25 +174,21 @@ RULES = (
         lambda extra: bool(OWN_OPTIONS & {key.replace("-", "_") for key in extra}),
         "holds an option that this program sets itself ({0}); use the keys of engine",
     ),
-    Rule(
-        "engine.sync",
-        ("model.adapter",),
-        lambda sync, adapter: sync == "adapter" and adapter is None,
+    _clash(
+        {"engine.sync": "adapter", "model.adapter": None},
         "is adapter, but model.adapter is null: all weights are trained, and sent; remove it",
     ),
-    Rule(
-        "train.max_staleness",
-        ("train.refill",),
-        lambda staleness, refill: staleness > 0 and refill,
+    _clash(
+        {"train.max_staleness": _is_positive, "train.refill": True},
         "does not go with train.refill, which says only after a batch where the next one begins; "
         "remove one of them",
     ),
-    Rule(
-        "train.max_staleness",
-        ("engine.use", "engine.deterministic"),
-        lambda staleness, use, deterministic: (
-            staleness > 0 and use == "transformers" and deterministic
-        ),
+    _clash(
+        {
+            "train.max_staleness": _is_positive,
+            "engine.use": "transformers",
+            "engine.deterministic": True,
+        },
         "lets rollouts run into updates, so nothing repeats exactly; add engine.deterministic: "
         "false",
     ),
@@ -204,10 +198,8 @@ RULES = (
         lambda rank, use: use == "vllm" and rank > MAX_LORA_RANK,
         f"must be at most {MAX_LORA_RANK} with engine.use=vllm, got {{0}}",
     ),
-    Rule(
-        "warmup.weights",
-        ("model.adapter",),
-        lambda weights, adapter: weights == "adapter" and adapter is None,
+    _clash(
+        {"warmup.weights": "adapter", "model.adapter": None},
         "is adapter, but model.adapter is null; remove it, or write all",
     ),
     Rule(
@@ -217,23 +209,17 @@ RULES = (
         "must be all with model.base=tiny: what a random model lacks cannot be learnt through an "
         "adapter; add `weights: all`",
     ),
-    Rule(
-        "judge.rubric_file",
-        ("judge.rubric",),
-        lambda file, rubric: file is not None and rubric is not None,
+    _clash(
+        {"judge.rubric_file": _is_set, "judge.rubric": _is_set},
         "stands beside judge.rubric; keep one of them",
     ),
-    Rule(
-        "judge.command",
-        ("judge.api_base",),
-        lambda command, base: command is not None and base is not None,
+    _clash(
+        {"judge.command": _is_set, "judge.api_base": _is_set},
         "starts a server of its own, so judge.api_base has no effect; remove one of them",
     ),
     *(
-        Rule(
-            f"judge.{key}",
-            ("judge.model",),
-            lambda value, model: bool(value) and model == REFERENCE,
+        _clash(
+            {f"judge.{key}": bool, "judge.model": REFERENCE},
             "has no effect with judge.model=reference, which asks nobody; remove it",
         )
         for key in (
@@ -247,35 +233,25 @@ RULES = (
             "max_input_tokens",
         )
     ),
-    Rule(
-        "judge.model",
-        ("model.adapter",),
-        lambda model, adapter: model == REFERENCE and adapter is None,
+    _clash(
+        {"judge.model": REFERENCE, "model.adapter": None},
         "is reference, the base with its adapter off, but model.adapter is null; name another "
         "model, or train an adapter",
     ),
-    Rule(
-        "reward.ruler",
-        ("judge",),
-        lambda weight, judge: weight > 0 and judge is None,
+    _clash(
+        {"reward.ruler": _is_positive, "judge": None},
         "needs a judge; add for example: judge: {{model: openai/o3}}",
     ),
-    Rule(
-        "reward.ruler",
-        ("judge",),
-        lambda weight, judge: weight == 0 and judge is not None,
+    _clash(
+        {"reward.ruler": 0, "judge": _is_set},
         "is 0, so the judge has no effect; remove the section judge, or give it a weight",
     ),
-    Rule(
-        "reward.env",
-        ("reward.ruler",),
-        lambda env, ruler: env == 0 and ruler == 0,
+    _clash(
+        {"reward.env": 0, "reward.ruler": 0},
         "and reward.ruler are both 0: there is nothing to learn from",
     ),
-    Rule(
-        "reward.gate",
-        ("reward.ruler",),
-        lambda gate, ruler: gate is not None and ruler == 0,
+    _clash(
+        {"reward.gate": _is_set, "reward.ruler": 0},
         "has no effect with reward.ruler=0; remove it",
     ),
     Rule(
@@ -320,7 +296,7 @@ RULES = (
 
 
 def broken_rules(resolved: Resolved, wrong: Set[KeyPath]) -> Iterator[Mistake]:
-    """What the rules refuse. A rule is skipped if a value it needs is absent or `wrong` already."""
+    """Yield what the rules refuse, skipping rules that need an absent or already `wrong` value."""
     written = resolved.as_written(resolved.data)
     for rule in RULES:
         paths = [tuple(path.split(".")) for path in (rule.path, *rule.others)]

@@ -1,7 +1,7 @@
 """The experiment as frozen dataclasses: every key of the YAML, its type, range and default.
 
-The docstring under a section is what `art run --dry-run` and docs/config.md say of it; every field has
-an effect, and `load.py` refuses one that another setting makes ineffective.
+docs/config.md is made of the docstrings and comments here. Every field has an effect: `load.py`
+refuses one that another setting makes ineffective. Sections inherit FORBID_UNKNOWN from Experiment.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ WANDB = OnlyWith("track.wandb.mode", ("auto", "online", "offline"))
 class EnvConfig:
     """The task. `use` is a registered name, `package.module:Class` or `path/to/file.py:Class`."""
 
-    __pydantic_config__ = FORBID_UNKNOWN
     use: str
     args: dict[str, Any] = field(default_factory=dict)  # checked against the env's own Config
 
@@ -50,7 +49,6 @@ class AgentConfig:
     env's tools, ART_SCENARIO_FILE holds the opening.
     """
 
-    __pydantic_config__ = FORBID_UNKNOWN
     type: Literal["builtin", "program", "function"] = "builtin"
     command: Annotated[list[str] | None, PROGRAM] = None
     # package.module:function or path/to/file.py:function
@@ -69,7 +67,6 @@ class AgentConfig:
 class AdapterConfig:
     """LoRA on all linear layers (2106.09685)."""
 
-    __pydantic_config__ = FORBID_UNKNOWN
     rank: Count = 16
     alpha: Positive = 32.0
 
@@ -78,7 +75,6 @@ class AdapterConfig:
 class TinyConfig:
     """The size of the model that `base: tiny` makes (Qwen3 architecture, random weights)."""
 
-    __pydantic_config__ = FORBID_UNKNOWN
     hidden_size: Annotated[int, Field(ge=16, multiple_of=16), TINY] = 64
     num_layers: Annotated[Count, TINY] = 2
     vocab_size: Annotated[int, Field(ge=300), TINY] = 640
@@ -88,7 +84,6 @@ class TinyConfig:
 class ModelConfig:
     """What is trained: a Hugging Face folder or hub id, or `tiny`, a model made on the spot."""
 
-    __pydantic_config__ = FORBID_UNKNOWN
     base: str
     adapter: AdapterConfig | None = field(default_factory=AdapterConfig)  # null: all weights
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: float32 on a CPU
@@ -101,7 +96,6 @@ class ModelConfig:
 class WarmupConfig:
     """Supervised fine-tuning on demonstrations, on assistant tokens only, before the first step."""
 
-    __pydantic_config__ = FORBID_UNKNOWN
     demonstrations: str = "env"  # env: the env's own; otherwise a JSONL file of chat messages
     num_demonstrations: Count = 1000  # at most
     epochs: Count = 1
@@ -120,7 +114,6 @@ class EngineConfig:
     nodes, and their GPUs need no names.
     """
 
-    __pydantic_config__ = FORBID_UNKNOWN
     use: Literal["transformers", "vllm"] = "transformers"
     max_concurrent: Count = 256  # episodes that hold a KV cache at once, of one replica
     max_model_len: Annotated[int, Field(ge=16)] = 4096  # tokens of one sequence
@@ -148,7 +141,6 @@ class EngineConfig:
 class SamplingConfig:
     """How a turn is sampled. Anything but temperature 1 and all tokens biases the ratio."""
 
-    __pydantic_config__ = FORBID_UNKNOWN
     temperature: Annotated[float, Field(gt=0, le=5)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: CountOrZero = 0  # 0: off
@@ -162,7 +154,6 @@ REFERENCE = "reference"  # as the name of a model: the policy's own base, its ad
 class PricesConfig:
     """US dollars per million tokens, for a model whose price litellm does not know."""
 
-    __pydantic_config__ = FORBID_UNKNOWN
     input: NonNegative
     output: NonNegative
 
@@ -214,7 +205,6 @@ class RewardConfig:
     `gate: env` lets the judge's part count only where the env's own score is positive.
     """
 
-    __pydantic_config__ = FORBID_UNKNOWN
     env: NonNegative = 0.0
     ruler: NonNegative = 0.0
     gate: Literal["env"] | None = None
@@ -228,7 +218,6 @@ LossName = Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo"]
 class TrainConfig:
     """The GRPO update."""
 
-    __pydantic_config__ = FORBID_UNKNOWN
     steps: CountOrZero
     scenarios_per_step: Count = 8
     group_size: Annotated[int, Field(ge=2)] = 8
@@ -255,7 +244,6 @@ class TrainConfig:
 class EvalConfig:
     """Evaluation on held-out scenarios: before the first step, every so often, and at the end."""
 
-    __pydantic_config__ = FORBID_UNKNOWN
     every: Count = 10
     split: Literal["val", "test"] = "val"
     episodes: Count = 64
@@ -265,7 +253,6 @@ class EvalConfig:
 class CheckpointConfig:
     """The newest `keep` checkpoints stay, and always the best one."""
 
-    __pydantic_config__ = FORBID_UNKNOWN
     every: Count = 10
     keep: Count = 2
 
@@ -274,7 +261,6 @@ class CheckpointConfig:
 class WandbConfig:
     """Weights & Biases. `auto`: online with a key and a server that answers, else offline."""
 
-    __pydantic_config__ = FORBID_UNKNOWN
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
     entity: Annotated[str | None, WANDB] = None
     # The best and the last checkpoint, when a run ends; auto: of adapters, not of whole models.
@@ -287,7 +273,6 @@ class WandbConfig:
 class TrackConfig:
     """Where metrics go beside metrics.jsonl and the console. `wandb: null`: nowhere."""
 
-    __pydantic_config__ = FORBID_UNKNOWN
     wandb: WandbConfig | None = None
 
 
@@ -300,7 +285,6 @@ class BackendConfig:
     elsewhere when its machine is taken away.
     """
 
-    __pydantic_config__ = FORBID_UNKNOWN
     use: Literal["local", "skypilot"] = "local"
     cluster: Annotated[Name | None, RENTED] = None  # null: art-<project>
     # {accelerators: "H100:1"}
@@ -319,7 +303,6 @@ class BackendConfig:
 class DeployConfig:
     """Where `art deploy RUN` puts a checkpoint. `args` are the target's own."""
 
-    __pydantic_config__ = FORBID_UNKNOWN
     to: Literal["together", "hf", "merged", "serve", "skyserve", "ollama"]
     name: str | None = None  # null: of project, run and step
     args: dict[str, Any] = field(default_factory=dict)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
-from art_cli.config.explain import mistakes
+from art_cli.config.explain import read_into
 from art_cli.config.schema import FORBID_UNKNOWN, Count
 from art_cli.errors import UsageError
 
@@ -81,18 +80,14 @@ TARGETS: dict[str, type] = {
 
 
 def read_settings(target: str, args: dict[str, Any], words: Sequence[str]) -> Any:
-    """The settings of a target: `args` as a config has them, then key=value `words`.
+    """Return the settings of a target: `args` of a config, then key=value `words` over them.
 
     Raises UsageError with every mistake.
     """
-    cls, data = TARGETS[target], dict(args)
+    data = dict(args)
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
             raise UsageError(f"{word}: expected key=value, a setting of the target {target}")
         data[key] = yaml.safe_load(value)
-    try:
-        return TypeAdapter(cls).validate_json(json.dumps(data, default=str), strict=True)
-    except ValidationError as e:
-        wrong = [f"{'.'.join(map(str, m.path))}: {m.message}" for m in mistakes(e, cls, data, {})]
-        raise UsageError("\n".join(f"{target}: {line}" for line in wrong)) from None
+    return read_into(TARGETS[target], data, target)

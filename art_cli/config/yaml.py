@@ -7,7 +7,7 @@ PyYAML reads YAML 1.1, where `no` is false, `1:30` is 90 and `1e-5` is text. Her
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,15 @@ class Node:
 def dotted(path: KeyPath) -> str:
     """The path as the user writes it: `train.steps`."""
     return ".".join(map(str, path))
+
+
+def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield the path and the value of all that is neither a mapping nor a list, or is empty."""
+    if not value or not isinstance(value, dict | list):
+        yield path, value
+        return
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from leaves(item, (*path, key))
 
 
 def read_file(path: Path) -> tuple[Node | None, list[Problem]]:

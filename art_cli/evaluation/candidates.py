@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
 
 from art_cli.config.credentials import written_credentials
-from art_cli.config.explain import mistakes
+from art_cli.config.explain import read_into
 from art_cli.config.schema import Experiment, LLMConfig
 from art_cli.config.yaml import dotted
 from art_cli.errors import UsageError
@@ -58,7 +57,7 @@ def find_candidates(names: list[str], cfg: Experiment, run: RunDir | None) -> li
     found = [_candidate(name, cfg, run) for name in dict.fromkeys(names)]
     twice = {c.name for c in found if [d.name for d in found].count(c.name) > 1}
     return [
-        _renamed(c, name) if c.name in twice else c
+        replace(c, name=name) if c.name in twice else c
         for c, name in zip(found, dict.fromkeys(names), strict=True)
     ]
 
@@ -72,10 +71,6 @@ def baseline_of(candidates: list[Candidate], name: str | None) -> str:
         f"--baseline {name}: not among the candidates{_did_you_mean(name, names)}; they are "
         f"{', '.join(names)}"
     )
-
-
-def _renamed(c: Candidate, name: str) -> Candidate:
-    return Candidate(name=name, source=c.source, step=c.step, llm=c.llm)
 
 
 def _candidate(name: str, cfg: Experiment, run: RunDir | None) -> Candidate:
@@ -122,13 +117,7 @@ def parse_llm(text: str) -> LLMConfig:
             json.dumps(inner[last])
         except (yaml.YAMLError, TypeError):  # a date, say
             inner[last] = value
-    try:
-        cfg = TypeAdapter(LLMConfig).validate_json(json.dumps(data), strict=True)
-    except ValidationError as e:
-        wrong = [
-            f"{'.'.join(map(str, m.path))}: {m.message}" for m in mistakes(e, LLMConfig, data, {})
-        ]
-        raise UsageError("\n".join(f"--candidate {model}: {line}" for line in wrong)) from None
+    cfg = read_into(LLMConfig, data, f"--candidate {model}")
     if found := next(written_credentials(data), None):
         raise UsageError(
             f"--candidate {model}: {dotted(found.path)} holds a key or a password, which would be "

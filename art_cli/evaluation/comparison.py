@@ -34,7 +34,7 @@ class Column:
 
     @property
     def num_scenarios(self) -> int:
-        """With at least one finished attempt."""
+        """How many scenarios have at least one finished attempt."""
         return len({a.digest for a in self.attempts})
 
     @property
@@ -70,7 +70,7 @@ class Comparison:
 
     @property
     def tags(self) -> list[str]:
-        """Those that tell attempts apart."""
+        """The tags with more than one value."""
         found = {tag: {v for c in self.columns for v in c.by.get(tag, ())} for tag in TAGS}
         return [tag for tag in TAGS if len(found[tag]) > 1]
 

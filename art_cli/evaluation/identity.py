@@ -12,7 +12,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
@@ -79,16 +79,18 @@ def agent_digest(agent: AgentConfig) -> str | None:
             spec = importlib.util.find_spec(agent.use.partition(":")[0])
             named = [Path(spec.origin)] if spec and spec.origin else []
     beside = {f for file in named for f in file.parent.iterdir() if f.is_file()}
-    total = hashlib.sha256()
-    for file in sorted(f for f in beside if f.stat().st_size < LARGEST_FILE):
-        total.update(file.name.encode() + file.read_bytes())
-    return total.hexdigest()[:16] if named else None
+    small = (f for f in beside if f.stat().st_size < LARGEST_FILE)
+    return _digest(small) if named else None
 
 
 def code_digest(env_class: type[Env]) -> str:
     """Return a digest of the files that an env is made of."""
+    return _digest(_own_files(env_class))
+
+
+def _digest(files: Iterable[Path]) -> str:
     total = hashlib.sha256()
-    for file in sorted(_own_files(env_class)):
+    for file in sorted(files):
         total.update(file.name.encode() + file.read_bytes())
     return total.hexdigest()[:16]
 

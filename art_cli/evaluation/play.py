@@ -18,7 +18,7 @@ from art_cli.types import Scenario, Split
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalTask:
-    """What all candidates are put to."""
+    """The task that all candidates play."""
 
     env_class: type[Env]
     settings: Any
@@ -79,58 +79,32 @@ async def play_missing(
     in_waves: int | None = None,
     report: Report,
 ) -> None:
-    """Play them; each is kept as soon as it is finished.
+    """Play the missing episodes; each is kept as soon as it is finished.
 
     At most `at_once` episodes go on together. With `in_waves` of so many, those of a wave are not
     begun before all of the last have ended. Raises EngineError, BudgetError, ArtError (full disk).
     """
     missing = record.missing(task)
-    clock = _Clock(record.candidate.name, len(missing), report)
+    began, done = time.monotonic(), 0
     size = in_waves or max(1, len(missing))
     for begin in range(0, len(missing), size):
-        await _play(task, record, agents, services, missing[begin : begin + size], at_once, clock)
-
-
-async def _play(
-    task: EvalTask,
-    record: Record,
-    agents: AgentFactory,
-    services: Services | None,
-    places: list[tuple[Scenario, int]],
-    at_once: int | None,
-    clock: _Clock,
-) -> None:
-    jobs = [(s, [agents.open(eval_seed(task.seed, s, trial))]) for s, trial in places]
-    failed: dict[int, Attempt] = {}
-    playing = play_groups(task.env_class, task.settings, services, jobs, at_once=at_once)
-    async with aclosing(playing):
-        async for n, group in playing:
-            [trajectory] = group.trajectories
-            attempt = Attempt.of(trajectory, places[n][1])
-            if trajectory.failed:
-                failed[n] = attempt
-            else:
-                record.store.add(attempt, record.identity)
-                record.attempts.append(attempt)
-            clock.tick()
-    record.failed += [failed[n] for n in sorted(failed)]
-
-
-@dataclass(slots=True)
-class _Clock:
-    """Tells how far a candidate is, and for how long it will go on."""
-
-    name: str
-    total: int
-    report: Report
-    done: int = 0
-    began: float = field(default_factory=time.monotonic)
-
-    def tick(self) -> None:
-        """Tell that another episode has ended."""
-        self.done += 1
-        left = (time.monotonic() - self.began) / self.done * (self.total - self.done)
-        self.report(f"{self.name}, about {_duration(left)} left:", self.done, self.total)
+        wave = missing[begin : begin + size]
+        jobs = [(s, [agents.open(eval_seed(task.seed, s, trial))]) for s, trial in wave]
+        failed: dict[int, Attempt] = {}
+        playing = play_groups(task.env_class, task.settings, services, jobs, at_once=at_once)
+        async with aclosing(playing):
+            async for n, group in playing:
+                [trajectory] = group.trajectories
+                attempt = Attempt.of(trajectory, wave[n][1])
+                if trajectory.failed:
+                    failed[n] = attempt
+                else:
+                    record.store.add(attempt, record.identity)
+                    record.attempts.append(attempt)
+                done += 1
+                left = _duration((time.monotonic() - began) / done * (len(missing) - done))
+                report(f"{record.candidate.name}, about {left} left:", done, len(missing))
+        record.failed += [failed[n] for n in sorted(failed)]
 
 
 def _duration(seconds: float) -> str:

@@ -47,7 +47,7 @@ class StoredGroup:
 
     @classmethod
     def of(cls, rows: Rows, tools: list[Any]) -> StoredGroup:
-        """Without the trajectories that failed."""
+        """Make a group of the rows whose trajectories did not fail."""
         played = [r for r in rows if r["stop_reason"] not in ("error", "timeout")]
         return cls(
             step=rows[0]["step"],
@@ -58,7 +58,7 @@ class StoredGroup:
         )
 
     def judged(self, verdict: Verdict) -> JudgedGroup:
-        """With what a judge says of it, for an audit."""
+        """Return the group with what a judge said of it, for an audit."""
         return JudgedGroup(
             votes=verdict.votes,
             orders=verdict.orders,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 from art_cli.config.load import LoadedExperiment
@@ -50,7 +51,7 @@ OpenPolicies = Callable[[RunServices | None], Policies]
 
 @dataclass(slots=True, kw_only=True)
 class EvalSession:
-    """See the head of this file."""
+    """Candidates at one task, with the episodes that are known of each."""
 
     task: EvalTask
     records: list[Record]  # one a candidate
@@ -67,7 +68,7 @@ class EvalSession:
         trials: int,
         fresh: bool,
     ) -> EvalSession:
-        """With what earlier evaluations in this folder have found out, unless `fresh`.
+        """Start with what earlier evaluations in this folder have found out, unless `fresh`.
 
         Raises UsageError where the env has no such scenarios.
         """
@@ -126,13 +127,12 @@ class EvalSession:
                     report(f"asking {c.name}")
                     llms[c.name] = await open_remote(c.llm, budget, tools)
                     stack.push_async_callback(llms[c.name].close)
-            opened: list[Policies] = []
 
+            @cache
             def policies() -> Policies:  # opened when first needed: that loads a model
-                if not opened:
-                    opened.append(open_policies(shared))
-                    stack.push_async_callback(opened[0].close)
-                return opened[0]
+                opened = open_policies(shared)
+                stack.push_async_callback(opened.close)
+                return opened
 
             limited = budget.is_limited and any(llm_settings(settings).values())
             for r in sorted(todo, key=lambda r: PLAYING_ORDER.index(r.candidate.source)):
@@ -158,7 +158,7 @@ class EvalSession:
         return compare(self.task, known, baseline=baseline, threshold=threshold)
 
     def check(self) -> None:
-        """Raises EnvError for the candidates all of whose episodes failed."""
+        """Raise EnvError for the candidates all of whose episodes failed."""
         lost = [_why(r) for r in self.records if not r.attempts]
         if lost:
             raise EnvError("\n".join(lost))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,8 +132,7 @@ def prune(run: RunDir, keep: int) -> None:
     for step in steps:
         if step not in spared:
             _remove(run.checkpoint(step))
-    for leftover in _leftovers(run.checkpoints):
-        shutil.rmtree(leftover)
+    _remove_leftovers(run.checkpoints)
 
 
 def write_folder(target: Path, write: Callable[[Path], None]) -> None:
@@ -142,8 +140,11 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
 
     Raises TrainerError where that fails; what was at `target` before is then untouched.
     """
+    folder = target.parent / f".writing-{target.name}"
     try:
-        with _beside(target) as folder:
+        _remove_leftovers(target.parent)
+        try:
+            folder.mkdir(parents=True)
             write(folder)
             write_sums(folder)
             for path in folder.rglob("*"):
@@ -153,23 +154,13 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
                 _remove(target)
             folder.rename(target)
             _sync(target.parent)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
     except (OSError, RuntimeError, SafetensorError) as e:  # torch: a full disk is the second
         raise TrainerError(
             f"could not write {target}: {e}. What was saved before is untouched; make room and "
             "go on with --resume"
         ) from e
-
-
-@contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    for leftover in _leftovers(target.parent):
-        shutil.rmtree(leftover)
-    folder = target.parent / f".writing-{target.name}"
-    try:
-        folder.mkdir(parents=True)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove(folder: Path) -> None:
@@ -180,9 +171,10 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(doomed)
 
 
-def _leftovers(folder: Path) -> list[Path]:
-    """What a process that was killed was writing or removing."""
-    return [*folder.glob(".writing-*"), *folder.glob(".removed-*")]
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what a process that was killed was writing or removing."""
+    for leftover in (*folder.glob(".writing-*"), *folder.glob(".removed-*")):
+        shutil.rmtree(leftover)
 
 
 def _sync(path: Path) -> None:

@@ -23,8 +23,8 @@ LONG_FILES = {
 }
 LONG_FUNCTIONS = {
     "cli/deploy.py:deploy": 78,
-    "cli/eval.py:evaluate_command": 89,
-    "cli/run.py:run": 82,
+    "cli/eval.py:evaluate_command": 88,
+    "cli/run.py:run": 79,
     "runs/trackers/wandb/weave.py:calls_of": 63,
 }
 
