@@ -60,14 +60,15 @@ def test_thirty_syncs_under_load_each_proven_by_the_canary(
     policy = make_policy(rank=4)
     engine = start(policy, max_tokens=24)
     canary = canary_of(policy)
-    over = asyncio.Event()
+    played = [asyncio.Event() for _ in range(31)]  # by version: whether a turn was sampled from it
 
     async def player(i: int) -> list[int]:
         versions: list[int] = []
-        while not over.is_set():
+        while not played[30].is_set():
             session = engine.open(i)
             done = await session.generate(PROMPTS["some_share_one"][i % 12])
             versions.append(done.policy_version)
+            played[done.policy_version].set()
         return versions
 
     async def trainer() -> None:
@@ -75,14 +76,13 @@ def test_thirty_syncs_under_load_each_proven_by_the_canary(
             change(policy, 0.01)
             await engine.sync(version)
             await canary.check(engine, version)
-        over.set()
+            await played[version].wait()
 
     async def both() -> list[Any]:
         return await asyncio.gather(*(player(i) for i in range(16)), trainer())
 
     *players, _ = asyncio.run(asyncio.wait_for(both(), 300))
     assert all(versions == sorted(versions) for versions in players)
-    assert len({v for versions in players for v in versions}) > 20
 
 
 @pytest.mark.parametrize("sync", ["merged", "auto"])
