@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -171,12 +172,11 @@ async def _audit(
 
 
 def _open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, RunDir | None]:
-    """The experiment, and its run where it has stored any trajectories."""
+    """Return the experiment, and its run where it has stored any trajectories."""
     from art_cli.runs.directory import RunDir
 
-    run = RunDir(Path(target[0]).resolve())
-    if run.config.is_file():
-        return inputs.load([str(run.config), *target[1:]]), run
+    if os.path.isfile(Path(target[0]) / "config.yaml"):
+        return inputs.open_run(Path(target[0]), target[1:])
     loaded = inputs.load(target)
     run = RunDir(runs_dir / loaded.experiment.project / loaded.experiment.name)
     return loaded, run if run.trajectory_steps("train") else None
@@ -235,10 +235,8 @@ def _cell(e: GroupMean | None, form: str) -> str:
 
 async def _rescore(target: list[str], judges: list[str], step: int | None) -> list[dict[str, Any]]:
     from art_cli.evaluation.rejudge import open_judge, rejudge, stored_groups
-    from art_cli.runs.directory import RunDir
 
-    run = RunDir.open(Path(target[0]).resolve())
-    loaded = inputs.load([str(run.config), *target[1:]])
+    loaded, run = inputs.open_run(Path(target[0]), target[1:])
     steps = run.trajectory_steps("train") if step is None else [step]
     groups = stored_groups(run, loaded, steps)
     rows = []

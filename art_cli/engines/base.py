@@ -26,7 +26,7 @@ class Session(Protocol):
         ...
 
     def close(self) -> None:
-        """The episode is over; free what it holds."""
+        """Free what the session holds: its episode is over."""
         ...
 
 
@@ -38,7 +38,8 @@ class Engine(Protocol):
     def open(self, seed: int, *, awaited: bool = True) -> Session:
         """Begin an episode; all that is sampled in it follows from the seed.
 
-        Not `awaited`: one whose next turn may never come, as a program's; nobody waits for it.
+        `awaited=False` is for an episode whose next turn may never come, such as a program's: no
+        step waits for it.
         """
         ...
 
@@ -50,7 +51,7 @@ class Engine(Protocol):
         ...
 
     async def rest(self) -> None:
-        """Give back the device's memory until the next sync: the trainer is about to use it."""
+        """Free the device's memory until the next sync: the trainer is about to use it."""
         ...
 
     async def close(self) -> None:

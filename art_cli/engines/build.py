@@ -16,8 +16,10 @@ from art_cli.system.progress import silent
 
 
 def check_engine(cfg: Experiment) -> None:
-    """Raises PreflightError where the engine cannot run; asked before a model is loaded. Waits for
-    the nodes that serve."""
+    """Raise PreflightError where the engine cannot run. Called before a model is loaded.
+
+    Waits for the nodes that serve.
+    """
     if cfg.engine.nodes:
         check_nodes(cfg.engine)
     elif cfg.engine.use == "vllm":
@@ -34,7 +36,7 @@ async def make_engine(
     apart: bool = False,
     say: Callable[[str], None] = silent,
 ) -> Engine:
-    """Start it; `apart`: it goes on while the policy is updated.
+    """Start the engine. With `apart`, it goes on sampling while the policy is updated.
 
     Raises PreflightError, UsageError.
     """

@@ -83,12 +83,12 @@ class TransformersEngine:
         return session
 
     def room_behind(self, prompt: int, max_tokens: int | None) -> int:
-        """Tokens that a turn behind so many may have."""
+        """Return how many tokens a turn behind a prompt of so many tokens may have."""
         most = self._sampling.max_tokens
         return max(1, min(max_tokens or most, most, self._cfg.max_model_len - prompt))
 
     async def sync(self, version: int) -> None:
-        """See Engine. What was computed with the old weights goes."""
+        """See Engine. Drops what was computed with the old weights."""
         if self._num_asking():
             self._drained = asyncio.get_running_loop().create_future()
             try:
@@ -105,7 +105,7 @@ class TransformersEngine:
             self._arrived(session)
 
     def _num_asking(self) -> int:
-        """Sessions with a turn that is being sampled, or waits for a row."""
+        """Count the sessions with a turn that is being sampled, or waits for a row."""
         return sum(s.is_asking for s in self._rows.everyone)
 
     def _check_drained(self) -> None:
@@ -113,7 +113,7 @@ class TransformersEngine:
             self._drained.set_result(None)
 
     async def rest(self) -> None:
-        """See Engine. The weights are the trainer's own, and what else there is, a sync drops."""
+        """See Engine. Does nothing: weights are the trainer's own, and a sync drops the cache."""
 
     async def close(self) -> None:
         if self._pump:

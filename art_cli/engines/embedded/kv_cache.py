@@ -43,12 +43,12 @@ class KVCache:
 
     @property
     def num_rows(self) -> int:
-        """Episodes that it has room for."""
+        """How many episodes it has room for."""
         return self.keys[0].shape[0]
 
     @property
     def length(self) -> int:
-        """Positions that each row has room for."""
+        """How many positions each row has room for."""
         return self.keys[0].shape[2]
 
     def select(self, rows: list[int]) -> None:

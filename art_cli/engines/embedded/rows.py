@@ -48,7 +48,7 @@ class Occupant:
     longest_stop: int = 0  # bytes of the longest of them
 
     def prepare(self, ids: list[int], room: int, stop: tuple[str, ...]) -> None:
-        """For a turn behind these ids. What is cached of them is not read again."""
+        """Make ready for a turn behind these ids. What is cached of them is not read again."""
         same = len(self.cached)
         if ids[:same] != self.cached:  # a fork: keep what still stands
             same = _common_prefix([ids, self.cached])
@@ -65,7 +65,7 @@ class Occupant:
         return done
 
     def lose_row(self) -> None:
-        """What was in it has to be read again."""
+        """Give up the row: what was in it has to be read again."""
         self.pending = self.cached + self.pending
         self.row, self.cached, self.shares = None, [], False
 
@@ -100,7 +100,7 @@ class Rows:
 
     @property
     def everyone(self) -> list[Occupant]:
-        """Who has a row, or waits for one."""
+        """All that have a row, or wait for one."""
         return [*self.queue, *(s for s in self._rows if s)]
 
     @property
@@ -112,19 +112,19 @@ class Rows:
         return bool(self.queue) and taken < self._cfg.max_concurrent
 
     def add(self, occupant: Occupant) -> None:
-        """It asks for the turn that it is prepared for."""
+        """Let an occupant ask for the turn that it is prepared for."""
         occupant.is_asking = True
         if occupant.row is None:
             self.queue.append(occupant)
 
     def release(self, occupant: Occupant) -> None:
-        """It will not ask again."""
+        """Take an occupant's row back: it will not ask again."""
         if occupant.row is not None:
             self._rows[occupant.row] = None
         occupant.row = None
 
     def clear(self) -> None:
-        """Nobody has a row, and nothing is cached."""
+        """Take all rows back, and drop the cache."""
         for occupant in self._rows:
             if occupant:
                 occupant.lose_row()
@@ -133,7 +133,7 @@ class Rows:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """One forward for some of those who ask, or a few."""
+        """Run one forward (or a few) for some of those who ask."""
         self._seat()
         asking = [s for s in self._rows if s and s.is_asking]
         joining = [s for s in asking if s.pending]
@@ -239,7 +239,7 @@ class Rows:
             self._sample(everyone, logits[which])
 
     def _decode(self, asking: list[Occupant]) -> None:
-        """One more token for these rows."""
+        """Sample one more token for these rows."""
         assert self._cache is not None
         shared = self._shared_by(asking)
         idle = len(self._rows) - len(asking)
@@ -255,15 +255,16 @@ class Rows:
         self._sample(asking, logits)
 
     def _shared_by(self, asking: list[Occupant]) -> KVCache | None:
-        """The prefix that these rows begin with, where it is worth being read from one place."""
+        """Return the prefix that these rows share, where reading it from one place is worth it."""
         if self._prefix is None or not all(s.shares for s in asking):
             return None
         return self._prefix[1] if len(self._prefix[0]) >= SHORTEST_SHARED else None
 
     def _decode_all(self, asking: list[Occupant], shared: KVCache | None) -> Tensor:
-        """The same with idle rows run along: cheaper than to copy the others' keys out and back.
+        """Return the logits of these rows from a forward of all rows, idle ones too.
 
-        An idle row gets a token behind its last; what comes next will overwrite it.
+        That is cheaper than copying the keys of those that ask out and back. An idle row gets a
+        token behind its last, which its next one overwrites.
         """
         assert self._cache is not None
         tokens = [[0] for _ in self._rows]
@@ -281,9 +282,10 @@ class Rows:
         starts: list[int],
         shared: KVCache | None = None,
     ) -> Tensor:
-        """Logits [R, V] behind the last of the new tokens of these rows, which ascend.
+        """Return the logits [R, V] behind the last of the new tokens of each row.
 
-        The tokens begin at `starts`, and are padded on the right.
+        `rows` ascend. The tokens of each begin at its position in `starts`, and are padded on the
+        right.
         """
         device = self._policy.device
         lengths = [len(t) for t in tokens]
@@ -320,7 +322,7 @@ class Rows:
 
 
 def _worth_padding(lengths: list[int]) -> int:
-    """How many of these ascending lengths, from the first on, are read in one forward."""
+    """Return how many of these ascending lengths, from the first on, to read in one forward."""
     tokens = 0
     for count, length in enumerate(lengths):
         tokens += length

@@ -30,12 +30,12 @@ def draw(
 
 
 def log_distribution(logits: Tensor, sampling: SamplingConfig) -> Tensor:
-    """Log-probabilities [R, V], fp32, of what `draw` draws from."""
+    """Return the log-probabilities [R, V], fp32, of the distribution that `draw` draws from."""
     return torch.log_softmax(_cut(logits, sampling), -1)
 
 
 def _cut(logits: Tensor, sampling: SamplingConfig) -> Tensor:
-    """Temperature first, then the top k, then the smallest set of tokens that holds top_p."""
+    """Apply the temperature, then top_k, then keep the smallest set of tokens that holds top_p."""
     scaled = logits.float() / sampling.temperature
     if 0 < sampling.top_k < scaled.shape[1]:
         least = scaled.topk(sampling.top_k, -1).values[:, -1:]

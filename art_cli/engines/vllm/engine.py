@@ -126,7 +126,7 @@ class VLLMEngine:
         logs: Path,
         say: Callable[[str], None] = silent,
     ) -> VLLMEngine:
-        """Start the servers, which print to `logs`/engine-N.log; or find the one at `cfg.url`.
+        """Start the servers, which print to `logs`/engine-N.log, or use the one at `cfg.url`.
 
         Raises PreflightError where one does not start, UsageError where the model does not go with
         the settings.
@@ -216,7 +216,11 @@ class VLLMEngine:
             await self._revive(replica, life, why)
 
     def _completion(self, answer: dict[str, Any], name: str) -> Completion:
-        """An adapter's name says its version, the server's own label that of merged weights."""
+        """Return an answer as a Completion.
+
+        The version of an adapter follows from its name, that of merged weights from the server's
+        own label.
+        """
         [choice] = answer["choices"]
         labels = {span["version"] for span in choice["weight_versions"]}
         version = self._versions[name] if name != BASE else int(labels.pop())
@@ -234,7 +238,7 @@ class VLLMEngine:
     async def _post(
         self, replica: _Replica, path: str, body: Any = None, timeout: float = ADMIN_TIMEOUT
     ) -> Any:
-        """Raises EngineError where the server refuses or is slow, NO_ANSWER where it is gone."""
+        """Raise EngineError where the server refuses or is slow, NO_ANSWER where it is gone."""
         limit, url = aiohttp.ClientTimeout(total=timeout), replica.url + path
         try:
             # A client for each call: one that is kept belongs to one event loop, and to a server
@@ -303,7 +307,7 @@ class VLLMEngine:
         self._choice.synced(time.monotonic() - began)
 
     async def rest(self) -> None:
-        """See Engine. What vLLM has on the trainer's GPU moves to main memory."""
+        """See Engine. Moves what vLLM has on the trainer's GPU to main memory."""
         if not self._cfg.shares_gpu or self._cfg.url or not torch.cuda.is_available():
             return
         before, _ = torch.cuda.mem_get_info()
@@ -336,7 +340,7 @@ class VLLMEngine:
             replica.is_merged = True
 
     async def _add_adapter(self, replica: _Replica, folder: Path) -> None:
-        """Beside those that turns in flight still need."""
+        """Load an adapter, beside those that turns in flight still need."""
         if replica.is_merged:
             await self._replace_base(replica, Path(self._policy.source))
             replica.is_merged = False

@@ -80,7 +80,7 @@ class _Replica:
         return {"state": "ended", "exit_code": server.exit_code}
 
     async def close(self) -> None:
-        """End it, or its start."""
+        """End the server, or its start."""
         self.starting.cancel()
         await asyncio.wait([self.starting])
         if not self.starting.cancelled() and not self.starting.exception():
@@ -280,7 +280,10 @@ class Host:
 
 
 def _listen(address: str, port: int) -> socket.socket:
-    """A turn may take longer than a firewall between nodes keeps a silent connection in mind."""
+    """Return a listening socket that keeps silent connections alive.
+
+    A turn may take longer than a firewall between nodes remembers a silent connection.
+    """
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -298,7 +301,7 @@ def _error(status: int, message: str) -> web.Response:
 
 
 def main() -> None:
-    """Be an engine host at the address and port of the arguments until the run is over."""
+    """Run an engine host at the address and port of the arguments until the run is over."""
     address, port = sys.argv[1], int(sys.argv[2])
     if not (token := os.environ.pop(TOKEN, "")):  # nothing that is started here needs it
         say(f"error: {TOKEN} is missing: `art run --on` sets it", file=sys.stderr)

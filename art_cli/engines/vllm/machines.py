@@ -41,7 +41,7 @@ class Started(Protocol):
         ...
 
     async def ends_within(self, seconds: float) -> bool:
-        """Whether it is gone, or goes in so many seconds. Raises EngineError."""
+        """Return whether it is gone, or goes within so many seconds. Raises EngineError."""
         ...
 
     async def close(self) -> None:
@@ -55,15 +55,15 @@ class Machine(Protocol):
     headers: dict[str, str]  # that its servers are to be asked with
 
     async def put(self, folder: Path) -> None:
-        """Bring a folder of this machine there. Raises EngineError."""
+        """Copy a folder of this machine there. Raises EngineError."""
         ...
 
     def path(self, folder: Path) -> str:
-        """Where it is there. What was never put there may have the same name everywhere."""
+        """Return where a folder is there. One that was never put there keeps its own path."""
         ...
 
     async def drop(self, folder: Path) -> None:
-        """No server there needs it any more. Raises EngineError."""
+        """Remove a folder that no server there needs any more. Raises EngineError."""
         ...
 
     async def start(self, options: dict[str, Any], gpus: list[int], log: Path) -> Started:
@@ -83,7 +83,7 @@ class LocalMachine:
         return str(folder)
 
     async def drop(self, folder: Path) -> None:
-        """See Machine. Who wrote it removes it."""
+        """See Machine. Does nothing: whoever wrote the folder removes it."""
 
     async def start(self, options: dict[str, Any], gpus: list[int], log: Path) -> ChildServer:
         return await vllm_server.start(options, gpus, log)
@@ -100,7 +100,7 @@ class RemoteMachine:
         self._started: set[_RemoteServer] = set()
 
     async def put(self, folder: Path) -> None:
-        """See Machine. What the servers there have printed comes back meanwhile."""
+        """See Machine. Brings back what the servers there have printed, too."""
         name = f"{folder.name}-{secrets.token_hex(8)}"
         files = {file.relative_to(folder).as_posix(): file for file in _files(folder)}
         sizes = {path: file.stat().st_size for path, file in files.items()}
@@ -143,13 +143,13 @@ class RemoteMachine:
         return server
 
     def forget(self, server: _RemoteServer) -> None:
-        """It has been closed."""
+        """Forget a server that has been closed."""
         self._started.discard(server)
 
     async def ask(
         self, method: str, path: str, *, timeout: float = ASK_TIMEOUT, **more: Any
     ) -> Any:
-        """What the host answers. Raises EngineError."""
+        """Return what the host answers. Raises EngineError."""
         limit = aiohttp.ClientTimeout(total=timeout)
         headers = self.headers | more.pop("headers", {})
         try:
@@ -177,12 +177,12 @@ class _RemoteServer:
         self.exit_code: int | None = None
 
     async def state(self, known: str) -> dict[str, Any]:
-        """See Host; waits a while for another one than is known."""
+        """Return the server's state; wait a while for one other than `known`."""
         waits = LONGEST_ANSWER + ASK_TIMEOUT
         return await self._place.ask("GET", f"{self._path}?while={known}", timeout=waits)
 
     async def ends_within(self, seconds: float) -> bool:
-        """See Started. What it has said until its end is then in its log."""
+        """See Started. All that the server said until its end is then in its log."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):
@@ -202,7 +202,7 @@ class _RemoteServer:
         self._place.forget(self)
 
     async def bring_log(self) -> None:
-        """What it has printed since the last time comes to the end of its log here."""
+        """Append what the server has printed since the last time to its log here."""
         while True:
             new = await self._place.ask("GET", f"{self._path}/log?from={self._brought}")
             if not new:
@@ -213,7 +213,7 @@ class _RemoteServer:
 
 
 def seats(cfg: EngineConfig) -> list[tuple[Machine, list[int]]]:
-    """Where each replica runs, and on which GPUs of that machine."""
+    """Return where each replica runs, and on which GPUs of that machine."""
     each = range(cfg.tensor_parallel)
     if cfg.nodes:
         per_node = range(cfg.replicas // cfg.nodes)
@@ -229,8 +229,11 @@ def seats(cfg: EngineConfig) -> list[tuple[Machine, list[int]]]:
 
 
 def on_one_machine(cfg: EngineConfig) -> EngineConfig:
-    """What plays a run later: the nodes that served it are not there any more. One replica does, on
-    the policy's GPU or, if it is split, on those behind it."""
+    """Return the settings with which a finished run is played on one machine.
+
+    The nodes that served the run are gone. One replica does: on the policy's GPU or, if the model
+    is split, on the GPUs behind that.
+    """
     if not cfg.nodes:
         return cfg
     behind = list(range(1, cfg.tensor_parallel + 1))
@@ -238,8 +241,10 @@ def on_one_machine(cfg: EngineConfig) -> EngineConfig:
 
 
 def check_nodes(cfg: EngineConfig) -> None:
-    """Wait until the nodes that serve are there. Raises PreflightError where one is not, or has not
-    what it takes."""
+    """Wait until the nodes that serve answer.
+
+    Raises PreflightError where one does not, or lacks GPUs or vLLM.
+    """
     deadline = time.monotonic() + JOIN_TIMEOUT
     wanted = cfg.replicas // cfg.nodes * cfg.tensor_parallel
     for place in _nodes(cfg):
@@ -281,7 +286,7 @@ def _nodes(cfg: EngineConfig) -> list[RemoteMachine]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """All but hidden ones."""
+    """Return the files of a folder, without hidden ones."""
     found = (p for p in sorted(folder.rglob("*")) if p.is_file())
     return [p for p in found if not any(x.startswith(".") for x in p.relative_to(folder).parts)]
 

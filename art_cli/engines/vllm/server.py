@@ -44,7 +44,7 @@ NEEDS_GPU = ("enable_sleep_mode", "gpu_memory_utilization")
 
 
 def check_vllm(cfg: EngineConfig, train: TrainConfig) -> None:
-    """Raises PreflightError where vLLM cannot run here; asked before a model is loaded."""
+    """Raise PreflightError where vLLM cannot run here. Called before a model is loaded."""
     if cfg.url is not None:
         return _check_answers(cfg.url)
     if why := what_is_missing():
@@ -71,7 +71,7 @@ def check_vllm(cfg: EngineConfig, train: TrainConfig) -> None:
 
 
 def what_is_missing() -> str | None:
-    """Why no vLLM server can run on this machine, if that is so."""
+    """Return why no vLLM server can run on this machine; None if one can."""
     if importlib.util.find_spec("vllm") is None:
         return (
             "engine.use is vllm, which is not installed. On a machine with a GPU: pip install "
@@ -93,12 +93,12 @@ def _check_answers(url: str) -> None:
 
 
 def api_root(url: str) -> str:
-    """Where its own paths begin, with or without the /v1 of OpenAI's."""
+    """Return where vLLM's own paths begin, whether or not the URL ends in OpenAI's /v1."""
     return url.rstrip("/").removesuffix("/v1")
 
 
 def check_model(cfg: EngineConfig, policy: Policy) -> None:
-    """Raises UsageError where the model cannot be split as engine.tensor_parallel says."""
+    """Raise UsageError where the model cannot be split as engine.tensor_parallel says."""
     heads = policy.base.config.num_attention_heads
     if heads % cfg.tensor_parallel:
         raise UsageError(
@@ -110,8 +110,8 @@ def check_model(cfg: EngineConfig, policy: Policy) -> None:
 async def start(options: dict[str, Any], gpus: list[int], log: Path) -> ChildServer:
     """Start one replica on these GPUs of this machine, and wait until it answers.
 
-    `options` are those that its config and its model make, whatever the machine. Raises
-    PreflightError with its last lines.
+    `options` are those of `options_of`, the same on every machine. Raises PreflightError with the
+    last lines that vLLM printed.
     """
     environment = dict(ENVIRONMENT)
     options = {"host": "127.0.0.1"} | options
@@ -133,20 +133,20 @@ async def start(options: dict[str, Any], gpus: list[int], log: Path) -> ChildSer
 
 
 def _name_of_gpu(index: int) -> str:
-    """To a process of its own: ours may be shown only some of the machine's GPUs."""
+    """Return what another process calls our GPU: ours may be shown only some of the machine's."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     return shown.split(",")[index] if shown else str(index)
 
 
 def last_errors(log: Path) -> str:
-    """The exceptions that vLLM logged, each once: its last lines tell of its shutdown alone."""
+    """Return the exceptions in a log of vLLM, each once: its last lines tell of its end alone."""
     said = log.read_text(errors="replace")
     found = list(dict.fromkeys(EXCEPTION.findall(said))) or said.splitlines()
     return "\n".join(found[-LAST_LINES:])
 
 
 def options_of(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
-    """Those of `vllm serve` that are the same on every machine."""
+    """Return the options of `vllm serve` that are the same on every machine."""
     options: dict[str, Any] = {
         "model": policy.source,
         "served_model_name": BASE,
@@ -172,7 +172,7 @@ def options_of(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
 
 
 def _free(cfg: EngineConfig) -> float:
-    """The share of a GPU that vLLM may take: nearly all of its own, or what the trainer leaves."""
+    """Return the share of a GPU that vLLM may take: of its own nearly all, else what is free."""
     if not cfg.shares_gpu or not torch.cuda.is_available():
         return 0.9
     free, total = torch.cuda.mem_get_info()
@@ -180,16 +180,20 @@ def _free(cfg: EngineConfig) -> float:
 
 
 def quick_disk(size: int = 0) -> str:
-    """Where so many bytes of weights go, which are written and read once: into memory, where there
-    is such a disk with room."""
+    """Return the disk for so many bytes of weights, which are written and read once.
+
+    That is a disk in memory, where there is one with room.
+    """
     shm = Path("/dev/shm")
     has_room = shm.is_dir() and shutil.disk_usage(shm).free > ROOM + size
     return str(shm) if has_room else tempfile.gettempdir()
 
 
 def scratch(disk: str) -> Path:
-    """A folder for weights, of this process; what killed ones have left there is removed, for it
-    takes memory. The lock on each goes with its process."""
+    """Make a folder for this process's weights, and remove those that killed processes have left.
+
+    They would take memory. The lock on each folder goes with its process.
+    """
     for other in Path(disk).glob(f"{SCRATCH}*"):
         with contextlib.suppress(OSError):  # it is in use, or of another user
             lock = os.open(other, os.O_RDONLY)

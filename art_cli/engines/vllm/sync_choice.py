@@ -1,4 +1,4 @@
-"""`engine.sync: auto`: is the adapter better served beside the base, or merged into it?
+"""Chooses for `engine.sync: auto` whether the adapter is served beside the base or merged into it.
 
 An adapter arrives in milliseconds, but costs a third of the speed of every token on a GPU
 (huggingface/trl#7017); merged weights are as large as the model. Each is tried for one version, and
@@ -24,12 +24,12 @@ class _Trial:
     ended: float = 0.0
 
     def seconds(self, tokens: int) -> float:
-        """For a version that samples so many."""
+        """Return how long a version takes that samples so many tokens."""
         return self.sync_s + tokens * (self.ended - self.began) / self.tokens
 
 
 class SyncChoice:
-    """Says how the next weights go, and measures what became of the last ones."""
+    """Says how the next weights are sent, and measures how long the last ones took."""
 
     def __init__(self, sync: Literal["auto", "adapter", "merged"]) -> None:
         self.way: Way = "adapter" if sync == "auto" else sync
@@ -37,12 +37,12 @@ class SyncChoice:
         self._trials: dict[Way, _Trial] = {}
 
     def synced(self, seconds: float) -> None:
-        """The weights have arrived."""
+        """Note that the weights have arrived, after so many seconds."""
         if self._open:
             self._trials[self.way] = _Trial(seconds)
 
     def sampled(self, tokens: int, began: float) -> None:
-        """A turn that began at that time of the monotonic clock has just ended."""
+        """Note a turn that has just ended; `began` is a time of the monotonic clock."""
         if self._open and (trial := self._trials.get(self.way)):
             trial.began = min(trial.began or began, began)
             trial.ended, trial.tokens = time.monotonic(), trial.tokens + tokens
