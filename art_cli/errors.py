@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Collection
+from difflib import get_close_matches
 from pathlib import Path
 
 from art_cli.printed import masked
@@ -31,6 +33,12 @@ EXIT_USAGE = 2
 EXIT_PREFLIGHT = 3
 EXIT_BUDGET = 4
 EXIT_INTERRUPTED = 130
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """Return " Did you mean ...?" with the known name that is most like this one, or ""."""
+    close = get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 class ArtError(Exception):

@@ -35,7 +35,7 @@ class Outcome:
 async def run_loop(
     model: TrainableModel, tracker: Tracker, stop: Stop, report: Report = silent
 ) -> Outcome:
-    """Rollout, score, update, until the last step.
+    """Roll out, score and update until the last step.
 
     Raises EngineError, EnvError, TrainerError; what was saved before stays good. Raises JudgeError
     and BudgetError, with all finished steps saved.

@@ -93,7 +93,7 @@ class WarmStart:
         return policy, renderer
 
     async def _demonstrations(self) -> list[list[Message]]:
-        """In a thread: an env may play them on an event loop of its own."""
+        """Load them in a thread: an env may play them on an event loop of its own."""
         self._report("making demonstrations")
         return await asyncio.to_thread(
             load_demonstrations,

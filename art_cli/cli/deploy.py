@@ -7,7 +7,6 @@ import json
 import os
 import time
 from dataclasses import asdict
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,7 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
-from art_cli.errors import ArtError, Interrupted, UsageError
+from art_cli.errors import ArtError, Interrupted, UsageError, did_you_mean
 from art_cli.printed import say
 from art_cli.system.progress import silent
 
@@ -74,8 +73,7 @@ def deploy(
     configured = loaded.experiment.deploy
     kind = to or (configured.to if configured else None)
     if kind not in TARGETS:
-        close = get_close_matches(kind or "", TARGETS, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(kind or "", TARGETS)
         wrong = f"--to {kind}: there is no such target.{hint}" if kind else "where to? Add --to"
         raise UsageError(f"{wrong} (one of {', '.join(TARGETS)})")
     own = configured if configured and configured.to == kind else None

@@ -101,7 +101,7 @@ def check_command(
 
 
 def _load(use: str, settings: list[str]) -> LoadedExperiment:
-    """The env that is named, or that a config names. Raises UsageError."""
+    """Return the env that is named, or that a config names. Raises UsageError."""
     from art_cli.config.load import load_env
     from art_cli.envs.registry import env_class
 

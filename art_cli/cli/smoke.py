@@ -130,7 +130,10 @@ class Smoke:
 
 
 def begin(config: list[str], real: LoadedExperiment, runs_dir: Path) -> Smoke:
-    """The smoke run of `art run CONFIG... --smoke`; nothing is written yet. Raises UsageError."""
+    """Return the smoke run of `art run CONFIG... --smoke`; nothing is written yet.
+
+    Raises UsageError.
+    """
     cfg = real.experiment
     run = RunDir(runs_dir / cfg.project / name_of(cfg.name))
     stand_in = stand_in_for(cfg.model.base, run.stand_in)

@@ -50,7 +50,7 @@ def written_credentials(config: Any) -> Iterator[Mistake]:
 
 
 def _names_one(path: KeyPath) -> bool:
-    """Whether what is at the path is a key or a password by its name."""
+    """Return whether what is at the path is a key or a password by its name."""
     name, above = str(path[-1]) if path else "", [str(part) for part in path[:-1]]
     if above == ["backend", "envs"]:
         return bool(_VARIABLE.fullmatch(name))

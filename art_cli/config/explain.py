@@ -170,7 +170,7 @@ def _mistake(
 
 
 def _expected(detail: ErrorDetails, hint: Any) -> str | None:
-    """What completes "expected ...", for an error that is about the kind of a value."""
+    """Return what completes "expected ...", for an error that is about the kind of a value."""
     kind, context = detail["type"], detail.get("ctx", {})
     if kind in ("literal_error", "enum"):
         choices = context["expected"].replace(" or ", ", ")
@@ -186,7 +186,7 @@ def _expected(detail: ErrorDetails, hint: Any) -> str | None:
 
 
 def _bounds(hint: Any) -> Iterator[str]:
-    """The limits that `Annotated[int, Field(ge=0)]` sets, in words."""
+    """Return the limits that `Annotated[int, Field(ge=0)]` sets, in words."""
     if get_origin(hint) is Annotated:
         for annotation in get_args(hint)[1:]:
             for limit in getattr(annotation, "metadata", [annotation]):

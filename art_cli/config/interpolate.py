@@ -47,7 +47,7 @@ class Resolved:
     mistakes: list[Mistake] = field(default_factory=list)  # their value in `data` is None
 
     def as_written(self, value: Any, path: KeyPath = ()) -> Any:
-        """A part of the data as a file may hold it: secrets are `${oc.env:...}` again."""
+        """Return a part of the data as a file may hold it: secrets are `${oc.env:...}` again."""
         if path in self.secrets:
             return self.secrets[path]
         if isinstance(value, dict):
@@ -58,7 +58,7 @@ class Resolved:
 
 
 def escape(text: str) -> str:
-    """The text that reads as `text` where interpolations are resolved."""
+    """Return the text that reads as `text` where interpolations are resolved."""
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 

@@ -264,7 +264,7 @@ def _is_override(tree: Node, path: KeyPath) -> bool:
 
 
 def _nodes(tree: Node, path: KeyPath) -> list[Node]:
-    """The nodes on the path, from the root to the last one that exists."""
+    """Return the nodes on the path, from the root to the last one that exists."""
     nodes = [tree]
     for key in path:
         value = nodes[-1].value

@@ -82,7 +82,7 @@ class Node:
 
 
 def dotted(path: KeyPath) -> str:
-    """The path as the user writes it: `train.steps`."""
+    """Return the path as the user writes it: `train.steps`."""
     return ".".join(map(str, path))
 
 
@@ -96,7 +96,7 @@ def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def read_file(path: Path) -> tuple[Node | None, list[Problem]]:
-    """The mapping in a file; None, with the reason among the problems, if there is none."""
+    """Return the mapping in a file; None, with the reason among the problems, if there is none."""
     source = Place(str(path))
 
     def locate(mark: Mark) -> Place:
@@ -124,7 +124,7 @@ def read_file(path: Path) -> tuple[Node | None, list[Problem]]:
 
 
 def read_override(text: str) -> tuple[Node | None, list[Problem]]:
-    """The tree with one leaf that `key.path=value` stands for; the value is YAML."""
+    """Return the tree with one leaf that `key.path=value` stands for; the value is YAML."""
     shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
     place = Place(f"override {shown!r}")
     key, equals, value = text.partition("=")
@@ -144,7 +144,7 @@ def read_override(text: str) -> tuple[Node | None, list[Problem]]:
 
 
 def show(value: Any) -> str:
-    """A value in a message, as YAML would write it; collections by their kind only."""
+    """Return a value in a message, as YAML would write it; collections by their kind only."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):

@@ -130,7 +130,7 @@ class Target(Protocol):
         ...
 
     def state(self, deployment: Deployment) -> str:
-        """What it is now, by the target's word. Raises ArtError."""
+        """Return what it is now, by the target's word. Raises ArtError."""
         ...
 
     def undeploy(self, job: Job) -> str:

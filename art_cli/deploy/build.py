@@ -20,7 +20,7 @@ WHERE = {
 
 
 def make_target(name: str, settings: Any) -> Target:
-    """The target of `config.targets.TARGETS`; what it needs is imported now."""
+    """Return the target of `config.targets.TARGETS`; what it needs is imported now."""
     module, _, attribute = WHERE[name].partition(":")
     make: Callable[[Any], Target] = getattr(import_module(f"{HOME}.{module}"), attribute)
     return make(settings)

@@ -20,7 +20,7 @@ CALL = """'<tool_call>{"name": "' + call.function.name + '", "arguments": ' \
 
 
 def served_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """The template to serve with; None: the tokenizer's own does. Raises UsageError."""
+    """Return the template to serve with; None: the tokenizer's own does. Raises UsageError."""
     renderer = Renderer(tokenizer, [ANY_TOOL])
     if not renderer.tools_by_hand:
         return None

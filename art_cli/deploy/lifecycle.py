@@ -23,7 +23,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")  # some targets take less, an
 
 
 def check_name(target: str, plan: Plan) -> Deployment | None:
-    """The deployment of this name, if it goes on or is there already.
+    """Return the deployment of this name, if it goes on or is there already.
 
     Raises UsageError where it is of another checkpoint, or the name is none.
     """
@@ -69,7 +69,7 @@ async def deploy_model(
     report: Report = silent,
     **settings: Any,
 ) -> Deployment:
-    """`art deploy` from Python: nobody asks before it costs money.
+    """Deploy from Python as `art deploy` does, but without asking before it costs money.
 
     `settings` are the target's, as `config.targets` has them. Raises what `deploy` raises.
 

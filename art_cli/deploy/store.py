@@ -26,12 +26,12 @@ class Store:
         self._run = run
 
     def all(self) -> list[Deployment]:
-        """Those of this run, stopped ones too, by name."""
+        """Return the deployments of this run, stopped ones too, by name."""
         files = [folder / RECORD for folder in self._run.deployments()]
         return [_read(path) for path in files if path.exists()]
 
     def find(self, target: str, name: str) -> Deployment | None:
-        """The one of this name there, if there ever was one."""
+        """Return the one of this name there, if there ever was one."""
         path = self._run.deployment(target, name) / RECORD
         return _read(path) if path.exists() else None
 
@@ -65,19 +65,19 @@ def _read(path: Path) -> Deployment:
 
 
 def begin_billing(deployment: Deployment, usd_per_hour: float | None) -> None:
-    """From now on it costs money."""
+    """Note that a deployment costs money from now on."""
     deployment.usd_per_hour = usd_per_hour
     deployment.billed_since = deployment.billed_since or now()
 
 
 def end_billing(deployment: Deployment) -> None:
-    """From now on it costs nothing."""
+    """Note that a deployment costs nothing from now on."""
     deployment.usd = cost(deployment) or 0.0
     deployment.billed_since = None
 
 
 def cost(deployment: Deployment) -> float | None:
-    """US dollars so far, by the price of the beginning; None: the price is not known."""
+    """Return US dollars so far, by the price at its beginning; None: no price is known."""
     if deployment.billed_since is None:
         return deployment.usd
     if deployment.usd_per_hour is None:
@@ -88,5 +88,5 @@ def cost(deployment: Deployment) -> float | None:
 
 
 def now() -> str:
-    """ISO 8601, UTC."""
+    """Return the time as ISO 8601, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")

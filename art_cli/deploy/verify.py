@@ -121,7 +121,7 @@ async def _ask(
 
 
 def _meaning(turn: str) -> tuple[str, list[str]]:
-    """A turn's words and its calls, however their JSON is written."""
+    """Return a turn's words and its calls, however their JSON is written."""
     said = spoken(turn)
     calls = [json.dumps(call, sort_keys=True) for call in parse_tool_calls(said)]
     return TOOL_CALL.sub("", said).strip(), calls

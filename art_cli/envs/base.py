@@ -51,7 +51,7 @@ class Services(Protocol):
     """What a run has for its envs."""
 
     def llm(self, cfg: LLMConfig) -> LLM:
-        """The model behind a setting of type LLMConfig, one for all episodes.
+        """Return the model behind a setting of type LLMConfig, one for all episodes.
 
         It was started and asked a question before the run began. An LLMError that it raises is an
         infrastructure failure of the episode.
@@ -71,7 +71,7 @@ class NoServices:
 
 
 def seed_of(*parts: object) -> int:
-    """A 63-bit seed that depends on nothing but the parts: the same on every machine."""
+    """Return a 63-bit seed that depends on nothing but the parts: the same on every machine."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -95,7 +95,7 @@ class Env:
 
     @classmethod
     def scenarios(cls, cfg: Any, split: Split) -> Iterable[Scenario]:
-        """The instances of the task: deterministic, and disjoint between splits."""
+        """Return the instances of the task: deterministic, and disjoint between splits."""
         for i in range(cls.num_scenarios[split]):
             yield Scenario(id=f"{split}-{i}", split=split, seed=seed_of(split, i))
 
@@ -109,7 +109,7 @@ class Env:
         return ()
 
     def gold(self) -> Iterator[str] | None:
-        """The turns of a perfect player of this episode, each asked for when it is due.
+        """Return the turns of a perfect player of this episode, each asked for when it is due.
 
         It may look at all that the env knows. `art envs check` plays it: it must earn the most that
         can be earned. None: there is no such player.
@@ -117,19 +117,22 @@ class Env:
         return None
 
     async def start(self) -> str | list[Message]:
-        """The first user message, or the whole opening."""
+        """Return the first user message, or the whole opening."""
         raise NotImplementedError(f"{type(self).__name__} must override start()")
 
     async def reply(self, text: str) -> str | Done:
-        """What the model reads next when its turn called no tool. The default ends the episode."""
+        """Return what the model reads next when its turn called no tool.
+
+        The default ends the episode.
+        """
         return Done()
 
     async def score(self, trajectory: Trajectory) -> float | None:
-        """The reward of the finished episode. None: only a judge can say."""
+        """Return the reward of the finished episode. None: only a judge can say."""
         raise NotImplementedError(f"{type(self).__name__} must override score()")
 
     async def judge_context(self) -> str:
-        """What a judge should know beside the transcript: the goal, what really changed."""
+        """Return what a judge should know beside the transcript: the goal, what really changed."""
         return ""
 
     async def close(self) -> None:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import is_dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -18,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from art_cli.envs.base import Env
-from art_cli.errors import EXIT_USAGE, Interrupted, UsageError, blame
+from art_cli.errors import EXIT_USAGE, Interrupted, UsageError, blame, did_you_mean
 from art_cli.system.deadline import last_resort
 
 ENV_GROUP = "art.envs"
@@ -31,7 +30,7 @@ def env_names() -> dict[str, str]:
 
 
 def env_class(use: str) -> type[Env]:
-    """The env that `env.use` names.
+    """Return the env that `env.use` names.
 
     A registered name, `package.module:Class` or `path/to/file.py:Class`; the form of the text
     says which, so there is never a second match. Raises UsageError with what was tried.
@@ -39,11 +38,9 @@ def env_class(use: str) -> type[Env]:
     names = env_names()
     target = names.get(use, use)
     if ":" not in target:
-        close = get_close_matches(use, names, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
         raise UsageError(
-            f"no env is registered as {use!r}.{hint} Registered are {', '.join(names) or 'none'}; "
-            "or give package.module:Class or path/to/file.py:Class"
+            f"no env is registered as {use!r}.{did_you_mean(use, names)} Registered are "
+            f"{', '.join(names) or 'none'}; or give package.module:Class or path/to/file.py:Class"
         )
     found = find(target)
     name = target.rpartition(":")[2]
@@ -55,7 +52,7 @@ def env_class(use: str) -> type[Env]:
 
 
 def find(target: str) -> Any:
-    """What `package.module:name` or `path/to/file.py:name` names. Raises UsageError."""
+    """Return what `package.module:name` or `path/to/file.py:name` names. Raises UsageError."""
     where, colon, name = target.rpartition(":")
     if not colon:
         raise UsageError(f"{target!r}: expected package.module:name or path/to/file.py:name")
@@ -71,7 +68,7 @@ def find(target: str) -> Any:
 
 
 def describe(env: type) -> str:
-    """The first line of the env's docstring."""
+    """Return the first line of the env's docstring."""
     return (inspect.getdoc(env) or "").partition("\n")[0]
 
 

@@ -31,7 +31,7 @@ class ToolSpec:
     arguments: type[BaseModel]
 
     def schema(self) -> dict[str, Any]:
-        """The tool as a chat template and an OpenAI client expect it."""
+        """Return the tool as a chat template and an OpenAI client expect it."""
         parameters = self.arguments.model_json_schema()
         parameters.pop("title", None)
         parameters.setdefault("properties", {})
@@ -79,7 +79,7 @@ def tool(*, writes: bool = False) -> Callable[[Method], Method]:
 
 @cache  # an episode asks for it, and pydantic takes a millisecond to make the models
 def tools_of(env_class: type) -> dict[str, ToolSpec]:
-    """The tools of an env class by name, in the order of definition, base classes first."""
+    """Return the tools of an env class by name, in the order of definition, base classes first."""
     found: dict[str, ToolSpec] = {}
     for klass in reversed(env_class.__mro__):
         for name, method in vars(klass).items():
@@ -90,7 +90,7 @@ def tools_of(env_class: type) -> dict[str, ToolSpec]:
 
 @cache
 def schemas_of(env_class: type) -> list[dict[str, Any]]:
-    """The tools of an env class as JSON schemas."""
+    """Return the tools of an env class as JSON schemas."""
     return [spec.schema() for spec in tools_of(env_class).values()]
 
 

@@ -61,7 +61,7 @@ class Attempt:
 
     @classmethod
     def of(cls, t: Trajectory, trial: int) -> Attempt:
-        """A trajectory, without what only training needs."""
+        """Return a trajectory, without what only training needs."""
         results = [m for m in t.messages if m["role"] == "tool"]
         return cls(
             scenario=t.scenario.id,
@@ -85,7 +85,7 @@ class Attempt:
 
 
 def digest_of(scenario: Scenario) -> str:
-    """What tells a scenario from all others."""
+    """Return what tells a scenario from all others."""
     content = json.dumps(asdict(scenario), sort_keys=True, default=str)
     return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:16]
 
@@ -117,7 +117,7 @@ class AttemptStore:
         self.damaged: list[str] = []  # lines that `read` could not read, with their places
 
     def read(self) -> dict[tuple[str, int], Attempt]:
-        """All that were finished, by place."""
+        """Return all that were finished, by place."""
         names = {f.name for f in fields(Attempt)}
         found: dict[tuple[str, int], Attempt] = {}
         raw = self._file.read_bytes() if self._file.is_file() else b""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, Literal
 
 import yaml
@@ -14,7 +13,7 @@ from art_cli.config.credentials import written_credentials
 from art_cli.config.explain import read_into
 from art_cli.config.schema import Experiment, LLMConfig
 from art_cli.config.yaml import dotted
-from art_cli.errors import UsageError
+from art_cli.errors import UsageError, did_you_mean
 from art_cli.runs.checkpoint import find_checkpoint
 from art_cli.runs.directory import RunDir
 
@@ -37,7 +36,7 @@ class Candidate:
 def default_names(
     run: RunDir | None, is_run: bool, checkpoints: list[str], named: list[str]
 ) -> list[str]:
-    """All that is compared, in order.
+    """Return all that is compared, in order.
 
     `named` alone for a config; a run brings its untrained policy and its best checkpoint (or
     `checkpoints`) along, unless policies of its own are among the named.
@@ -53,7 +52,10 @@ def default_names(
 
 
 def find_candidates(names: list[str], cfg: Experiment, run: RunDir | None) -> list[Candidate]:
-    """The candidates that names stand for, each once. Raises UsageError, with what there is."""
+    """Return the candidates that names stand for, each once.
+
+    Raises UsageError, with what there is.
+    """
     found = [_candidate(name, cfg, run) for name in dict.fromkeys(names)]
     twice = {c.name for c in found if [d.name for d in found].count(c.name) > 1}
     return [
@@ -63,12 +65,15 @@ def find_candidates(names: list[str], cfg: Experiment, run: RunDir | None) -> li
 
 
 def baseline_of(candidates: list[Candidate], name: str | None) -> str:
-    """The name of the one that all are compared with: by default the first. Raises UsageError."""
+    """Return the name of the one that all are compared with: by default the first.
+
+    Raises UsageError.
+    """
     names = [c.name for c in candidates]
     if name is None or name in names:
         return name or names[0]
     raise UsageError(
-        f"--baseline {name}: not among the candidates{_did_you_mean(name, names)}; they are "
+        f"--baseline {name}: not among the candidates.{did_you_mean(name, names)} They are "
         f"{', '.join(names)}"
     )
 
@@ -88,7 +93,7 @@ def _candidate(name: str, cfg: Experiment, run: RunDir | None) -> Candidate:
     steps = list(map(str, run.checkpoint_steps())) if run else []
     there = [w for w in (*WORDS, *steps) if run or w in ("untrained", "base")]
     raise UsageError(
-        f"there is no candidate {name!r}{_did_you_mean(name, there) or '.'} Expected "
+        f"there is no candidate {name!r}.{did_you_mean(name, there)} Expected "
         f"{', '.join(there)}, "
         f"or a model as litellm names it, provider/model: openai/gpt-4.1; a server of your own is "
         f"{EXAMPLE}"
@@ -126,8 +131,3 @@ def parse_llm(text: str) -> LLMConfig:
     if cfg.command and cfg.api_base:
         raise UsageError(f"--candidate {model}: command starts a server; leave out api_base")
     return cfg
-
-
-def _did_you_mean(name: str, known: list[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f". Did you mean {close[0]!r}?" if close else ""

@@ -108,7 +108,7 @@ def compare(
     baseline: str,
     threshold: float | None,
 ) -> Comparison:
-    """All candidates side by side.
+    """Return all candidates side by side.
 
     An attempt passed where the env's metric `success` is 1, or, without that metric or with a
     `threshold`, where its reward is at least that (1 by default).

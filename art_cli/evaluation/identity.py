@@ -29,7 +29,10 @@ WEIGHTS = ("*.safetensors", "config.json", "adapter_config.json", "chat_template
 
 
 def task_identity(env_class: type[Env], settings: Any) -> Any:
-    """The env, its settings and its code, as JSON. Models that it asks count as they answer."""
+    """Return the env, its settings and its code, as JSON.
+
+    Models that it asks count as they answer.
+    """
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     known = {
         name: identity_of(value) if isinstance(value, LLMConfig) else _plain(value)
@@ -39,7 +42,10 @@ def task_identity(env_class: type[Env], settings: Any) -> Any:
 
 
 def policy_identity(cfg: Experiment, run: RunDir | None, source: str, step: int | None) -> Any:
-    """A policy and how it is sampled. Without a run: how it is made, which comes to the same."""
+    """Return a policy and how it is sampled.
+
+    Without a run: how it is made, which comes to the same.
+    """
     how = asdict(cfg)
     played = [how["seed"], how["sampling"], how["agent"], agent_digest(cfg.agent)]
     made = [how["model"], cfg.engine.max_model_len, *played]
@@ -52,7 +58,7 @@ def policy_identity(cfg: Experiment, run: RunDir | None, source: str, step: int 
 
 
 def key_of(identity: Any) -> str:
-    """The hash of an identity: a file's name."""
+    """Return the hash of an identity: a file's name."""
     text = json.dumps(identity, sort_keys=True, default=str)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 

@@ -18,7 +18,7 @@ WIDTH, HEIGHT = 120, 14  # of a bar, in pixels
 
 
 def page(c: Comparison, title: str) -> str:
-    """The whole file. Nothing that anyone said in an episode becomes markup."""
+    """Return the whole file. Nothing that anyone said in an episode becomes markup."""
     num = max(column.num_scenarios for column in c.columns)
     summary = (
         f"{c.split}: {num} held-out scenarios, {c.trials} {'trials' if c.trials > 1 else 'trial'} "
@@ -92,7 +92,7 @@ def _number(e: Estimate, sign: str = "") -> str:
 
 
 def _scale(name: str, estimates: list[Estimate | None]) -> tuple[float, float] | None:
-    """What a bar goes from and to: shares from 0 to 1, the reward as far as it goes."""
+    """Return what a bar goes from and to: shares from 0 to 1, the reward as far as it goes."""
     if name.startswith(PASS):
         return 0.0, 1.0
     if name != "reward":
@@ -102,7 +102,7 @@ def _scale(name: str, estimates: list[Estimate | None]) -> tuple[float, float] |
 
 
 def _bar(e: Estimate, low: float, high: float) -> str:
-    """The mean as a bar from zero, its interval as a line."""
+    """Return the mean as a bar from zero, its interval as a line."""
 
     def x(value: float) -> float:
         share = (min(max(value, low), high) - low) / ((high - low) or 1.0)
@@ -118,7 +118,7 @@ def _bar(e: Estimate, low: float, high: float) -> str:
 
 
 def _data(c: Comparison) -> dict[str, Any]:
-    """What the script shows: each text once, since most of a conversation is in many."""
+    """Return what the script shows: each text once, since most of a conversation is in many."""
     texts: dict[str, int] = {}
     attempts: list[dict[str, Any]] = []
     scenarios: dict[str, dict[str, Any]] = {}

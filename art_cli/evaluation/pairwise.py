@@ -20,7 +20,7 @@ from art_cli.system.progress import Report
 
 
 def unscored(records: list[Record]) -> bool:
-    """Whether an attempt waits for a judge."""
+    """Return whether an attempt waits for a judge."""
     return any(a.reward is None for r in records for a in r.attempts)
 
 

@@ -54,12 +54,12 @@ class Record:
         )
 
     def in_order(self, task: EvalTask) -> list[Attempt]:
-        """The attempts, scenario by scenario: not as they happened to end."""
+        """Return the attempts, scenario by scenario: not as they happened to end."""
         order = {digest_of(s): n for n, s in enumerate(task.scenarios)}
         return sorted(self.attempts, key=lambda a: (order[a.digest], a.trial))
 
     def missing(self, task: EvalTask) -> list[tuple[Scenario, int]]:
-        """The episodes to play, trial by trial: what is there after a stop compares well."""
+        """Return the episodes to play, trial by trial: what is there after a stop compares well."""
         done = {a.place for a in self.attempts}
         return [
             (s, trial)

@@ -84,7 +84,7 @@ class Rejudged:
 
 
 def stored_groups(run: RunDir, loaded: LoadedExperiment, steps: list[int]) -> list[StoredGroup]:
-    """The train groups of these steps that have two trajectories to compare.
+    """Return the train groups of these steps that have two trajectories to compare.
 
     Raises UsageError where there is none.
     """
@@ -152,7 +152,10 @@ async def open_judge(
 async def rejudge(
     name: str, judge: Judge, groups: list[StoredGroup], report: Report = silent
 ) -> Rejudged:
-    """All groups, side by side; a group that the judge fails at is left out. Raises BudgetError."""
+    """Return all groups, side by side; a group that the judge fails at is left out.
+
+    Raises BudgetError.
+    """
     done, began = 0, time.monotonic()
     errors: list[str] = []
 

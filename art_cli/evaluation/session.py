@@ -147,7 +147,7 @@ class EvalSession:
         return None if max_usd is None else max_usd - budget.spent
 
     def result(self, baseline: str, threshold: float | None) -> Comparison:
-        """The candidates of which anything is known, side by side.
+        """Return the candidates of which anything is known, side by side.
 
         Raises EnvError where nothing is known of the baseline.
         """

@@ -55,7 +55,7 @@ def pass_hat(successes: int, trials: int, k: int) -> float:
 
 
 def mean(values: list[float], *, share: bool = False) -> Estimate | None:
-    """The mean of one value a scenario. `share`: the values lie between 0 and 1."""
+    """Return the mean of one value a scenario. `share`: the values lie between 0 and 1."""
     if not values:
         return None
     value = math.fsum(values) / len(values)
@@ -98,7 +98,7 @@ def _draws(num: int) -> np.ndarray:
 
 
 def _t_quantile(df: int) -> float:
-    """The 97.5% quantile of Student's t (Cornish and Fisher; within 0.5% from df 3 on)."""
+    """Return the 97.5% quantile of Student's t (Cornish and Fisher; within 0.5% from df 3 on)."""
     z = _Z
     return (
         z

@@ -26,7 +26,7 @@ BYTES_PER_TOKEN = 3  # English has 4, JSON and code about 3, Chinese 3: rather t
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text is for any model; rather too many than too few."""
+    """Return about how many tokens a text is for any model; rather too many than too few."""
     return len(text.encode(errors="replace")) // BYTES_PER_TOKEN + 1
 
 
@@ -53,7 +53,7 @@ class Reply:
 
 
 def calls_of(message: ChatMessage) -> tuple[NativeCall, ...]:
-    """The tool calls of an assistant's message in OpenAI's form."""
+    """Return the tool calls of an assistant's message in OpenAI's form."""
     return tuple(
         NativeCall(
             id=str(call.get("id") or f"call{n:05d}"),  # of nine letters, as Mistral wants them
@@ -74,7 +74,7 @@ class Usage:
     seconds: float = 0.0  # waited for answers, over all calls
 
     def take(self) -> Usage:
-        """What was counted since this was last called."""
+        """Return what was counted since this was last called."""
         taken = replace(self)
         for each in fields(self):
             setattr(self, each.name, each.default)
@@ -101,7 +101,7 @@ class LLM(Protocol):
     async def ask(
         self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
     ) -> Reply:
-        """An answer; with `schema`, JSON that follows it where the model can be made to.
+        """Return an answer; with `schema`, JSON that follows it where the model can be made to.
 
         `tools`, as JSON schemas, may be called instead. Raises LLMError, BudgetError.
         """

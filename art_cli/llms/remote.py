@@ -43,7 +43,7 @@ KEY = re.compile(r"\b(?:sk|pk|gsk|xai|hf|AIza)[-_A-Za-z0-9*]{8,}")
 
 
 def _asked(schema: Schema | None, tools: Tools) -> dict[str, Any]:
-    """What a request holds beside the messages."""
+    """Return what a request holds beside the messages."""
     asked: dict[str, Any] = {"tools": tools} if tools else {}
     if schema:
         form = {"name": "answer", "strict": True, "schema": schema}
@@ -52,7 +52,7 @@ def _asked(schema: Schema | None, tools: Tools) -> dict[str, Any]:
 
 
 def identity_of(cfg: LLMConfig) -> Any:
-    """All that the answers of the model depend on beside what it is asked, as JSON."""
+    """Return all that the answers of the model depend on beside what it is asked, as JSON."""
     params = {k: v for k, v in cfg.params.items() if k != "api_key"}
     # Not the port of a server that is started: that is another one each time.
     return [cfg.model, cfg.fallbacks, cfg.api_base, cfg.command, params]
@@ -211,7 +211,7 @@ class RemoteLLM:
         return bool(self._base) and self._cfg.model.startswith("openai/")
 
     def _check(self, model: str) -> None:
-        """Can it be called at all? Asks nobody."""
+        """Raise PreflightError where a model cannot be called at all. Asks nobody."""
         if self._own and model == self._cfg.model:
             return
         try:
@@ -263,7 +263,7 @@ class RemoteLLM:
         return info | {"input_cost_per_token": None} | self._litellm.model_cost[info["key"]]
 
     def _describe(self, error: BaseException) -> str:
-        """In one line, and without anything that could be a key."""
+        """Return an error in one line, without anything that could be a key."""
         if isinstance(error, TimeoutError | httpx.TimeoutException) or _status(error) == 408:
             return f"no answer within {self._cfg.timeout:g} s"
         text = str(error).partition("Traceback (most recent call last)")[0]  # of litellm
@@ -277,7 +277,7 @@ class RemoteLLM:
 
 
 def _import_litellm() -> ModuleType:
-    """Without its habit of fetching a price map, and without its advice on stdout."""
+    """Import litellm so that it fetches no price map, and prints no advice on stdout."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_LOG", "CRITICAL")
     try:
@@ -296,7 +296,7 @@ def _import_litellm() -> ModuleType:
 
 
 def _wait_before_retry(error: BaseException, attempt: int) -> float | None:
-    """Seconds; None: do not ask again."""
+    """Return the seconds to wait before asking again; None: do not ask again."""
     status = _status(error)
     if status is not None and status not in RETRYABLE and 300 <= status < 500:
         return None
@@ -320,7 +320,7 @@ def _may_be_billed(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and what it came from."""
+    """Return the error, and what it came from."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         yield error
@@ -340,7 +340,7 @@ def _is_out_of_credit(error: BaseException) -> bool:
 
 
 def _retry_after(error: BaseException) -> float | None:
-    """What the server asked for, as seconds or as a date."""
+    """Return what the server asked for, as seconds or as a date."""
     for source in (
         getattr(getattr(error, "response", None), "headers", None),
         getattr(error, "litellm_response_headers", None),

@@ -47,7 +47,7 @@ class RunServices:
         return self._budget.spent
 
     def take_metrics(self) -> dict[str, float]:
-        """`llm/*` since this was last called; nothing where there is no model."""
+        """Return `llm/*` since the last call; nothing where there is no model."""
         if not self._llms:
             return {}
         usages = [llm.usage.take() for llm in self._llms.values()]
@@ -68,21 +68,21 @@ class RunServices:
 
 
 def llm_settings(settings: Any) -> dict[str, LLMConfig]:
-    """The models that an env's settings name, by setting."""
+    """Return the models that an env's settings name, by setting."""
     names = [each.name for each in fields(settings)] if is_dataclass(settings) else []
     values = {name: getattr(settings, name) for name in names}
     return {name: value for name, value in values.items() if isinstance(value, LLMConfig)}
 
 
 def needs_reference(settings: Any) -> bool:
-    """Whether the env asks the base model itself."""
+    """Return whether the env asks the base model itself."""
     return any(cfg.model == REFERENCE for cfg in llm_settings(settings).values())
 
 
 async def open_remote(
     cfg: LLMConfig, budget: Budget, tools: list[dict[str, Any]] | None = None
 ) -> RemoteLLM:
-    """A model that answers, and can be offered these tools.
+    """Return a model that answers, and can be offered these tools.
 
     Raises PreflightError: no key, no such model, no answer, no price to keep the budget by.
     """

@@ -36,7 +36,7 @@ class Causal:
 def sdpa(
     q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None = None, causal: bool = False
 ) -> Tensor:
-    """Attention with grouped keys; `mask` is True where a query may look."""
+    """Compute attention with grouped keys; `mask` is True where a query may look."""
     grouped = q.shape[1] != k.shape[1]
     if grouped and q.shape[2] == 1 and mask is not None and mask.shape[1:3] == (1, 1):
         # One query a row: the heads of a group become queries of their one key head, so that
@@ -60,7 +60,7 @@ def sdpa(
 def one_query_sdpa(
     q: Tensor, shared: tuple[Tensor, Tensor], k: Tensor, v: Tensor, scale: float, mask: Tensor
 ) -> Tensor:
-    """Attention of one query a row, q [B, H, 1, D], over keys that all rows share and its own.
+    """Compute attention of one query a row, q [B, H, 1, D], over shared keys and the row's own.
 
     `shared` keys and values [1, K, P, D] are read once for the whole batch; k, v [B, K, T, D] are
     the rows' own behind them, with `mask` [B, 1, 1, T] added to the scores. The softmax is over

@@ -25,7 +25,7 @@ NORMS = ("LlamaRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm", "MistralRMSNorm")
 
 
 def fits(decoder: Any) -> bool:
-    """Whether this is a model of the family."""
+    """Return whether this is a model of the family."""
     try:
         layer = decoder.layers[0]
         attention = layer.self_attn
@@ -44,9 +44,10 @@ def hidden_states(
     wanted: Tensor | None,
     recompute: bool = False,
 ) -> Tensor:
-    """Last hidden states of ids [B, T]: [B, T, D]; or of `wanted` [S] in a batch of one: [S, D].
+    """Return the last hidden states [B, T, D] of ids [B, T].
 
-    With `recompute`, a layer keeps its input alone and is run again in the backward.
+    With `wanted` [S], those of a batch of one at these places: [S, D]. With `recompute`, a layer
+    keeps its input alone and is run again in the backward.
     """
     x = decoder.embed_tokens(ids)
     cos, sin = decoder.rotary_emb(x, positions)
@@ -62,7 +63,7 @@ def hidden_states(
 
 
 def decode(decoder: Any, ids: Tensor, positions: Tensor, layout: Layout, recompute: bool) -> Tensor:
-    """Last hidden states [B, T, D] of ids [B, T], by transformers' own forward of any family."""
+    """Return the last hidden states [B, T, D] by transformers' own forward, of any family."""
     for layer in decoder.layers:  # a GradientCheckpointingLayer asks these three
         layer.gradient_checkpointing = layer.training = recompute  # what is in it stays in eval
         layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
@@ -88,13 +89,13 @@ def _layer(
 
 
 def _norm(norm: Any, x: Tensor) -> Tensor:
-    """One of NORMS, in one call instead of six."""
+    """Compute one of NORMS in one call instead of six."""
     weight = norm.weight
     return F.rms_norm(x.float(), weight.shape, None, norm.variance_epsilon).to(x.dtype) * weight
 
 
 def _signed(sin: Tensor) -> Tensor:
-    """Rotating swaps the halves and negates the first: the sign goes to the sine, once."""
+    """Negate the first half: rotating swaps the halves and negates the first."""
     half = sin.shape[-1] // 2
     return torch.cat([-sin[..., :half], sin[..., half:]], -1)
 

@@ -23,7 +23,10 @@ class ChatFormatError(ValueError):
 
 
 def read_messages(values: list[Any]) -> list[Message]:
-    """OpenAI's messages as ours: what was said and called is one text. Raises ChatFormatError."""
+    """Return OpenAI's messages as ours, with words and calls in one text.
+
+    Raises ChatFormatError.
+    """
     names: dict[str, str] = {}  # of the tools, by the ids of their calls
     out: list[Message] = []
     for value in values:
@@ -37,7 +40,7 @@ def read_messages(values: list[Any]) -> list[Message]:
 
 
 def read_message(value: Any) -> Message:
-    """One of them. Raises ChatFormatError."""
+    """Return one of OpenAI's messages as ours. Raises ChatFormatError."""
     role = value.get("role") if isinstance(value, dict) else None
     if role not in ROLES:
         raise ChatFormatError(f"expected a message with a role among {ROLES}, got {value!r:.200}")
@@ -49,7 +52,7 @@ def read_message(value: Any) -> Message:
 
 
 def write_turn(text: str, *, with_tools: bool) -> dict[str, Any]:
-    """A sampled turn as OpenAI's assistant message: its calls apart, its thinking apart.
+    """Return a sampled turn as OpenAI's assistant message: its calls apart, its thinking apart.
 
     A call that is malformed stays in the content, as other servers leave it.
     """
@@ -92,7 +95,7 @@ def _listed(calls: Any) -> list[Any]:
 
 
 def _calls_as_text(calls: Any) -> str:
-    """Tool calls as the text that the policy is to write."""
+    """Return tool calls as the text that the policy is to write."""
     out = []
     for call in _listed(calls):
         try:

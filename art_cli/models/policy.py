@@ -109,7 +109,7 @@ class Policy:
         layout: Layout | None = None,
         wanted: Tensor | None = None,
     ) -> Tensor:
-        """Last hidden states [B, T, D] of ids [B, T] at positions [B, T].
+        """Return the last hidden states [B, T, D] of ids [B, T] at positions [B, T].
 
         With `wanted` [S], those of a batch of one at these places: [S, D].
         """
@@ -169,7 +169,7 @@ class Policy:
             mine.copy_(theirs)
 
     def twin(self) -> Policy:
-        """The same policy on trainable weights of its own; what is frozen is shared."""
+        """Return the same policy on trainable weights of its own; what is frozen is shared."""
         frozen = {id(p): p for p in self.model.parameters() if not p.requires_grad}
         other = copy.copy(self)
         other.model = copy.deepcopy(self.model, frozen)  # type: ignore[arg-type]
@@ -193,7 +193,7 @@ class Policy:
 
     @contextlib.contextmanager
     def as_reference(self) -> Iterator[None]:
-        """Be the reference for a while."""
+        """Use the reference's weights within."""
         assert self._reference is not None, "keep_reference was not called"
         present = [p.data for p in self.trainable]
         for p, data in zip(self.trainable, self._reference, strict=True):
@@ -206,7 +206,7 @@ class Policy:
 
 
 def with_adapter(base: PreTrainedModel, cfg: AdapterConfig) -> PeftModel:
-    """LoRA on all linear layers but the head, in float32 whatever the base is in."""
+    """Add LoRA on all linear layers but the head, in float32 whatever the base is in."""
     lora = LoraConfig(
         r=cfg.rank,
         lora_alpha=cfg.alpha,  # type: ignore[arg-type]
@@ -234,14 +234,14 @@ class Reference:
             return self._policy.hidden(*args)
 
     def fingerprint(self) -> str:
-        """Tells these weights from those of another base."""
+        """Return a hash that tells these weights from those of another base."""
         weights = self.head.detach().flatten()
         some = weights[:: max(1, len(weights) // FINGERPRINT_SIZE)].float().cpu().numpy()
         return hashlib.sha256(some.tobytes()).hexdigest()
 
 
 def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
-    """The base that the config names, before any adapter.
+    """Return the base that the config names, before any adapter.
 
     `texts` train the tokenizer of `tiny`. Raises UsageError where the folder or hub id cannot be
     loaded, PreflightError where there is no such device.
@@ -319,7 +319,7 @@ def _check_attention(model: PreTrainedModel) -> None:
 
 @torch.no_grad()
 def _check_head(policy: Policy) -> None:
-    """Logits must be the hidden states times the head, and the layout must reach every layer."""
+    """Raise where logits are not hidden states times the head, or a layer ignores the layout."""
     ids = torch.arange(8, device=policy.device)[None] % policy.head.shape[0]
     logits = policy.base(input_ids=ids, use_cache=False).logits.float()
     mine = (policy.hidden(ids, torch.arange(8, device=policy.device)[None]) @ policy.head.T).float()
@@ -332,7 +332,7 @@ def _check_head(policy: Policy) -> None:
 
 @torch.no_grad()
 def _same_hidden(policy: Policy) -> bool:
-    """Whether our forward of the family computes what transformers' does."""
+    """Return whether our forward of the family computes what transformers' does."""
     ids = torch.arange(8, device=policy.device)[None] % policy.head.shape[0]
     positions = torch.arange(8, device=policy.device)[None]
     theirs = policy.hidden(ids, positions).float()
@@ -343,7 +343,7 @@ def _same_hidden(policy: Policy) -> bool:
 
 @contextlib.contextmanager
 def _transformers_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Saved configs must not name our attention function."""
+    """Keep our attention function's name out of configs that are saved within."""
     model.set_attn_implementation("sdpa")
     try:
         with warnings.catch_warnings():

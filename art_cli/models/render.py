@@ -64,7 +64,7 @@ def parse_tool_calls(text: str) -> list[ToolCall | str]:
 
 
 def parse_tool_call(body: str) -> ToolCall | str:
-    """What stands between the tags; a string says what is wrong with it."""
+    """Return what stands between the tags; a string says what is wrong with it."""
     try:
         call = read_json(body)
     except ValueError as e:
@@ -117,7 +117,7 @@ class Renderer:
         self.stop_ids = frozenset(i for i in ends if i is not None)
 
     def offering(self, tools: list[Any]) -> Renderer:
-        """The same template with other tools."""
+        """Return the same template with other tools."""
         return Renderer(self._tokenizer, tools, list(self.stop_ids))
 
     def text(self, messages: list[Message], *, generate: bool = True) -> str:
@@ -125,7 +125,7 @@ class Renderer:
         return self._render_cached((json.dumps(messages), generate))
 
     def decode(self, ids: list[int]) -> str:
-        """Text of sampled ids, without special tokens."""
+        """Return the text of sampled ids, without special tokens."""
         return self._tokenizer.decode(ids, skip_special_tokens=True)  # type: ignore[return-value]
 
     def check_length(self, text: str, room: int) -> None:
@@ -171,7 +171,7 @@ class Renderer:
             ) from None
 
     def _plain(self, message: dict[str, Any]) -> dict[str, str]:
-        """Only role and content: a call is in the text, and a template would write it again.
+        """Keep role and content only: a call is in the text, and a template would write it again.
 
         What a tool or user says is data: a special token in it is broken up, or it could end the
         turn and speak for another.
@@ -198,7 +198,7 @@ class Renderer:
             return False
 
     def _find_end_of_turn(self) -> str:
-        """The special token that the template writes behind an assistant's content."""
+        """Return the special token that the template writes behind an assistant's content."""
         probe: list[Message] = [
             {"role": "user", "content": "question"},
             {"role": "assistant", "content": "zanswerz"},
@@ -236,7 +236,7 @@ class Conversation:
     def add_messages(
         self, messages: list[Message], opening: str = "", room: int | None = None
     ) -> None:
-        """What the model reads next: a suffix where the template allows it, else a fork.
+        """Add what the model reads next: a suffix where the template allows it, else a fork.
 
         `opening` is how the turn begins that it is to go on with. Raises TooLongError where what is
         new is by far more than `room` tokens.

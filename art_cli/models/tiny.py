@@ -44,7 +44,7 @@ CHAT_TEMPLATE = """\
 def make(
     cfg: TinyConfig, texts: Iterable[str], seed: int
 ) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    """A fresh model and tokenizer; the same for the same texts and seed."""
+    """Return a fresh model and tokenizer; the same for the same texts and seed."""
     tokenizer = _tokenizer(texts, cfg.vocab_size)
     heads = max(2, cfg.hidden_size // 32)
     config = Qwen3Config(

@@ -48,7 +48,7 @@ class TreeMask:
         return o.transpose(1, 2)
 
     def block_mask(self, device: torch.device) -> BlockMask:
-        """For the kernel."""
+        """Return the mask as the kernel reads it."""
         seen = self.seen_in_blocks()
         full = seen == BLOCK * BLOCK
         partial = (seen > 0) & ~full
@@ -88,7 +88,7 @@ class TreeMask:
         return mask_mod
 
     def seen_in_blocks(self) -> Tensor:
-        """How many pairs of each block of queries and keys see each other.
+        """Return how many pairs of each block of queries and keys see each other.
 
         [N / BLOCK, N / BLOCK], at least; exact where it is none or all.
         """
@@ -113,7 +113,7 @@ class TreeMask:
 
 
 def _indices(blocks: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """FlexAttention's sparse form: how many blocks a row has, and which, those first."""
+    """Return FlexAttention's sparse form: how many blocks a row has, and which, those first."""
     num = blocks.sum(-1, dtype=torch.int32)
     order = blocks.int().argsort(dim=-1, descending=True, stable=True).int()
     return num[None, None].to(device), order[None, None].to(device)
@@ -126,7 +126,7 @@ def _compiled() -> Callable[..., Any]:
 
 @lru_cache(maxsize=16)
 def works(heads: int, kv_heads: int, width: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the kernel can be built here and is right: tried once on a small tree."""
+    """Return whether the kernel can be built here and is right: tried once on a small tree."""
     spans = [
         Span(first=0, num=150, parent=None, start=0),
         Span(first=150, num=90, parent=0, start=150),

@@ -63,7 +63,7 @@ def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[Finding
 
 
 def _check_model(cfg: Experiment, memory: Forecast | None, gpus: list[Gpu]) -> Iterator[Finding]:
-    """Whether the base fits: on the GPU, or in the memory of a machine without one."""
+    """Return whether the base fits: on the GPU, or in the memory of a machine without one."""
     if cfg.model.device == "cuda" and not gpus:
         yield failed("model.device is cuda, and there is no GPU", todo="model.device=auto, or cpu")
     if memory is None:
@@ -97,7 +97,7 @@ def _check_memory(memory: Forecast, shape: Shape) -> Iterator[Finding]:
 
 
 def _check_engine(cfg: Experiment) -> Iterator[Finding]:
-    """Whether it is installed, and has its GPUs."""
+    """Return whether it is installed, and has its GPUs."""
     try:
         from art_cli.engines.build import check_engine
     except (ImportError, OSError):  # torch cannot be imported, as has been said
@@ -132,7 +132,7 @@ def _check_disk(
 
 
 def _check_programs(cfg: Experiment) -> Iterator[Finding]:
-    """What the config would start or read."""
+    """Return what the config would start or read."""
     try:
         make_runner(cfg.agent)
         if cfg.judge:

@@ -32,12 +32,12 @@ Findings = Iterator[Finding]
 
 
 def ok(what: str) -> Finding:
-    """All is well, and this is what was seen."""
+    """Return a finding that all is well, with what was seen."""
     return Finding(status="ok", what=what)
 
 
 def failed(what: str, where: str = "", todo: str = "") -> Finding:
-    """A pull request with this env would be sent back."""
+    """Return a finding for which a pull request with this env would be sent back."""
     return Finding(status="failed", what=what, where=where, todo=todo)
 
 
@@ -52,14 +52,14 @@ def skipped(what: str, todo: str = "") -> Finding:
 
 
 def own_modules(env_class: type) -> list[ModuleType]:
-    """The modules that hold the env and those of its bases that are not ours."""
+    """Return the modules that hold the env and those of its bases that are not ours."""
     names = dict.fromkeys(c.__module__ for c in env_class.__mro__)
     theirs = [n for n in names if n.partition(".")[0] not in ("art_cli", "builtins")]
     return [sys.modules[n] for n in theirs if n in sys.modules]
 
 
 def own_files(env_class: type) -> set[str]:
-    """The files of own_modules."""
+    """Return the files of own_modules."""
     return {str(Path(m.__file__).absolute()) for m in own_modules(env_class) if m.__file__}
 
 
@@ -107,6 +107,6 @@ def where_and_what(error: BaseException, env_class: type) -> tuple[str, str]:
 
 
 def short(file: object) -> str:
-    """A path as the user would type it."""
+    """Return a path as the user would type it."""
     path = Path(str(file)).absolute()
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

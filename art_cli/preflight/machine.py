@@ -37,7 +37,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def check_machine() -> Iterator[Finding]:
-    """What it is, and how much memory is left."""
+    """Return what it is, and how much memory is left."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     system = f"{platform.system()} {platform.machine()}"
     free = free_memory()
@@ -67,7 +67,7 @@ def check_gpus(gpus: list[Gpu]) -> Iterator[Finding]:
 
 
 def check_torch(gpus: list[Gpu]) -> Iterator[Finding]:
-    """Whether torch can be imported, and finds what is there."""
+    """Return whether torch can be imported, and finds what is there."""
     try:
         import torch
     except (ImportError, OSError) as e:
@@ -91,7 +91,7 @@ def check_torch(gpus: list[Gpu]) -> Iterator[Finding]:
 
 
 def check_driver(build: str, driver: str) -> Iterator[Finding]:
-    """Whether a driver is new enough for a CUDA build: `13.0`, `580.65.06`."""
+    """Return whether a driver is new enough for a CUDA build: `13.0`, `580.65.06`."""
     major, version = int(build.partition(".")[0]), int(driver.partition(".")[0])
     oldest = OLDEST_DRIVER.get(major)
     if oldest is None or version >= oldest:

@@ -121,7 +121,7 @@ def check_servers(found: list[Service]) -> Iterator[Finding]:
 
 
 def _ask(url: str) -> str:
-    """Why there is no answer; "" where there is one."""
+    """Return why there is no answer; "" where there is one."""
     try:
         is_here = httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
         httpx.get(url, timeout=SECONDS, trust_env=not is_here)
@@ -131,6 +131,6 @@ def _ask(url: str) -> str:
 
 
 def _host(url: str) -> str:
-    """Without what may be secret in it."""
+    """Return a URL's host, without what may be secret in the URL."""
     parts = urlsplit(url)
     return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)

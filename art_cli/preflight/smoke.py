@@ -58,7 +58,7 @@ def name_of(name: str) -> str:
 
 
 def overrides(cfg: Experiment, settings: Any, base: StandIn) -> list[str]:
-    """What is changed of the experiment, as one would write it behind `art run CONFIG`."""
+    """Return what is changed of the experiment, as one would write it behind `art run CONFIG`."""
     changes: dict[str, Any] = {
         "name": name_of(cfg.name),
         "model": None,  # first, so that nothing of what is replaced stays
@@ -147,7 +147,7 @@ class StandIn:
 
 
 def stand_in_for(base: str, folder: Path) -> StandIn:
-    """What can be had of the base: its config and its tokenizer, never its weights.
+    """Return what can be had of the base: its config and its tokenizer, never its weights.
 
     Raises UsageError where there is no such model, or it has no chat template.
     """
@@ -214,7 +214,7 @@ def _tokenizer(base: str) -> tuple[PreTrainedTokenizerBase | None, str]:
 
 
 def render(messages: list[Message], folder: Path, tools: list[Any]) -> list[int]:
-    """A whole conversation as training would read it, with the tokenizer in a folder.
+    """Return a whole conversation as training would read it, with the tokenizer in a folder.
 
     Return tokens of each sequence: more than one where the chat template rewrites what was said.
     """

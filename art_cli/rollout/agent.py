@@ -28,7 +28,7 @@ class Agent(Protocol):
         ...
 
     def close(self) -> None:
-        """The episode is over; free what it holds."""
+        """Free what the agent holds: its episode is over."""
         ...
 
 
@@ -50,7 +50,7 @@ class TurnAgent:
     cut_off = False  # whether its last turn ended at the limit of tokens, not by itself
 
     async def act(self, messages: list[Message]) -> str:
-        """The next turn, given the messages that are new since the last one.
+        """Return the next turn, given the messages that are new since the last one.
 
         Raises ContextFull.
         """
@@ -80,7 +80,7 @@ class TurnAgent:
 
 
 def calls_in(said: str, *, cut_off: bool) -> list[ToolCall | str]:
-    """The tool calls of what was said; a string says why one cannot be made.
+    """Return the tool calls of what was said; a string says why one cannot be made.
 
     A turn that never ended makes none. If it did, text without end behind a good call would be paid
     like the call alone, and a policy can come to write nothing else.
@@ -90,7 +90,7 @@ def calls_in(said: str, *, cut_off: bool) -> list[ToolCall | str]:
 
 
 async def _turn(episode: Episode, text: str, cut_off: bool) -> list[Message] | Done:
-    """What comes back to a turn: results of its calls, or the env's reply to its words."""
+    """Return what comes back to a turn: results of its calls, or the env's reply to its words."""
     said = spoken(text)
     calls = calls_in(said, cut_off=cut_off) if episode.has_tools else []
     message: Message = {"role": "assistant", "content": text}

@@ -38,12 +38,12 @@ class Episode:
         return bool(self._tools)
 
     async def start(self) -> list[Message]:
-        """The messages that the episode begins with."""
+        """Return the messages that the episode begins with."""
         self.trajectory.tools = schemas_of(type(self.env))
         return opening(self.env, await self._timed(self.env.start, what="start()"))
 
     async def reply(self, text: str) -> str | Done:
-        """What comes back to a turn that called no tool."""
+        """Return what comes back to a turn that called no tool."""
         answer = await self._timed(self.env.reply, text, what="reply()")
         if not isinstance(answer, str | Done):
             raise TypeError(f"reply() returned {answer!r:.200}; expected text or Done()")
@@ -88,7 +88,7 @@ class Episode:
 
     @contextmanager
     def _clock(self) -> Iterator[None]:
-        """Calls that go on at the same time take the episode's time once."""
+        """Count the env's time. Calls that go on at the same time count once."""
         if self._busy == 0:
             self._since = time.monotonic()
         self._busy += 1
@@ -101,7 +101,10 @@ class Episode:
 
 
 def opening(env: Env, started: str | list[Message]) -> list[Message]:
-    """The messages that an episode begins with. Raises TypeError, ValueError where it gave none."""
+    """Return the messages that an episode begins with.
+
+    Raises TypeError, ValueError where it gave none.
+    """
     if isinstance(started, str):
         started = [{"role": "user", "content": started}]
         if env.system:
@@ -115,7 +118,7 @@ def opening(env: Env, started: str | list[Message]) -> list[Message]:
 
 
 def said_by(what: str, text: str) -> str:
-    """The text that a part of the env gave. Raises ValueError where it cannot be kept."""
+    """Return the text that a part of the env gave. Raises ValueError where it cannot be kept."""
     if isinstance(text, str) and len(text) > MAX_TEXT:
         raise ValueError(f"{what} gave {len(text)} characters; at most {MAX_TEXT} can be read")
     try:

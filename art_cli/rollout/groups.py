@@ -81,7 +81,7 @@ def eval_seed(seed: int, scenario: Scenario, trial: int) -> int:
 
 
 def scenarios_in(env: type[Env], settings: Any, split: Split) -> list[Scenario]:
-    """All scenarios of a split. Raises UsageError where there is none, or no end of them."""
+    """Return all scenarios of a split. Raises UsageError where there is none, or no end of them."""
     try:
         found = list(islice(env.scenarios(settings, split), MAX_SCENARIOS + 1))
     except Exception as e:

@@ -58,7 +58,7 @@ class PolicyAgents:
 def record_sampled(
     trajectory: Trajectory, sequences: list[Sequence], completions: list[Completion]
 ) -> None:
-    """What is trained on: sequences up to the last token that was sampled in each."""
+    """Record what is trained on: each sequence up to the last token that was sampled in it."""
     trajectory.sequences = [_as_read(s) for s in sequences if s.num_sampled]
     trajectory.policy_versions = [c.policy_version for c in completions]
     cut = any(c.finish_reason == "length" for c in completions)

@@ -62,7 +62,7 @@ def read_progress(folder: Path) -> Progress:
 
 
 def best_checkpoint(run: RunDir) -> int | None:
-    """The step with the highest validation reward; the earliest of equals."""
+    """Return the step with the highest validation reward; the earliest of equals."""
     rewards = {s: read_progress(run.checkpoint(s)).val_reward for s in run.checkpoint_steps()}
     known = {s: r for s, r in rewards.items() if r is not None}
     return max(known, key=lambda s: (known[s], -s)) if known else None
@@ -109,7 +109,10 @@ def forget_after(run: RunDir, step: int) -> None:
 
 
 def find_checkpoint(run: RunDir, which: str) -> int:
-    """The step that `best`, `last` or a number names. Raises UsageError with what there is."""
+    """Return the step that `best`, `last` or a number names.
+
+    Raises UsageError with what there is.
+    """
     steps = run.checkpoint_steps()
     if which == "best" and (best := best_checkpoint(run)) is not None:
         return best
@@ -164,7 +167,7 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """A rename first: a kill in the middle of the removal must not leave half a checkpoint."""
+    """Remove a checkpoint, renamed first: a kill in the middle must not leave half of one."""
     doomed = folder.with_name(f".removed-{folder.name}")
     shutil.rmtree(doomed, ignore_errors=True)
     folder.rename(doomed)

@@ -98,7 +98,7 @@ class RunDir:
 
     @classmethod
     def replace_smoke(cls, root: Path) -> RunDir:
-        """An empty directory for a smoke run, in place of the one before.
+        """Return an empty directory for a smoke run, in place of the one before.
 
         Raises UsageError where a run of another kind is there, PreflightError where one goes on.
         """
@@ -156,7 +156,7 @@ class RunDir:
 
     @classmethod
     def open(cls, root: Path) -> RunDir:
-        """The directory of a run that exists. Raises UsageError otherwise."""
+        """Return the directory of a run that exists. Raises UsageError otherwise."""
         run = cls(root)
         if os.path.exists(run.config):  # also where the path is too long for one
             return run
@@ -167,23 +167,23 @@ class RunDir:
         raise UsageError(f"{root} holds no run (it has no config.yaml).{near}")
 
     def checkpoint(self, step: int) -> Path:
-        """The folder of the checkpoint after `step` steps."""
+        """Return the folder of the checkpoint after `step` steps."""
         return self.checkpoints / str(step)
 
     def evaluation(self, split: Split) -> Path:
-        """Where `art eval` keeps its last result."""
+        """Return where `art eval` keeps its last result."""
         return self.root / "evaluations" / f"{split}.json"
 
     def attempts(self, key: str) -> Path:
-        """Where `art eval` keeps the episodes of one candidate, line by line."""
+        """Return where `art eval` keeps the episodes of one candidate, line by line."""
         return self.root / "evaluations" / "attempts" / f"{key}.jsonl"
 
     def judgements(self, judge: str) -> Path:
-        """Where `art judge rescore` keeps what a judge said."""
+        """Return where `art judge rescore` keeps what a judge said."""
         return self.root / "judgements" / (re.sub(r"[^A-Za-z0-9._-]+", "-", judge) + ".jsonl")
 
     def deployments(self) -> list[Path]:
-        """The folders of all deployments, ended ones too."""
+        """Return the folders of all deployments, ended ones too."""
         return sorted((self.root / "deployments").glob("*"))
 
     def deployment(self, target: str, name: str) -> Path:
@@ -191,18 +191,18 @@ class RunDir:
         return self.root / "deployments" / f"{target}-{name.replace('/', '--')}"
 
     def id(self) -> str:
-        """What trackers call the run: made once, and the same after a resume."""
+        """Return what trackers call the run: made once, and the same after a resume."""
         file = self.root / "run.id"
         if not file.exists():
             atomic_write(file, f"{self.root.name}-{secrets.token_hex(4)}")
         return file.read_text().strip()
 
     def checkpoint_steps(self) -> list[int]:
-        """The steps that have a checkpoint, ascending. Half-made ones have other names."""
+        """Return the steps that have a checkpoint, ascending. Half-made ones have other names."""
         return sorted(int(p.name) for p in self.checkpoints.glob("*") if p.name.isdecimal())
 
     def trajectory_file(self, step: int, split: Split) -> Path:
-        """Where the trajectories of a step and split are."""
+        """Return where the trajectories of a step and split are."""
         return self.trajectories / f"{split}-{step:06d}.jsonl.gz"
 
     # -- one process at a time -------------------------------------------------------------
@@ -230,7 +230,7 @@ class RunDir:
         )
 
     def is_locked(self) -> bool:
-        """Whether a live process holds the run."""
+        """Return whether a live process holds the run."""
         return is_held(self.lock_file)
 
     # -- status ----------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class RunDir:
         return status if is_good and status.state in get_args(WrittenState) else None
 
     def state(self) -> State:
-        """The state of the run; `killed` where it says `running` but no process holds it."""
+        """Return the state of the run; `killed` where it says `running` but no process holds it."""
         status = self.read_status()
         if self.is_locked():
             return "running"
@@ -284,7 +284,7 @@ class RunDir:
         return path
 
     def read_trajectories(self, step: int, split: Split) -> list[dict[str, Any]]:
-        """The rows of `write_trajectories`. Raises UsageError where that step has none."""
+        """Return the rows of `write_trajectories`. Raises UsageError where that step has none."""
         path = self.trajectory_file(step, split)
         if not path.exists():
             steps = self.trajectory_steps(split)
@@ -293,14 +293,14 @@ class RunDir:
         return read_rows(path)
 
     def trajectory_steps(self, split: Split) -> list[int]:
-        """The steps that have trajectories, ascending."""
+        """Return the steps that have trajectories, ascending."""
         found = (_step_of(p, split) for p in self.trajectories.glob(f"{split}-*.jsonl.gz"))
         return sorted(step for step in found if step is not None)
 
     # -- metrics ---------------------------------------------------------------------------
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All lines of metrics.jsonl that can be read; `damaged` names the others."""
+        """Return all lines of metrics.jsonl that can be read; `damaged` names the others."""
         rows, _ = read_lines(self.metrics)
         return [row for row in rows if isinstance(row.get("training_step", 0), int)]
 
@@ -328,7 +328,7 @@ class RunDir:
                 path.unlink()
 
     def summary(self) -> RunSummary:
-        """How far the run is and how good, from status.json and metrics.jsonl."""
+        """Return how far the run is and how good, from status.json and metrics.jsonl."""
         status, rows = self.read_status(), self.read_metrics()
         vals, trains = _numbers(rows, "val/reward"), _numbers(rows, "train/reward")
         files = [p for p in (self.metrics, self.status, self.config) if p.exists()]
@@ -349,7 +349,7 @@ class RunDir:
 
 
 def list_runs(root: Path) -> list[RunSummary]:
-    """All runs under `root` (the folder `runs/`), the one that moved last first."""
+    """Return all runs under `root` (the folder `runs/`), the one that moved last first."""
     found = {p.parent for name in ("config.yaml", "status.json") for p in root.glob(f"*/*/{name}")}
     return sorted((RunDir(p).summary() for p in found), key=lambda run: run.updated, reverse=True)
 

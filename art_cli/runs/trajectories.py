@@ -15,7 +15,7 @@ from art_cli.types import Split, Trajectory, TrajectoryGroup
 
 
 def write_rows(path: Path, step: int, split: Split, groups: list[TrajectoryGroup]) -> None:
-    """One object a trajectory, compressed; the same trajectories give the same bytes.
+    """Write one object a trajectory, compressed; the same trajectories give the same bytes.
 
     `pandas.read_json(path, lines=True)` and duckdb's `read_json` read the file as it is.
     """
@@ -41,7 +41,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def grouped(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The rows of a trajectory file, group by group."""
+    """Return the rows of a trajectory file, group by group."""
     groups: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["group"], []).append(row)
@@ -49,19 +49,22 @@ def grouped(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def reward_width(group: list[dict[str, Any]]) -> float:
-    """Between the best and the worst reward of the rows of a group: how much it teaches."""
+    """Return the gap between a group's best and worst reward: how much it teaches."""
     rewards = [row["reward"] for row in group if row["reward"] is not None]
     return max(rewards) - min(rewards) if rewards else 0.0
 
 
 def env_reward_of(row: dict[str, Any]) -> float | None:
-    """The env's own score: a metric where a judge was asked, else the reward itself."""
+    """Return the env's own score: a metric where a judge was asked, else the reward itself."""
     judged = "ruler_score" in row["metrics"]
     return row["metrics"].get("env_reward", None if judged else row["reward"])
 
 
 def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict[str, Any]:
-    """A trajectory as one flat object. Durations stay out: the same run gives the same bytes."""
+    """Return a trajectory as one flat object.
+
+    Durations stay out: the same run gives the same bytes.
+    """
     return {
         "step": step,
         "split": split,

@@ -45,7 +45,7 @@ def _read(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _names(folder: Path) -> list[str]:
-    """All files, by their path in the folder. Hidden ones are the operating system's."""
+    """Return all files, by their path in the folder. Hidden ones are the operating system's."""
     found = (p.relative_to(folder) for p in sorted(folder.rglob("*")) if p.is_file())
     return [p.as_posix() for p in found if p.name != SUMS and not p.name.startswith(".")]
 

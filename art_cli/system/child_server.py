@@ -84,7 +84,7 @@ class ChildServer:
         return 128 - code if code is not None and code < 0 else code
 
     def said(self) -> str:
-        """The last of what it printed."""
+        """Return the last of what it printed."""
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - 4 * SHOWN))
         return self._log.read().decode(errors="replace")[-SHOWN:].strip() or "(nothing)"
@@ -99,7 +99,7 @@ class ChildServer:
         self._log.close()
 
     async def ends_within(self, seconds: float) -> bool:
-        """Whether the process is gone, or goes in so many seconds."""
+        """Return whether the process is gone, or goes in so many seconds."""
         deadline = time.monotonic() + seconds
         while self.runs and time.monotonic() < deadline:
             await asyncio.sleep(0.02)

@@ -29,7 +29,7 @@ LONG_TIMEOUT = 600.0  # seconds
 
 
 def is_debugged() -> bool:
-    """Whether a debugger is attached: who looks at a breakpoint is not late."""
+    """Return whether a debugger is attached: who looks at a breakpoint is not late."""
     return "pydevd" in sys.modules
 
 
@@ -62,7 +62,7 @@ async def call(function: Callable[..., Any], *args: Any, seconds: float, what: s
 
 
 async def beside(size: int, function: Callable[..., T], *args: Any) -> T:
-    """The result of a plain function over `size` characters that somebody sent.
+    """Return the result of a plain function over `size` characters that somebody sent.
 
     What is short is done at once. What is long would hold up every other episode, and so it is done
     in a thread. Raises DeadlineError, or whatever the function raises.
@@ -75,7 +75,9 @@ async def beside(size: int, function: Callable[..., T], *args: Any) -> T:
 def within(
     seconds: float, function: Callable[[], T], more: Callable[[], bool] = lambda: False
 ) -> T:
-    """The same for code that has no event loop. SystemExit becomes a RuntimeError.
+    """Return what a function returns within so many seconds, for code without an event loop.
+
+    SystemExit becomes a RuntimeError.
 
     When the time is over, `more` is asked whether there is as much again, and so on.
 
@@ -105,7 +107,7 @@ def within(
 
 
 async def _survive(function: Callable[..., Any], *args: Any) -> Any:
-    """SystemExit would end the program."""
+    """Call a function, and raise its SystemExit as a RuntimeError: it would end the program."""
     try:
         return await function(*args)
     except SystemExit as error:

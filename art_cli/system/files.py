@@ -79,7 +79,7 @@ def atomic_write(path: Path, content: bytes | str) -> None:
 
 
 def json_line(value: dict[str, Any]) -> str:
-    """One line of strict JSON, which every reader takes: NaN and infinity become null."""
+    """Return one line of strict JSON, which every reader takes: NaN and infinity become null."""
     try:
         return json.dumps(value, allow_nan=False, default=str) + "\n"
     except ValueError:

@@ -17,7 +17,7 @@ _held: set[int] = set()  # file descriptors
 
 
 def _release_in_child() -> None:
-    """A forked worker that outlives its killed parent must not keep what that one held."""
+    """Close held locks in a forked worker: it may outlive its killed parent."""
     for fd in _held:
         os.close(fd)
     _held.clear()
@@ -73,7 +73,7 @@ def _is_there(fd: int, file: Path) -> bool:
 
 
 def is_held(file: Path) -> bool:
-    """Whether a live process holds it."""
+    """Return whether a live process holds it."""
     try:
         fd = os.open(file, os.O_RDONLY)
     except FileNotFoundError:

@@ -14,7 +14,7 @@ class Report(Protocol):
 
 
 def silent(text: str, done: int | None = None, total: int | None = None) -> None:
-    """A Report that nobody hears."""
+    """Report to nobody."""
 
 
 _listener: Report = silent

@@ -75,7 +75,7 @@ class Canary:
         return same and float((mine - then).abs().max()) > moved
 
     def _logprobs(self, answer: list[int]) -> Tensor:
-        """The trainer's, of the answer's tokens."""
+        """Return the trainer's log-probabilities of the answer's tokens."""
         ids, num = [*self._prompt, *answer], len(self._prompt)
         return self._trainer.logprobs(
             TrainSequence(

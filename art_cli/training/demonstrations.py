@@ -18,7 +18,7 @@ from art_cli.types import Message
 def load_demonstrations(
     source: str, env_class: type[Env], settings: Any, num: int
 ) -> list[list[Message]]:
-    """At most `num` conversations from `warmup.demonstrations`.
+    """Load at most `num` conversations from `warmup.demonstrations`.
 
     Raises UsageError where there is none, or with file:line where one is malformed.
     """
@@ -50,7 +50,7 @@ def load_demonstrations(
 
 
 def texts_of(demonstrations: list[list[Message]], env_class: type[Env]) -> list[str]:
-    """What a tokenizer for the env should know: what is said in it, and its tools."""
+    """Return what a tokenizer for the env should know: what is said in it, and its tools."""
     said = [f"{m['role']}\n{m['content']}" for d in demonstrations for m in d]
     tools = [
         f"{t.name} {' '.join(t.arguments.model_fields)}: {t.description}"

@@ -11,7 +11,7 @@ from art_cli.types import Trajectory, TrajectoryGroup
 
 
 def reward_metrics(prefix: str, trajectories: list[Trajectory]) -> dict[str, float]:
-    """`<prefix>/reward` and every metric of the env, over the trajectories that have a reward."""
+    """Return `<prefix>/reward` and the env's metrics, over trajectories that have a reward."""
     valid = [t for t in trajectories if t.reward is not None]
     if not valid:
         return {}
@@ -24,7 +24,7 @@ def reward_metrics(prefix: str, trajectories: list[Trajectory]) -> dict[str, flo
 
 
 def env_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
-    """The mean of each metric over the trajectories that have it."""
+    """Return the mean of each metric over the trajectories that have it."""
     values: dict[str, list[float]] = {}
     for t in trajectories:
         for name, value in t.metrics.items():
@@ -33,7 +33,7 @@ def env_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
 
 
 def batch_metrics(groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
-    """`train/*` and `data/*` of the rollout batch that the update of version `step` learns from."""
+    """Return `train/*` and `data/*` of the batch that the update of version `step` learns from."""
     trajectories = [t for g in groups for t in g.trajectories]
     by_group = [g.rewards for g in groups]
     rewards = [t.reward for t in trajectories if t.reward is not None]
@@ -54,7 +54,7 @@ def batch_metrics(groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
 
 
 def ci95(values: list[float]) -> float:
-    """Half the width of the 95% confidence interval of the mean, by the normal approximation."""
+    """Return half the width of the mean's 95% confidence interval, by the normal approximation."""
     if len(values) < 2:
         return math.nan
     return 1.96 * statistics.stdev(values) / math.sqrt(len(values))

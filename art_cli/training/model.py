@@ -74,7 +74,7 @@ class Backend(Protocol):
         ...
 
     async def open_run(self, model: TrainableModel) -> Parts:
-        """The run of a model as it was at step 0, to be evaluated only."""
+        """Return the run of a model as it was at step 0, to be evaluated only."""
         ...
 
 

@@ -31,7 +31,7 @@ ANSWER = re.compile(r"\s*<(\w+)>\s*(left|right|up|down)\s*</\1>\s*")
 
 
 def slide(board: Board, move: str) -> Board:
-    """The board after a move, without the tile that then appears."""
+    """Return the board after a move, without the tile that then appears."""
     if move == "left":
         return [_slide_row(row) for row in board]
     if move == "right":
@@ -61,7 +61,7 @@ def _transposed(board: Board) -> Board:
 
 
 def legal_moves(board: Board) -> list[str]:
-    """The moves that change the board."""
+    """Return the moves that change the board."""
     return [move for move in MOVES if slide(board, move) != board]
 
 
@@ -123,11 +123,11 @@ class Game2048(Env):
         return self.max_value >= self.cfg.goal
 
     async def start(self) -> str:
-        """The first board, with two tiles."""
+        """Return the first board, with two tiles."""
         return render(self.board)
 
     async def reply(self, text: str) -> str | Done:
-        """The board after the move, or the end."""
+        """Return the board after the move, or the end."""
         answer = ANSWER.fullmatch(text)
         if answer is None:
             self.invalid = True

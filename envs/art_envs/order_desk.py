@@ -55,7 +55,10 @@ class Request(TypedDict):
 
 
 def right_action(order: Order, request: Request) -> Action | None:
-    """The policy: what to do about a request. None: refuse it and leave the order as it is."""
+    """Return the policy: what to do about a request.
+
+    None: refuse it and leave the order as it is.
+    """
     action = request["action"]
     if order["status"] != _status_allowing(action):
         return None
@@ -69,7 +72,7 @@ def _status_allowing(action: Action) -> Status:
 
 
 def draw_case(rng: random.Random) -> tuple[Order, Request]:
-    """A random order and request; about two thirds of the requests may be granted."""
+    """Return a random order and request; about two thirds of the requests may be granted."""
     action, size = rng.choice(ACTIONS), rng.choice(SIZES)
     allowing = _status_allowing(action)
     others: list[Status] = [s for s in STATUSES if s != allowing]
@@ -87,7 +90,7 @@ def draw_case(rng: random.Random) -> tuple[Order, Request]:
 
 
 def split_of(case: str) -> Split:
-    """The split that a case belongs to, by its content: none can occur in two of them."""
+    """Return the split that a case belongs to, by its content: none can occur in two of them."""
     bucket = seed_of(case) % 10
     return "val" if bucket == 0 else "test" if bucket == 1 else "train"
 
@@ -136,7 +139,7 @@ class OrderDesk(Env):
             seen.add(case)
 
     async def start(self) -> str:
-        """The customer's request."""
+        """Return the customer's request."""
         size = self.request["size"]
         wish = f" for size {size}" if size else ""
         return f"Please {self.request['action']} my order {self.order['order_id']}{wish}."
@@ -177,7 +180,7 @@ class OrderDesk(Env):
             raise ToolError("no such order")
 
     async def reply(self, text: str) -> Done:
-        """A text without a tool call is the answer to the customer: it ends the episode."""
+        """End the episode: a text without a tool call is the answer to the customer."""
         self.answer = text.strip().rstrip(".!").lower().rpartition(" ")[2]
         return Done()
 
@@ -208,7 +211,7 @@ class OrderDesk(Env):
             yield play(env, env._assistant(cfg.demo_noise).__next__)
 
     def gold(self) -> Iterator[str]:
-        """The one who follows the policy."""
+        """Return the one who follows the policy."""
         return self._assistant(noise=0.0)
 
     def _assistant(self, noise: float) -> Iterator[str]:

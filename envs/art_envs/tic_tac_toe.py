@@ -37,34 +37,34 @@ RANDOM_MOVES = {"random": 1.0, "mixed": 0.5, "perfect": 0.0}  # share, of an opp
 
 
 def free_cells(board: Board) -> list[int]:
-    """Where one may play, counted from 0."""
+    """Return where one may play, counted from 0."""
     return [cell for cell in range(9) if board[cell] == "_"]
 
 
 def mark(board: Board, cell: int, player: Player) -> Board:
-    """The board after a move."""
+    """Return the board after a move."""
     return board[:cell] + player + board[cell + 1 :]
 
 
 def has_won(board: Board, player: Player) -> bool:
-    """Does the player hold a line?"""
+    """Return whether the player holds a line."""
     return any(board[a] == board[b] == board[c] == player for a, b, c in LINES)
 
 
 def completing_cell(board: Board, player: Player) -> int | None:
-    """The first cell that gives the player a line, if there is one."""
+    """Return the first cell that gives the player a line, if there is one."""
     cells = free_cells(board)
     return next((c for c in cells if has_won(mark(board, c, player), player)), None)
 
 
 def other(player: Player) -> Player:
-    """Who moves next."""
+    """Return who moves next."""
     return "o" if player == "x" else "x"
 
 
 @cache
 def value(board: Board, player: Player) -> int:
-    """What perfect play gives the player to move: win 1, draw 0, loss -1."""
+    """Return what perfect play gives the player to move: win 1, draw 0, loss -1."""
     if has_won(board, other(player)):
         return -1
     moves = (mark(board, cell, player) for cell in free_cells(board))
@@ -72,14 +72,14 @@ def value(board: Board, player: Player) -> int:
 
 
 def best_cells(board: Board, player: Player) -> list[int]:
-    """All moves of perfect play."""
+    """Return all moves of perfect play."""
     values = {c: -value(mark(board, c, player), other(player)) for c in free_cells(board)}
     best = max(values.values())
     return [cell for cell, worth in values.items() if worth == best]
 
 
 def render(board: Board) -> str:
-    """The rows, the columns and the diagonals. Each cell is a token of its own."""
+    """Return the rows, the columns and the diagonals. Each cell is a token of its own."""
     cells = [str(i) if m == "_" else m for i, m in enumerate(board, start=1)]
     return "\n".join("".join(f" {cells[i]}" for i in line) for line in LINES)
 
@@ -118,11 +118,11 @@ class TicTacToe(Env):
         self.board = mark(self.board, self.rng.choice(cells), "o")
 
     async def start(self) -> str:
-        """The empty board, or the one after the opponent's first move."""
+        """Return the empty board, or the one after the opponent's first move."""
         return render(self.board)
 
     async def reply(self, text: str) -> str | Done:
-        """The board after the opponent's answer, or the end."""
+        """Return the board after the opponent's answer, or the end."""
         answer = ANSWER.fullmatch(text)
         cell = int(answer.group(1)) - 1 if answer else None
         if cell is None or self.board[cell] != "_":

@@ -54,7 +54,7 @@ class ThisNode:
 
     @classmethod
     def here(cls, num_serving: int = 0) -> ThisNode:
-        """As SkyPilot says; outside of it, the only one."""
+        """Return this node as SkyPilot describes it; outside of SkyPilot, the only node."""
         ips = tuple(os.environ.get("SKYPILOT_NODE_IPS", "127.0.0.1").split())
         rank = int(os.environ.get("SKYPILOT_NODE_RANK", "0"))
         return cls(rank=rank, ips=ips, num_serving=num_serving)
@@ -70,7 +70,7 @@ class ThisNode:
         return self.rank >= self.num_training
 
     def hosts(self, port: int) -> list[str]:
-        """The addresses of the nodes that serve."""
+        """Return the addresses of the nodes that serve."""
         return [f"http://{ip}:{port}" for ip in self.ips[self.num_training :]]
 
     def places(self, num_processes: int, port: int) -> list[dict[str, str]]:
@@ -237,7 +237,7 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _heed_signals() -> None:
-    """An ignored signal would stay ignored in the processes that are started."""
+    """Stop ignoring signals: the processes that are started would ignore them too."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

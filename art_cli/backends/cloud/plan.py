@@ -49,7 +49,7 @@ class Cluster:
 
 
 def read_plan(printed: str) -> RentalPlan:
-    """The plan in what the optimizer printed. Raises ArtError where there is none."""
+    """Return the plan in what the optimizer printed. Raises ArtError where there is none."""
     table = COLOURS.sub("", printed).strip()
     lines = [line.strip() for line in table.splitlines()]
     head = next((line for line in lines if "INFRA" in line and "COST ($)" in line), None)

@@ -54,7 +54,7 @@ class Sent:
 
 
 def read_sent(run: RunDir) -> Sent:
-    """Where the run is. Raises UsageError where it was not sent from here."""
+    """Return where the run is. Raises UsageError where it was not sent from here."""
     try:
         return Sent(**json.loads(run.cloud.read_text()))
     except (FileNotFoundError, ValueError, TypeError):
@@ -183,7 +183,10 @@ def _check_free(cluster: str, name: str) -> Cluster:
 
 
 def find_sent(loaded: LoadedExperiment, run: RunDir) -> Sent:
-    """The run as it was sent from here or, by its job's name, from anywhere. Raises UsageError."""
+    """Return the run as it was sent from here or, by its job's name, from anywhere.
+
+    Raises UsageError.
+    """
     if run.cloud.exists():
         return read_sent(run)
     cfg = loaded.experiment
@@ -237,7 +240,7 @@ def _bring_managed(sent: Sent, run: RunDir, say: Say) -> bool:
 
 
 def _code(run: RunDir, well: bool) -> int:
-    """The run's own exit code; where it could not say one, whether its job went well."""
+    """Return the run's own exit code; where it left none, 0 or 1 by whether its job went well."""
     code = run.read_exit()
     if code is None:
         code = 0 if well else EXIT_FAILED

@@ -37,7 +37,7 @@ LEFT_BEHIND = {".env", ".venv", "runs"}  # what nobody means to ship
 
 
 def load_sky() -> Any:
-    """The module. Raises PreflightError where it is not installed."""
+    """Return the module. Raises PreflightError where it is not installed."""
     os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
     try:
         import sky  # pyright: ignore[reportMissingImports]
@@ -50,7 +50,7 @@ def load_sky() -> Any:
 
 
 def parse(document: Document, origins: dict[str, str]) -> Any:
-    """A sky.Task of the document. Raises ConfigError in SkyPilot's words, with the place."""
+    """Return a sky.Task of the document. Raises ConfigError in SkyPilot's words, with the place."""
     sky = load_sky()
     try:
         with redirect_stdout(io.StringIO()):
@@ -89,7 +89,7 @@ def check_workdir(workdir: str | None) -> None:
 
 
 def plan(task: Any) -> RentalPlan:
-    """What SkyPilot would choose now, and its price. Raises ArtError, PreflightError."""
+    """Return what SkyPilot would choose now, and its price. Raises ArtError, PreflightError."""
     sky = load_sky()
     with sky.Dag() as dag:
         dag.add(task)
@@ -99,7 +99,7 @@ def plan(task: Any) -> RentalPlan:
 
 
 def can_stop(chosen: RentalPlan) -> bool:
-    """Whether such machines can be stopped and keep their disks, or only be taken down."""
+    """Return whether such machines can be stopped and keep their disks, or only be taken down."""
     sky = load_sky()
     cloud = sky.CLOUD_REGISTRY.from_str(chosen.cloud)
     stopping = {sky.clouds.CloudImplementationFeatures.STOP}
@@ -134,7 +134,7 @@ def clusters(names: list[str] | None = None) -> list[Cluster]:
 
 
 def find(name: str) -> Cluster:
-    """The cluster of that name. Raises UsageError with those that there are."""
+    """Return the cluster of that name. Raises UsageError with those that there are."""
     there = clusters()
     for cluster in there:
         if cluster.name == name:
@@ -208,7 +208,7 @@ def _state_of(cluster: str, job: int) -> str | None:
 
 
 def jobs(cluster: str) -> list[tuple[int, str, str]]:
-    """The number, name and state of each job of a cluster, the newest first."""
+    """Return the number, name and state of each job of a cluster, the newest first."""
     sky = load_sky()
     with translated(cluster):
         rows = ask(lambda: sky.get(sky.queue(cluster, all_users=True)), "the jobs")
@@ -270,12 +270,12 @@ def follow_managed(job: int) -> str:
 
 
 def has_ended(state: str) -> bool:
-    """Whether a managed job of that state has."""
+    """Return whether a managed job of that state has ended."""
     return state.startswith(MANAGED_ENDED)
 
 
 def managed_state(job: int) -> str:
-    """What SkyPilot says of a managed job: RUNNING, RECOVERING, SUCCEEDED, FAILED, ..."""
+    """Return what SkyPilot says of a managed job: RUNNING, RECOVERING, SUCCEEDED, FAILED, ..."""
     sky = load_sky()
     with translated(f"job {job}"):
         request = sky.jobs.queue_v2(refresh=False, job_ids=[job])
@@ -304,7 +304,7 @@ def cancel_managed(job: int) -> None:
 
 
 def ask(question: Callable[[], T], what: str, seconds: float = ANSWER_SECONDS) -> T:
-    """The answer of SkyPilot's API server, which may never come by itself.
+    """Return the answer of SkyPilot's API server, which may never come by itself.
 
     Raises PreflightError when it is late, ArtError and others as `translated` does.
     """
@@ -362,7 +362,7 @@ def _plain(error: BaseException | str) -> str:
 
 
 def _checked() -> str:
-    """What `sky check` says."""
+    """Return what `sky check` says."""
     try:
         return _plain(_command("check"))
     except (OSError, subprocess.SubprocessError) as error:
@@ -370,7 +370,7 @@ def _checked() -> str:
 
 
 def _command(*arguments: str) -> str:
-    """What SkyPilot's own command prints. Raises OSError, SubprocessError."""
+    """Return what SkyPilot's own command prints. Raises OSError, SubprocessError."""
     command = [str(Path(sys.executable).with_name("sky")), *arguments]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=True
@@ -379,7 +379,7 @@ def _command(*arguments: str) -> str:
 
 
 def _billing(sky: Any) -> str:
-    """What is left after a failure and costs money."""
+    """Return what is left after a failure and costs money."""
     try:
         left = [r["name"] for r in sky.get(sky.status()) if r["status"].value != "STOPPED"]
     except Exception:  # this is about an error already

@@ -51,12 +51,12 @@ fi
 
 
 def cluster_of(cfg: Experiment) -> str:
-    """The name of the cluster that the experiment runs on, if nothing else is said."""
+    """Return the name of the cluster that the experiment runs on, if nothing else is said."""
     return cfg.backend.cluster or re.sub(r"[^a-z0-9-]+", "-", f"art-{cfg.project}".lower())
 
 
 def job_name(cfg: Experiment) -> str:
-    """What SkyPilot calls the job of a run."""
+    """Return what SkyPilot calls the job of a run."""
     return re.sub(r"[^a-zA-Z0-9-]+", "-", f"art-{cfg.project}-{cfg.name}")
 
 
@@ -66,7 +66,7 @@ def is_managed(backend: BackendConfig) -> bool:
 
 
 def extras(cfg: Experiment) -> str:
-    """What of art is to be installed beside its core, as pip writes it."""
+    """Return what of art is to be installed beside its core, as pip writes it."""
     wanted = ["vllm"] * (cfg.engine.use == "vllm" and cfg.engine.url is None)
     needs_bitsandbytes = cfg.model.quantize or cfg.train.optimizer == "adamw_8bit"
     wanted += ["quantize"] * bool(needs_bitsandbytes)
@@ -79,7 +79,7 @@ def shipped_config(loaded: LoadedExperiment) -> str:
 
 
 def secret_names(loaded: LoadedExperiment) -> list[str]:
-    """The environment variables that the run reads, by what its config says."""
+    """Return the environment variables that the run reads, by what its config says."""
 
     def names() -> Iterator[str]:
         cfg = loaded.experiment
@@ -100,7 +100,7 @@ def secret_names(loaded: LoadedExperiment) -> list[str]:
 
 
 def cluster_task(loaded: LoadedExperiment, folder: Path, wheel: str) -> dict[str, Any]:
-    """The task that makes a cluster ready: `folder` holds what `ship` has packed."""
+    """Return the task that makes a cluster ready: `folder` holds what `ship` has packed."""
     cfg, backend = loaded.experiment, loaded.experiment.backend
     setup = SETUP.format(wheel=wheel, extras=extras(cfg))
     task: dict[str, Any] = {
@@ -117,7 +117,7 @@ def cluster_task(loaded: LoadedExperiment, folder: Path, wheel: str) -> dict[str
 def run_task(
     loaded: LoadedExperiment, folder: Path, wheel: str, secrets: dict[str, str], resume: bool
 ) -> dict[str, Any]:
-    """The task that is the run itself."""
+    """Return the task that is the run itself."""
     cfg, backend = loaded.experiment, loaded.experiment.backend
     run = f"{cfg.project}/{cfg.name}"
     task = cluster_task(loaded, folder, wheel)
@@ -140,7 +140,7 @@ def run_task(
 
 
 def storage_folder(storage: str | dict[str, Any]) -> str:
-    """Where the nodes see the storage."""
+    """Return where the nodes see the storage."""
     return storage if isinstance(storage, str) else STORAGE
 
 

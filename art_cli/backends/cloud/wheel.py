@@ -51,7 +51,7 @@ def pack_wheel(folder: Path) -> Path:
 
 
 def _sources(packages: list[str]) -> Iterator[tuple[str, Path]]:
-    """Every file of the packages, by its name in the wheel."""
+    """Return every file of the packages, by its name in the wheel."""
     for package in sorted(packages):
         spec = find_spec(package)
         assert spec and spec.submodule_search_locations, package

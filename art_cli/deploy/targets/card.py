@@ -68,7 +68,7 @@ def _body(source: Source, repo: str, *, is_adapter: bool) -> Iterator[str]:
 
 
 def _course(source: Source) -> Iterator[str]:
-    """The rewards of the run, as a line and as a table."""
+    """Return the rewards of the run, as a line and as a table."""
     rows = [r for r in source.run.read_metrics() if r.get("training_step", 0) <= source.step]
     trained = [r["train/reward"] for r in rows if r.get("train/reward") is not None]
     vals = [(r["training_step"], r["val/reward"]) for r in rows if r.get("val/reward") is not None]
@@ -83,7 +83,7 @@ def _course(source: Source) -> Iterator[str]:
 
 
 def _evaluation(source: Source) -> Iterator[str]:
-    """What `art eval` found last, if it was asked."""
+    """Return what `art eval` found last, if it was asked."""
     for split in SPLITS:
         path = source.run.evaluation(split)
         if not path.exists():
@@ -117,7 +117,7 @@ def _use(base: str, repo: str, *, is_adapter: bool) -> Iterator[str]:
 
 
 def _config(source: Source) -> str:
-    """As the run has it: secrets are not in it, and paths are cut to names."""
+    """Return the run's config without secrets, its paths cut to names."""
     config = yaml.safe_load(source.run.config.read_text())
     return yaml.safe_dump(_without_paths(config), sort_keys=False).strip()
 
@@ -131,5 +131,5 @@ def _without_paths(value: Any) -> Any:
 
 
 def _named(text: str) -> str:
-    """A path of this machine by its last part."""
+    """Return a path of this machine by its last part."""
     return text.rpartition("/")[2] if text.startswith(("/", "~")) else text

@@ -45,19 +45,19 @@ class MergedTarget:
 
 
 def merged_words(source: Source) -> str:
-    """What `write_merged` writes."""
+    """Return what `write_merged` writes."""
     return "the adapter, merged into its base" if source.has_adapter else "all weights"
 
 
 def make_merged(source: Source, folder: Path, job: Job) -> None:
-    """`write_merged`, as a part of a deployment. Raises as that does."""
+    """Run `write_merged` as a part of a deployment. Raises as that does."""
     job.report("merging the weights")
     write_merged(source, folder)
     job.deployment.made["folder"] = str(folder)
 
 
 def has_merged(deployment: Deployment) -> bool:
-    """Whether the weights are there."""
+    """Return whether the weights are there."""
     return "folder" in deployment.made and Path(deployment.made["folder"]).is_dir()
 
 
@@ -71,7 +71,7 @@ def remove_merged(deployment: Deployment) -> str:
 
 
 def write_merged(source: Source, folder: Path) -> None:
-    """All weights of a checkpoint, with config and tokenizer, in the dtype of the base.
+    """Write all weights of a checkpoint, with config and tokenizer, in the dtype of the base.
 
     The folder appears whole or not at all. Raises UsageError where the base cannot be loaded,
     TrainerError where the disk is full.
@@ -91,8 +91,10 @@ def write_merged(source: Source, folder: Path) -> None:
 
 
 def write_template(weights: Path, to: Path) -> None:
-    """Where the chat template of `weights` does not say what was trained on, write one that does
-    into the folder `to`, for whoever renders it."""
+    """Write a chat template that says what was trained on, where that of `weights` does not.
+
+    It goes into the folder `to`, for whoever renders it.
+    """
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(weights))

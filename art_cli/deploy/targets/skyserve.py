@@ -70,7 +70,7 @@ class SkyServeTarget:
 
 
 def service_of(name: str, weights: Path, accelerators: str, replicas: int) -> dict[str, Any]:
-    """The file, as SkyServe reads it."""
+    """Return the file, as SkyServe reads it."""
     count = accelerators.partition(":")[2] or "1"
     return {
         "name": name,
@@ -94,7 +94,10 @@ def service_of(name: str, weights: Path, accelerators: str, replicas: int) -> di
 
 
 def smallest(source: Source) -> str:
-    """The least that holds the weights in bfloat16. Raises UsageError where that is not known."""
+    """Return the least that holds the weights in bfloat16.
+
+    Raises UsageError where that is not known.
+    """
     try:
         num_bytes = 2 * shape_of_base(source.base).num_params
     except UnknownSizeError as e:

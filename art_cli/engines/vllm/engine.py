@@ -216,11 +216,7 @@ class VLLMEngine:
             await self._revive(replica, life, why)
 
     def _completion(self, answer: dict[str, Any], name: str) -> Completion:
-        """Return an answer as a Completion.
-
-        The version of an adapter follows from its name, that of merged weights from the server's
-        own label.
-        """
+        """Read a turn. Its version follows from the name of the adapter, or else from a label."""
         [choice] = answer["choices"]
         labels = {span["version"] for span in choice["weight_versions"]}
         version = self._versions[name] if name != BASE else int(labels.pop())
@@ -374,5 +370,5 @@ class VLLMEngine:
 
 
 async def _is_ending(replica: _Replica) -> bool:
-    """Whether the server's process is gone, or goes within seconds."""
+    """Return whether the server's process is gone, or goes within seconds."""
     return replica.server is not None and await replica.server.ends_within(ENDING)

@@ -37,7 +37,7 @@ class AnswerError(Exception):
 
 
 def parse_answer(text: str, ids: list[str], cut: bool = False) -> dict[str, Score]:
-    """The score of each id: every one once and no other, finite, in [0, 1].
+    """Return the score of each id: every one once and no other, finite, in [0, 1].
 
     Raises AnswerError.
     """
@@ -75,7 +75,7 @@ def parse_answer(text: str, ids: list[str], cut: bool = False) -> dict[str, Scor
 
 
 def _entries(text: str, cut: bool) -> list[Any]:
-    """The list of scores; around it a model may have put a fence or a sentence."""
+    """Return the list of scores; around it a model may have put a fence or a sentence."""
     start, end = text.find("{"), text.rfind("}")
     try:
         text = text[start : end + 1] if start >= 0 else text
@@ -90,7 +90,7 @@ def _entries(text: str, cut: bool) -> list[Any]:
 
 
 def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; the same key twice says two things, and which one is meant nobody knows."""
+    """Return the pairs as a dict. Raises AnswerError for a key that stands there twice."""
     out = dict(pairs)
     if len(out) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -63,7 +63,7 @@ async def ruler_score_group(
     swallow_exceptions: bool = False,
     debug: bool = False,
 ) -> TrajectoryGroup | None:
-    """A copy of the group whose rewards are the judge's scores; all else in it is kept.
+    """Return a copy of the group whose rewards are the judge's scores; all else in it is kept.
 
     The reward that a trajectory had stays as its metric `env_reward`, and the explanation is the
     last of its `logs`. Raises JudgeError, PreflightError; with `swallow_exceptions` gives None.

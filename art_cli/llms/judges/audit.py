@@ -53,7 +53,7 @@ class Audit:
 
 
 def audit(groups: Sequence[JudgedGroup], seed: int = 0) -> Audit:
-    """Every statistic is a mean over groups, and its interval a bootstrap of groups."""
+    """Return the statistics: each a mean over groups, its interval a bootstrap of groups."""
 
     def estimate(statistic: Callable[[JudgedGroup], float | None]) -> GroupMean | None:
         values = [v for v in map(statistic, groups) if v is not None]
@@ -121,7 +121,7 @@ def _first_gain(group: JudgedGroup) -> float | None:
 
 
 def verdict(found: Audit) -> list[str]:
-    """What the numbers say, in plain words."""
+    """Return what the numbers say, in plain words."""
     out = []
     if e := found.agreement:
         out.append(f"orders {_percent(e)} of pairs as the env does")

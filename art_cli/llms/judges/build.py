@@ -70,13 +70,13 @@ def check_setup(cfg: JudgeConfig) -> None:
 
 
 def key_of(cfg: LLMConfig) -> str | None:
-    """The variable that must hold a key for this model, where that is known."""
+    """Return the variable that must hold a key for this model, where that is known."""
     given = cfg.api_base or cfg.command or cfg.params.get("api_key")
     return cfg.api_key_env or (None if given else KEYS.get(cfg.model.partition("/")[0]))
 
 
 def read_rubric(cfg: JudgeConfig) -> str | None:
-    """The rubric, from where it is. Raises PreflightError."""
+    """Return the rubric, from where it is. Raises PreflightError."""
     if cfg.rubric_file is None:
         return cfg.rubric
     try:

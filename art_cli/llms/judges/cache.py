@@ -17,7 +17,7 @@ from typing import Any
 
 
 def default_folder() -> Path:
-    """Where answers are kept for all runs of a user."""
+    """Return where answers are kept for all runs of a user."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "art" / "judge"
 
@@ -31,7 +31,7 @@ class AnswerCache:
         self._secret = _secret(folder) if folder else secrets.token_bytes(32)
 
     def id(self, content: bytes) -> str:
-        """A name for a trajectory in one call, which nobody who speaks in it can know.
+        """Return a name for a trajectory in one call, which nobody who speaks in it can know.
 
         It follows from the content and a secret of this machine, so that the same call is the same
         text again.
@@ -39,12 +39,12 @@ class AnswerCache:
         return "t-" + hmac.new(self._secret, content, hashlib.sha256).hexdigest()[:16]
 
     def key(self, *asked: Any) -> str:
-        """The hash of all that an answer depends on."""
+        """Return the hash of all that an answer depends on."""
         text = json.dumps(asked, sort_keys=True, default=str)
         return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
     def get(self, key: str) -> str | None:
-        """The answer that was kept. A file that cannot be read is one that is not there."""
+        """Return the answer that was kept. A file that cannot be read is one that is not there."""
         if self._folder is None:
             return None
         try:

@@ -94,7 +94,7 @@ def split_opening(transcripts: Sequence[Transcript]) -> tuple[list[Any], list[li
 
 
 def union_of_tools(transcripts: Sequence[Transcript]) -> list[Any]:
-    """Every tool that any of them could call, once."""
+    """Return every tool that any of them could call, once."""
     found: dict[str, Any] = {}
     for transcript in transcripts:
         for tool in transcript.tools:
@@ -108,7 +108,7 @@ def document(
     parts: Sequence[tuple[str, list[Any], str]],
     max_tokens: int,
 ) -> str:
-    """The JSON that the judge reads: id, messages and outcome of each trajectory.
+    """Return the JSON that the judge reads: id, messages and outcome of each trajectory.
 
     What is too long for it is cut in the middle, the longest tool outputs first. Raises
     GroupTooLongError.
@@ -143,7 +143,7 @@ def dump(value: Any) -> str:
 
 
 def chat(rubric: str, text: str) -> list[ChatMessage]:
-    """The conversation with the judge."""
+    """Return the conversation with the judge."""
     return [
         {"role": "system", "content": SYSTEM.format(rubric=rubric.strip())},
         {"role": "user", "content": text},
@@ -155,7 +155,7 @@ def _json(value: Any) -> str:
 
 
 def is_hidden(character: str) -> bool:
-    """Whether nobody sees it, or sees it as another one."""
+    """Return whether nobody sees a character, or takes it for another one."""
     is_hidden = unicodedata.category(character) in HIDDEN_CATEGORIES and character not in SPACES
     return is_hidden or BLANK.match(character) is not None
 
@@ -176,7 +176,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _shown(message: Any) -> Any:
-    """A message without what is in it twice: our own has its tool calls in the text, too."""
+    """Return a message without what is in it twice: our own has its tool calls in the text, too."""
     if not isinstance(message, dict):
         return message
     text, calls = message.get("content"), message.get("tool_calls")

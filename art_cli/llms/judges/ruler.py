@@ -128,14 +128,14 @@ class Ruler:
         return out
 
     def _per_call(self, group: _Group, num: int) -> int:
-        """How many trajectories go into one call: rather fewer than shortened ones."""
+        """Return how many trajectories go into one call: fewer whole ones rather than cut ones."""
         size = min(num, self._max_per_call)
         while size > FEWEST_PER_CALL and group.tokens_of(size) > self._room(size):
             size -= 1
         return size
 
     def _room(self, size: int) -> int:
-        """Tokens that the document may have: what the judge reads, without the rest."""
+        """Return how many tokens the document may have: what the judge reads, without the rest."""
         fixed = estimate_tokens(chat(self._rubric, "")[0]["content"])
         answer = min(ANSWER_TOKENS * size, self.llm.max_input_tokens // 4)
         return self.llm.max_input_tokens - fixed - answer
@@ -230,13 +230,13 @@ class _Group:
 
 
 def _shuffled(digests: list[bytes], seed: int) -> list[int]:
-    """An order by chance, but the same for the same group and seed."""
+    """Return an order by chance, but the same for the same group and seed."""
     salt = seed.to_bytes(8, "big")
     return sorted(range(len(digests)), key=lambda n: hashlib.sha256(salt + digests[n]).digest())
 
 
 def _order(circle: list[int], vote: int, votes: int) -> list[int]:
-    """The order in which one vote is shown the trajectories.
+    """Return the order in which one vote is shown the trajectories.
 
     Each begins at another place of the circle, so that none is the first twice before all have
     been, and every other vote goes round the other way.
@@ -254,7 +254,7 @@ def _mean(votes: list[Score]) -> Score:
 
 
 def _scale(low: float, high: float, to_low: Score, to_high: Score) -> Any:
-    """A map to the scale on which two anchors have the scores `to_low` and `to_high`.
+    """Return a map to the scale on which two anchors have the scores `to_low` and `to_high`.
 
     A straight line through both where they are far enough apart, else a shift of their mean.
     """

@@ -15,7 +15,7 @@ SAME = 1e-6  # two scores that differ by less are a tie
 
 
 def transcript(trajectory: Trajectory) -> Transcript:
-    """What a judge is shown of a trajectory."""
+    """Return what a judge is shown of a trajectory."""
     return Transcript(
         messages=list(trajectory.messages),
         tools=trajectory.tools,
@@ -24,7 +24,7 @@ def transcript(trajectory: Trajectory) -> Transcript:
 
 
 def stored_transcript(row: dict[str, Any], tools: list[Any]) -> Transcript:
-    """The same of a row of a trajectory file; the tools are the env's."""
+    """Return what a judge is shown of a row of a trajectory file; the tools are the env's."""
     return Transcript(messages=row["messages"], tools=tools, context=row["judge_context"])
 
 
@@ -109,7 +109,7 @@ class Scorer:
 
 
 def tie_rate(verdicts: list[Verdict]) -> float:
-    """The share of pairs of siblings that have the same score."""
+    """Return the share of pairs of siblings that have the same score."""
     pairs = [
         abs(a.score - b.score) < SAME
         for v in verdicts

@@ -65,7 +65,7 @@ def check(
     options: Options | None = None,
     report: Callable[[str], None] = lambda name: None,
 ) -> Iterator[Finding]:
-    """What each check found, as soon as it is known: at least one finding for each.
+    """Return what each check found, as soon as it is known: at least one finding for each.
 
     `report` hears the name of each check before it begins.
 

@@ -106,7 +106,7 @@ def _errors(s: Subject, plays: Sequence[Played], said: bool = False) -> Findings
 
 
 def check_replay(s: Subject) -> Findings:
-    """The same answers get the same replies and reward, here and in another process."""
+    """Return the same answers get the same replies and reward, here and in another process."""
     if not s.alone:
         yield skipped(NO_PLAYS)
         return
@@ -134,7 +134,7 @@ def check_replay(s: Subject) -> Findings:
 def _differences(
     s: Subject, outcomes: Sequence[dict[str, Any]], when: str, todo: str
 ) -> Iterable[Finding]:
-    """Where outcomes are not those of the plays alone; the first of each method."""
+    """Return where outcomes are not those of the plays alone; the first of each method."""
     seen: set[str] = set()
     for played, outcome in zip(s.alone, outcomes, strict=True):
         name, what = _difference(played.outcome(), outcome)
@@ -198,7 +198,7 @@ def check_concurrency(s: Subject) -> Findings:
 
 
 def check_deadlines(s: Subject) -> Findings:
-    """Every call returns in time, and none holds up the others."""
+    """Return every call returns in time, and none holds up the others."""
     plays = [p for found in s.plays.values() for p in found]
     env_class = s.env_class
     slowest: dict[str, float] = {}

@@ -51,7 +51,7 @@ def check_scenarios(s: Subject) -> Findings:
 
 
 def content(scenario: Scenario) -> str:
-    """All of a scenario as text."""
+    """Return all of a scenario as text."""
     parts = [scenario.id, scenario.split, scenario.seed, scenario.data]
     return json.dumps(parts, sort_keys=True, default=repr)
 
@@ -69,7 +69,7 @@ def _malformed(scenario: Scenario) -> str:
 
 
 def check_splits(s: Subject) -> Findings:
-    """What is held out does not occur in training."""
+    """Return what is held out does not occur in training."""
     where = place_of(s.env_class, "scenarios")
     todo = "choose the split by the content (a hash of it), or give each split its own seeds"
     tasks = {split: {_task(x): x.id for x in found} for split, found in s.scenarios.items()}
@@ -99,7 +99,7 @@ def _data(x: Scenario) -> str:
 
 
 def check_tools(s: Subject) -> Findings:
-    """A model can know from the schema what a tool is for and what it takes."""
+    """Return a model can know from the schema what a tool is for and what it takes."""
     try:
         tools = tools_of(s.env_class)
     except Exception as e:  # whatever pydantic or a type hint says

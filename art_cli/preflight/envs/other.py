@@ -38,7 +38,10 @@ class Elsewhere:
 def play_elsewhere(
     use: str, settings: Any, plays: Sequence[Played], timeout: float
 ) -> Elsewhere | str:
-    """The scenarios, and the plays once more; or why there are none. Each may take `timeout`."""
+    """Return the scenarios, and the plays once more; or why there are none.
+
+    Each may take `timeout`.
+    """
     timeout *= len(plays) + len(SPLITS)
     asked = [{"scenario": _fields(p.trajectory.scenario), "turns": p.turns} for p in plays]
     args = TypeAdapter(type(settings)).dump_python(settings, mode="json")

@@ -40,7 +40,7 @@ class Played:
         return Repeater(self.turns)
 
     def outcome(self) -> dict[str, Any]:
-        """All that must be the same when the same is said again, as JSON."""
+        """Return all that must be the same when the same is said again, as JSON."""
         t = self.trajectory
         seen = {"messages": t.messages, "stop_reason": t.stop_reason, "metrics": t.metrics}
         seen |= {"reward": t.reward, "judge_context": t.judge_context}

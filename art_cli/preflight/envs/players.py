@@ -31,7 +31,7 @@ class Player(TurnAgent):
         self.turns: list[str] = []
 
     def answer(self, messages: list[Message]) -> str:
-        """The next turn."""
+        """Return the next turn."""
         raise NotImplementedError
 
     async def act(self, messages: list[Message]) -> str:
@@ -120,7 +120,7 @@ class RandomCalls(RandomWords):
 
 
 def call_text(name: str, arguments: Any) -> str:
-    """A tool call as a model writes it."""
+    """Return a tool call as a model writes it."""
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 

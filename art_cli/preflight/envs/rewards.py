@@ -52,7 +52,7 @@ def _listed(means: dict[str, float]) -> str:
 
 
 def check_gold(s: Subject) -> Findings:
-    """The perfect player gets to the end, and nobody earns more."""
+    """Return the perfect player gets to the end, and nobody earns more."""
     where = place_of(s.env_class, "gold")
     if not s.has_gold:
         todo = "write gold(): the turns of a perfect player; then it is known that it can be solved"

@@ -16,7 +16,7 @@ GENERATORS = "the random numbers of the whole process"
 
 
 def snapshot(env_class: type) -> dict[str, bytes]:
-    """What each piece of shared state is now, by name."""
+    """Return what each piece of shared state is now, by name."""
     out = {GENERATORS: pickle.dumps(random.getstate())}
     if numpy := sys.modules.get("numpy"):
         out[GENERATORS] += pickle.dumps(numpy.random.get_state())
@@ -30,14 +30,14 @@ def snapshot(env_class: type) -> dict[str, bytes]:
 
 
 def changed(env_class: type, before: dict[str, bytes]) -> dict[str, str]:
-    """What is not as it was: name -> where it is defined."""
+    """Return what is not as it was: name -> where it is defined."""
     now = snapshot(env_class)
     names = [n for n in now if now[n] != before.get(n)]
     return {n: place_of_name(env_class, n.rpartition(".")[2]) for n in names}
 
 
 def _name(owner: ModuleType | type) -> str:
-    """A module by its file: one that was given as a file has a name that nobody knows."""
+    """Return a module's name for users, or its file: one given as a file has a name of ours."""
     file = owner.__file__ if isinstance(owner, ModuleType) else None
     return Path(file).stem if file else owner.__name__
 

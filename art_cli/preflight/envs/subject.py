@@ -60,7 +60,7 @@ class Subject:
         return {split: self.list_scenarios(split) for split in SPLITS}
 
     def list_scenarios(self, split: Split) -> list[Scenario]:
-        """What the env says now."""
+        """Return what the env says now."""
         return self.watch.run(
             lambda: list(islice(self.env_class.scenarios(self.settings, split), MAX_SCENARIOS)),
             GENERATING,
@@ -72,7 +72,7 @@ class Subject:
         return self.list_demonstrations()
 
     def list_demonstrations(self) -> list[list[Message]]:
-        """What the env says now, however many."""
+        """Return what the env says now, however many."""
         num = NUM_DEMONSTRATIONS
         return self.watch.run(
             lambda: list(islice(self.env_class.demonstrations(self.settings, num), 2 * num)),

@@ -51,7 +51,10 @@ class Watch:
         self._counted = 0.0  # the beat whose standstill was counted already
 
     def run(self, work: Callable[[], Result], patience: float = 1.0) -> Result:
-        """What `work` returns, within `patience` times the limit. Raises what it raises, Stuck."""
+        """Return what `work` returns, within `patience` times the limit.
+
+        Raises what it raises, Stuck.
+        """
         limit = patience * self._seconds
         outcome: Future[Result] = Future()
 
@@ -118,7 +121,7 @@ class Watch:
         return Stuck(f"no answer within {limit:g} s", "")
 
     def _own_frame(self, frame: FrameType | None) -> FrameType | None:
-        """The innermost frame in the env's own files."""
+        """Return the innermost frame in the env's own files."""
         while frame and str(Path(frame.f_code.co_filename).absolute()) not in self._files:
             frame = frame.f_back
         return frame

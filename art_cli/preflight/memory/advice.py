@@ -62,7 +62,7 @@ def _shared_out(attribute: str, note: str = "") -> Steps:
 
 
 def _apart(job: Workload) -> Iterator[tuple[str, Workload]]:
-    """A GPU for the engine alone."""
+    """Advise a GPU for the engine alone."""
     if job.engine == "vllm" and job.shares_gpu:
         yield "[1]", replace(job, shares_gpu=False)
 
@@ -73,7 +73,7 @@ def _with_adapter(job: Workload) -> Iterator[tuple[str, Workload]]:
 
 
 def _quantized(job: Workload) -> Iterator[tuple[str, Workload]]:
-    """What is quantized cannot be trained itself."""
+    """Advise a quantized base with an adapter: what is quantized cannot be trained itself."""
     if job.rank is not None:
         yield from _to("quantize", "8bit", "4bit")(job)
 

@@ -120,16 +120,16 @@ class MemoryEstimate:
     gpu: int | None  # bytes of the GPU that it is held against
 
     def total(self, moment: Moment) -> float:
-        """At most."""
+        """Return the most bytes that are held at a moment."""
         return sum(getattr(part, moment) for part in self.parts)
 
     def least(self, moment: Moment) -> float:
-        """Whatever is sampled."""
+        """Return the bytes that are held at a moment whatever is sampled."""
         certain = ((getattr(p, f"{moment}_least"), getattr(p, moment)) for p in self.parts)
         return sum(most if least is None else least for least, most in certain)
 
     def fit(self, moment: Moment) -> Fit | None:
-        """None where there is no GPU to hold it against."""
+        """Return whether a moment fits; None where there is no GPU to hold it against."""
         if self.gpu is None:
             return None
         if moment == "rollout" and any(part.is_short for part in self.parts):
@@ -162,7 +162,7 @@ def estimate(shape: Shape, job: Workload, gpu: int | None = None) -> MemoryEstim
 
 
 def num_trained(shape: Shape, job: Workload) -> int:
-    """What the optimizer changes: all, or A [r, in] and B [out, r] of each linear map."""
+    """Return what the optimizer changes: all, or A [r, in] and B [out, r] of each linear map."""
     return shape.num_params if job.rank is None else job.rank * shape.linear_sides
 
 
@@ -203,7 +203,7 @@ def saved_per_token(shape: Shape, job: Workload) -> int:
 
 
 def _trainer(shape: Shape, job: Workload) -> Iterator[Part]:
-    """What the trainer holds from the first update on."""
+    """Return what the trainer holds from the first update on."""
     trained, ranks = num_trained(shape, job), job.num_processes
     whole = ranks > 1 and job.engine == "transformers"  # rank 0's, that the engine samples from
     base = weights(shape, job) * (1 / ranks + whole)
@@ -221,7 +221,7 @@ def _trainer(shape: Shape, job: Workload) -> Iterator[Part]:
 
 
 def _activations(shape: Shape, job: Workload) -> Part:
-    """What the forward of one microbatch leaves: all layers' tensors; with checkpointing one
+    """Return what the forward of one microbatch leaves: all layers' tensors; with checkpointing one
     residual bH a layer, and one layer's tensors, made again in the backward (1604.06174).
 
     A layer's are those of saved_per_token and, where siblings share a prefix, the mask of what each

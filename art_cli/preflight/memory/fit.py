@@ -37,7 +37,7 @@ class Forecast:
         return self.estimate is not None and self.estimate.worst == "does not fit"
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the forecast for programs."""
         gpu = self.gpu and {"name": self.gpu.name, "bytes": self.gpu.size}
         if self.estimate is None:
             return {"base": self.base, "gpu": gpu, "unknown": self.unknown}
@@ -59,7 +59,7 @@ class Forecast:
         }
 
     def lines(self) -> Iterator[str]:
-        """What does not fit and what to change, for a person."""
+        """Return what does not fit and what to change, for a person."""
         if self.estimate is None or self.gpu is None:
             return
         for a in self.advice:
@@ -131,7 +131,7 @@ def check_fit(loaded: LoadedExperiment, gpus: list[Gpu]) -> str | None:
 
 
 def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
-    """What the experiment asks of the GPU."""
+    """Return what the experiment asks of the GPU."""
     adapter, train, judge = cfg.model.adapter, cfg.train, cfg.judge
     at_once = max(train.scenarios_per_step * train.group_size, cfg.eval.episodes if cfg.eval else 0)
     if cfg.agent.type != "builtin":

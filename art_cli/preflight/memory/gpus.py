@@ -74,7 +74,7 @@ def complaint() -> str:
 
 
 def _ask() -> tuple[str, str]:
-    """The cards, a line each, or what nvidia-smi says of why it cannot tell."""
+    """Return the cards, a line each, or what nvidia-smi says of why it cannot tell."""
     query = "index,uuid,name,memory.total,memory.free,driver_version"
     command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
     try:

@@ -42,12 +42,15 @@ def read_config(base: str) -> dict[str, Any]:
 
 
 def local_config(base: str) -> Path | None:
-    """Where config.json is on this machine; None where the hub must be asked. Raises UsageError."""
+    """Return where config.json is on this machine; None where the hub must be asked.
+
+    Raises UsageError.
+    """
     return Path(base) / "config.json" if os.path.isdir(base) else _cached(base)
 
 
 def shape_of(config: dict[str, Any]) -> Shape:
-    """The dimensions that a config.json gives. Raises UnknownSizeError."""
+    """Return the dimensions that a config.json gives. Raises UnknownSizeError."""
     config = config | (config.get("text_config") or {})
     family = config.get("model_type", "?")
     if any(config.get(key) for key in MIXED):

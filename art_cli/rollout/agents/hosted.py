@@ -61,7 +61,7 @@ class HostedAgent:
         """See Agent."""
 
     async def _watch(self, hosted: Hosted, trajectory: Trajectory) -> str | None:
-        """Until the agent has ended, or is made to: by its deadline, or because all is over."""
+        """Wait until the agent has ended, or end it: at its deadline, or when all is over."""
         url = self._agents.gateway.url + hosted.path
         run = asyncio.ensure_future(self._agents.runner.run(hosted, url, trajectory))
         try:

@@ -66,7 +66,7 @@ class PromptedAgent(TurnAgent):
         trajectory.usd = self._usd
 
     def _read(self, message: Message) -> None:
-        """What the env says, or the opening that it gives."""
+        """Read what the env says, or the opening that it gives."""
         content = message["content"]
         self._tokens += estimate_tokens(content)
         if message["role"] == "assistant":
@@ -79,7 +79,7 @@ class PromptedAgent(TurnAgent):
             self._history.append({"role": role, "content": content})
 
     def _add_turn(self, text: str) -> None:
-        """A turn in the text form; calls in it, if it has any, get ids."""
+        """Add a turn in the text form; calls in it, if it has any, get ids."""
         calls = parse_tool_calls(spoken(text)) if self._tools else []
         message: ChatMessage = {"role": "assistant", "content": text}
         if calls:
@@ -89,7 +89,7 @@ class PromptedAgent(TurnAgent):
         self._history.append(message)
 
     def _numbered(self, call: Any) -> dict[str, Any]:
-        """A string instead of a call says what is wrong with it, and so will its result."""
+        """Return a call with an id. A string says what is wrong with it, and so will its result."""
         self._num_calls += 1
         good = not isinstance(call, str)
         function = {
@@ -112,7 +112,7 @@ class PromptedAgents:
 
 
 def turn_text(reply: Reply) -> str:
-    """A reply in the text form. What its words say of the form's markers is not the form.
+    """Return a reply in the text form. What its words say of the form's markers is not the form.
 
     Half a surrogate pair, which the JSON of an answer can spell, becomes a question mark.
     """
@@ -125,7 +125,7 @@ def turn_text(reply: Reply) -> str:
 
 
 def _call_text(call: NativeCall) -> str:
-    """Broken JSON stays as it is: the turn loop says what is wrong with it."""
+    """Write a call as text. Broken JSON stays: the turn loop says what is wrong with it."""
     try:
         arguments = json.dumps(read_json(call.arguments), ensure_ascii=False)
     except ValueError:

@@ -137,7 +137,7 @@ def _find(program: str) -> Path:
 
 
 def _refuse_home() -> None:
-    """A sandbox from which the home folder can be read is none."""
+    """Raise PreflightError where a program could read the home folder: that is no sandbox."""
     if Path.home().is_relative_to(Path.cwd()):
         raise PreflightError(
             f"agent.sandbox: the program may read the folder that art is started in, and "
@@ -189,7 +189,7 @@ def _installation(program: str) -> Iterator[Path]:
 
 
 def _secrets() -> list[Path]:
-    """The files of the project in which art itself looks for keys."""
+    """Return the files of the project in which art itself looks for keys."""
     return [file for file in [Path.cwd() / ".env"] if file.exists()]
 
 

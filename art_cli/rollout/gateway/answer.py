@@ -29,7 +29,7 @@ class ChatAnswer:
 
 
 def completion(answer: ChatAnswer, asked: ChatRequest) -> dict[str, Any]:
-    """The body of an answer, but for its head."""
+    """Return the body of an answer, but for its head."""
     choice = {
         "index": 0,
         "message": answer.message,
@@ -92,7 +92,7 @@ def _logprobs(answer: ChatAnswer) -> dict[str, Any]:
 
 
 def _chunks(answer: ChatAnswer, asked: ChatRequest) -> Iterator[dict[str, Any]]:
-    """A whole answer in the pieces of a stream."""
+    """Return a whole answer in the pieces of a stream."""
 
     def chunk(delta: dict[str, Any], **more: Any) -> dict[str, Any]:
         return {"choices": [{"index": 0, "delta": delta, "finish_reason": None} | more]}

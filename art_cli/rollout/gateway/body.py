@@ -14,7 +14,7 @@ ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS  # zlib finds out which
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The body of a request to a server that leaves it compressed.
+    """Return the body of a request to a server that leaves it compressed.
 
     aiohttp's own decompression knows a limit only after it has used the memory. Raises
     RequestError.

@@ -55,7 +55,7 @@ class Served:
         self._cached = Recent(make, size, RENDERER * RENDERERS)
 
     async def renderer(self, tools: list[dict[str, Any]], size: int) -> Renderer:
-        """The chat template with these tools, of a request of so many bytes.
+        """Return the chat template with these tools, of a request of so many bytes.
 
         Raises RequestError where it cannot be used with them.
         """
@@ -76,7 +76,7 @@ class _Thread:
     busy: bool = False
 
     def goes_on_as(self, messages: list[Message], renderer: Renderer) -> bool:
-        """Whether a call with these messages extends the last one."""
+        """Return whether a call with these messages extends the last one."""
         num = len(self.said)
         if self.busy or renderer is not self.renderer or len(messages) <= num:
             return False
@@ -123,11 +123,11 @@ class Hosted:
         return len(self._completions)
 
     def is_secret(self, secret: str) -> bool:
-        """Whether the caller may know of this episode."""
+        """Return whether the caller may know of this episode."""
         return hmac.compare_digest(secret.encode(errors="replace"), self._secret.encode())
 
     async def complete(self, request: ChatRequest) -> ChatAnswer:
-        """ChatAnswer a call with the policy. Raises RequestError."""
+        """Answer a call with the policy. Raises RequestError."""
         messages = await beside(request.size, request.conversation)
         tools = request.offered_tools()
         self._check_open()
@@ -187,7 +187,7 @@ class Hosted:
         return OVER if isinstance(result, Done) else result
 
     async def finish(self, last: str | None) -> StopReason:
-        """After the agent's end: what was said last goes to the env, unless it did already.
+        """End the episode after its agent: what was said last goes to the env, unless it did.
 
         `last` None: the policy's last turn, if it called nothing. Raises what the env raises.
         """
@@ -265,7 +265,7 @@ def _check_sent(value: Any) -> None:
 
 
 def _same(a: Message, b: Message) -> bool:
-    """Clients trim what was said, or write the JSON of a call anew."""
+    """Return whether two texts say the same: clients trim them, or write a call's JSON anew."""
     return a["role"] == b["role"] and a["content"].strip() == b["content"].strip()
 
 
@@ -277,5 +277,5 @@ def _with_calls(message: Message) -> Message:
 
 
 def cut(text: str, stop: tuple[str, ...]) -> str:
-    """What stands before the first stop text, which the program is not shown."""
+    """Return what stands before the first stop text, which the program is not shown."""
     return text[: min((i for s in stop if (i := text.find(s)) >= 0), default=len(text))]

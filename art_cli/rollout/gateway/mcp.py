@@ -34,7 +34,7 @@ class _RpcError(Exception):
 
 
 async def answer(episode: Hosted, body: bytes) -> dict[str, Any] | None:
-    """The answer to one JSON-RPC message; None to one that wants none."""
+    """Return the answer to one JSON-RPC message; None to one that wants none."""
     try:
         message = await beside(len(body), read_json, body)
     except ValueError as e:

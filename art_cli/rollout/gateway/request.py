@@ -38,7 +38,7 @@ class RequestError(Exception):
         self.code = code
 
     def body(self) -> dict[str, Any]:
-        """As OpenAI's clients read it."""
+        """Return the error as OpenAI's clients read it."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         return {"error": {"message": str(self), "type": kind, "code": self.code, "param": None}}
 
@@ -120,7 +120,7 @@ class ChatRequest(BaseModel):
         return self._size
 
     def conversation(self) -> list[Message]:
-        """The messages as ours. Raises RequestError."""
+        """Return the messages as ours. Raises RequestError."""
         try:
             messages = read_messages(self.messages)
         except ChatFormatError as e:
@@ -130,7 +130,10 @@ class ChatRequest(BaseModel):
         return messages
 
     def offered_tools(self) -> list[dict[str, Any]]:
-        """The tools that the model is shown: none where it may call none. Raises RequestError."""
+        """Return the tools that the model is shown: none where it may call none.
+
+        Raises RequestError.
+        """
         if self.tool_choice in ("required",) or isinstance(self.tool_choice, _Choice):
             names = [t.function.name for t in self.tools or []]
             wanted = self.forced_tool()
@@ -141,17 +144,17 @@ class ChatRequest(BaseModel):
         return [t.model_dump() for t in self.tools or []]
 
     def forced_tool(self) -> str | None:
-        """The tool that has to be called, where it is named."""
+        """Return the tool that has to be called, where it is named."""
         return self.tool_choice.function.name if isinstance(self.tool_choice, _Choice) else None
 
     def opening(self) -> str:
-        """How the turn has to begin, so that it calls what it must."""
+        """Return how the turn has to begin, so that it calls what it must."""
         if name := self.forced_tool():
             return f'<tool_call>{{"name": {json.dumps(name)}, "arguments": '
         return '<tool_call>{"name": "' if self.tool_choice == "required" else ""
 
     def limit(self) -> int | None:
-        """Tokens of the turn."""
+        """Return how many tokens the turn may have."""
         return self.max_completion_tokens or self.max_tokens
 
 

@@ -70,7 +70,7 @@ class Gateway:
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def _connection(self) -> asyncio.BaseProtocol:
-        """aiohttp would wait for ever for the head of a connection's first request."""
+        """Give a connection's first request a deadline: aiohttp would wait for it for ever."""
         assert self._runner and self._runner.server
         handler = self._runner.server()
 
@@ -89,7 +89,7 @@ class Gateway:
         return hosted
 
     def leave(self, hosted: Hosted) -> None:
-        """The episode is over: its address is unknown from now on."""
+        """Forget an episode that is over: its address is unknown from now on."""
         self._episodes.pop(hosted.id, None)
         hosted.close()
 

@@ -171,16 +171,16 @@ class Phase:
         self.done, self.total, self.began = done, total, began
 
     def is_same(self, text: str) -> bool:
-        """Whether `text` is this phase, further on: it differs in digits only."""
+        """Return whether `text` is this phase, further on: it differs in digits only."""
         return re.sub(r"[\d.]+", "#", text) == re.sub(r"[\d.]+", "#", self.text)
 
     def line(self) -> str:
-        """For plain mode."""
+        """Return the line of plain mode."""
         count = f" {self.done or 0}/{self.total}" if self.total else ""
         return f"{self.text}{count}"
 
     def row(self, spinner: Spinner, now: float, width: int) -> RenderableType:
-        """For the panel: spinner, text, and a bar where the end is known and there is room."""
+        """Return the panel's row: spinner, text, and a bar where the end is known and it fits."""
         elapsed = now - self.began
         grid = Table.grid(padding=(0, 1))
         grid.add_column()

@@ -51,7 +51,7 @@ class RunNumbers:
                 self._marks = [*self._marks[-WINDOW:], (self._clock(), step)]
 
     def rows(self, width: int) -> list[tuple[str, RenderableType]]:
-        """Label and content of each line of the panel that has something to say."""
+        """Return label and content of each line of the panel that has something to say."""
         spark = min(SPARK_STEPS, max(8, width - 24))
         rows: list[tuple[str, RenderableType]] = [("step", self._step_row(width))]
         if self._rewards:
@@ -73,7 +73,7 @@ class RunNumbers:
         return rows + [(label, Text(text)) for label, text in texts.items() if text]
 
     def step_line(self) -> str:
-        """The plain line of a step."""
+        """Return the plain line of a step."""
         std = self._latest.get("train/reward_std")
         parts = [
             f"step {self.step}/{self.total}",
@@ -87,13 +87,13 @@ class RunNumbers:
         return "  ".join(part for part in parts if part)
 
     def last_line(self, state: str) -> str:
-        """How it ended, for both modes."""
+        """Return how it ended, for both modes."""
         val = f"; val {self.val_text()}" if self._vals else ""
         took = clock_text(self._clock() - self._began)
         return f"{state} at step {self.step}/{self.total} after {took}{val}"
 
     def val_text(self, arrow: str = "->", plus_minus: str = "+/-") -> str:
-        """First and last validation reward, and the best where that is another."""
+        """Return the first and last validation reward, and the best where that is another."""
         vals = list(self._vals.values())
         success = self._latest.get("val/success")
         tail = f"  success {success:.0%}" if success is not None else ""
@@ -175,7 +175,7 @@ class RunNumbers:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """One bar a value, from the least to the greatest of them; a gap where there is none."""
+    """Draw one bar a value, from the least to the greatest of them; a gap where there is none."""
     known = [v for v in values if v is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     if high - low < 1e-9:
@@ -185,7 +185,7 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 
 def clock_text(seconds: float) -> str:
-    """0:07, 12:40, 3:05:00."""
+    """Return a duration as 0:07, 12:40 or 3:05:00."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

@@ -41,7 +41,7 @@ def advantages(rewards_by_group: list[list[float]], kind: str) -> list[list[floa
 
 
 def has_gradient(rewards: list[float]) -> bool:
-    """Whether the group teaches anything: not if all its rewards are equal."""
+    """Return whether the group teaches anything: not if all its rewards are equal."""
     return max(rewards) - min(rewards) > SMALL_STD if rewards else False
 
 

@@ -28,7 +28,7 @@ class Tokens:
     ref_logprobs: Tensor | None = None
 
     def __getitem__(self, part: slice) -> Tokens:
-        """Some of the tokens, in order."""
+        """Return some of the tokens, in order."""
         ref = self.ref_logprobs
         return Tokens(
             engine_logprobs=self.engine_logprobs[part],
@@ -39,7 +39,7 @@ class Tokens:
         )
 
     def cpu(self) -> Tokens:
-        """The same on the CPU."""
+        """Return these numbers on the CPU."""
         ref = self.ref_logprobs
         return Tokens(
             engine_logprobs=self.engine_logprobs.cpu(),
@@ -85,7 +85,7 @@ def _token_ratio(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
 
 
 def _sequence_ratio(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
-    """The geometric mean over the sequence, at each of its tokens."""
+    """Return the geometric mean over the sequence, at each of its tokens."""
     logratio = policy_logprobs - tokens.engine_logprobs
     num = int(tokens.sequence.max()) + 1 if len(tokens.sequence) else 0
     total = logratio.new_zeros(num).index_add(0, tokens.sequence, logratio)
@@ -94,7 +94,7 @@ def _sequence_ratio(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
 
 
 def clipped(policy_logprobs: Tensor, tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
-    """-min(rho A, clip(rho, 1 - low, 1 + high) A), PPO's (1707.06347, eq. 7), token by token.
+    """Return -min(rho A, clip(rho, 1 - low, 1 + high) A), PPO's (1707.06347, eq. 7), by token.
 
     The wider upper bound is DAPO's clip-higher (2503.14476, section 3.1).
     """
@@ -109,7 +109,7 @@ def gspo(policy_logprobs: Tensor, tokens: Tokens, clip_low: float, clip_high: fl
 
 
 def cispo(policy_logprobs: Tensor, tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
-    """-sg[min(rho, cap)] A log pi (MiniMax-M1, 2506.13585, eq. 4): no token loses its gradient.
+    """Return -sg[min(rho, cap)] A log pi (2506.13585, eq. 4): no token loses its gradient.
 
     `clip_high` is the cap itself; there is no lower bound.
     """
@@ -118,7 +118,7 @@ def cispo(policy_logprobs: Tensor, tokens: Tokens, clip_low: float, clip_high: f
 
 
 def kl_k3(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
-    """KL to the reference, rho (exp(d) - d - 1) with d = log ref - log pi.
+    """Return the KL to the reference, rho (exp(d) - d - 1) with d = log ref - log pi.
 
     Schulman's k3 (joschu.net/blog/kl-approx.html) under the sampler's distribution. The ratio is
     part of the gradient: without it the expectation of the gradient is not that of the KL.

@@ -43,7 +43,7 @@ class _Node:
     first: int = 0  # where its tokens are packed
 
     def path(self) -> list[int]:
-        """Packed indices of its ancestors' tokens and its own, in order."""
+        """Return the packed indices of its ancestors' tokens and its own, in order."""
         before = self.parent.path() if self.parent else []
         return before + list(range(self.first, self.first + len(self.ids)))
 
@@ -58,7 +58,7 @@ class _Block:
     valid: Tensor  # which of the n * Q queries are real
 
     def to(self, device: torch.device) -> _Block:
-        """The same on a device."""
+        """Return this block on a device."""
         mask = None if self.mask is None else self.mask.to(device)
         return _Block(self.queries.to(device), self.keys.to(device), mask, self.valid.to(device))
 
@@ -102,7 +102,7 @@ class Microbatch:
     sequence: Tensor  # [T]
 
     def to(self, device: torch.device) -> Microbatch:
-        """The same on a device."""
+        """Return this microbatch on a device."""
         if device.type == "cpu":
             return self
         for name in self.__slots__:
@@ -131,7 +131,7 @@ def partition(groups: list[list[TrainSequence]], max_tokens: int) -> list[list[T
 
 
 def num_packed(sequences: list[list[int]]) -> int:
-    """Tokens that are run through the model for these sequences."""
+    """Return how many tokens the model reads for these sequences."""
     return sum(len(n.ids) for n in _tree(sequences)[0])
 
 
@@ -143,7 +143,7 @@ def _halve(group: list[TrainSequence], max_tokens: int) -> Iterable[list[TrainSe
 
 
 def pack(sequences: list[TrainSequence]) -> Microbatch:
-    """One microbatch of these sequences."""
+    """Return one microbatch of these sequences."""
     nodes, leaves = _tree([s.ids for s in sequences])
     parts = _place(nodes)
     paths = [leaf.path() for leaf in leaves]
@@ -261,7 +261,7 @@ def _block(nodes: list[_Node]) -> _Block:
 
 
 def _spans(nodes: list[_Node]) -> list[Span]:
-    """The tree as a list, every node before its children."""
+    """Return the tree as a list, every node before its children."""
     place = {id(n): i for i, n in enumerate(nodes)}
     return [
         Span(

@@ -28,7 +28,7 @@ class TokenBudget:
         sequences: list[list[TrainSequence]],
         gradient: Callable[[Iterable[list[TrainSequence]]], T],
     ) -> T:
-        """`gradient` of the parts of a step; again from its beginning where memory runs out.
+        """Run `gradient` on the parts of a step; again from its beginning where memory runs out.
 
         How a step is split does not change its gradient. Raises TrainerError where a smaller split
         would not help.

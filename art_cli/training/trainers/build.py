@@ -38,7 +38,7 @@ def prepare_training(cfg: Experiment) -> Crew | None:
 def make_trainer(
     cfg: Experiment, policy: Policy, crew: Crew | None, logs: Path, say: Callable[[str], None]
 ) -> Trainer:
-    """In this process, or shared with `crew`, or with processes that are started when needed."""
+    """Make a trainer in this process, or shared with `crew` or processes started when needed."""
     if cfg.train.num_processes == 1:
         return GRPOTrainer(policy, cfg.train, cfg.sampling, say)
     device = policy.device.type

@@ -47,7 +47,7 @@ class Trainable(Protocol):
         ...
 
     def as_reference(self) -> AbstractContextManager[None]:
-        """Be the policy of step 0 for a while."""
+        """Use the weights of step 0 within."""
         ...
 
 

@@ -159,7 +159,7 @@ class GRPOTrainer:
         return norm
 
     def _check_on_policy(self, gap: float) -> None:
-        """The first batch proves that engine and trainer mean the same distribution."""
+        """Prove on the first batch that engine and trainer mean the same distribution."""
         truncated = self._sampling.top_p < 1 or self._sampling.top_k > 0
         bound = MAX_LOGPROB_GAP[self._policy.head.dtype]
         if not self._checked and not truncated and gap > bound:

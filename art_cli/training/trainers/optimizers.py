@@ -31,7 +31,7 @@ def check_optimizer(cfg: TrainConfig) -> None:
 
 
 def make_optimizer(params: list[nn.Parameter], cfg: TrainConfig) -> torch.optim.Optimizer:
-    """AdamW, or the same with its state in 8 bits (2110.02861). Raises PreflightError."""
+    """Make AdamW, its state in 8 bits (2110.02861) if asked. Raises PreflightError."""
     check_optimizer(cfg)
     settings: dict[str, Any] = {
         "lr": cfg.learning_rate,

@@ -46,7 +46,7 @@ class Stats:
         return Stats(self.tokens, self.packed, self.loss, self.clipped, parts)
 
     def metrics(self) -> dict[str, float]:
-        """`loss/*`; nothing where nothing was trained."""
+        """Return `loss/*`; nothing where nothing was trained."""
         if not self.tokens:
             return {}
         policy = torch.cat([p for p, _ in self.parts])

@@ -116,7 +116,7 @@ def _nll(weights: Tensor) -> Callable[[Tensor, slice], Tensor]:
 
 
 def _optimizers(policy: Policy, cfg: WarmupConfig) -> list[torch.optim.Optimizer]:
-    """AdamW; or Muon (kellerjordan.github.io/posts/muon) for the matrices and AdamW for the rest.
+    """Make AdamW; or Muon (kellerjordan.github.io/posts/muon) for matrices, AdamW for the rest.
 
     Muon learns a randomly initialised model several times faster.
     """

@@ -53,7 +53,7 @@ class Payment(TypedDict):
 
 
 def find(db: Store, table: str, key: str) -> Record:
-    """A record to check. Raises ToolError where there is none."""
+    """Return a record to check. Raises ToolError where there is none."""
     try:
         return db.peek(table, key)
     except KeyError:
@@ -205,7 +205,7 @@ def send_certificate(db: Store, user_id: str, amount: float) -> str:
 
 
 def price(flights: Iterable[Record], num_passengers: int, paid_bags: int, insurance: bool) -> int:
-    """What a booking costs, in cents."""
+    """Return what a booking costs, in cents."""
     fares = sum(f["cents"] for f in flights) * num_passengers
     return fares + paid_bags * BAG_CENTS + insurance * INSURANCE_CENTS * num_passengers
 
@@ -232,7 +232,7 @@ def _check_bags(bags: int, paid_bags: int) -> None:
 
 
 def _bookable(db: Store, wanted: FlightOn, cabin: Cabin, num: int) -> Record:
-    """A flight as a reservation holds it, at today's price."""
+    """Return a flight as a reservation holds it, at today's price."""
     number, day = wanted["flight"], wanted["date"]
     record = departure(db, number, day)
     if record["status"] not in BOOKABLE:

@@ -41,7 +41,7 @@ BEYOND = (  # neither a tool nor a rule covers these
 
 
 def book(c: Customer) -> Request:
-    """A new booking; now and then for too many, or with too many certificates."""
+    """Return a new booking; now and then for too many, or with too many certificates."""
     cabin, (ways, reads, wish) = c.rng.choice(CABINS), _journey(c)
     people = _people(c)
     options = [search.cheapest(way, cabin, len(people)) for way in ways]
@@ -107,7 +107,7 @@ def _journey(c: Customer) -> tuple[list[list[Option]], list[Action], str]:
 
 
 def _people(c: Customer) -> list[Record]:
-    """The customer and some companions, now and then too many."""
+    """Return the customer and some companions, now and then too many."""
     self_ = {k: c.user[k] for k in ("first", "last", "born")}
     if c.rng.random() < 0.1:
         return [self_, *c.user["companions"], *STRANGERS][: MAX_PASSENGERS + 1]
@@ -115,7 +115,7 @@ def _people(c: Customer) -> list[Record]:
 
 
 def _introduced(c: Customer, person: Record) -> str:
-    """A companion is in the profile; who is not comes with a date of birth."""
+    """Return how a companion is named: one in no profile comes with a date of birth."""
     born = "" if person in c.user["companions"] else f", born {person['born']},"
     return f"{full_name(person)}{born}"
 

@@ -102,11 +102,11 @@ class Customer:
         return trip if trips.count(trip) == 1 else f"reservation {reservation_id}"
 
     def place(self, airport: str) -> str:
-        """What they call an airport: its code, or from level 2 on its city."""
+        """Return what they call an airport: its code, or from level 2 on its city."""
         return AIRPORTS[airport] if self.level >= 2 else airport
 
     def method(self, payment: str) -> str:
-        """What they call a payment method: its id, or from level 2 on its kind."""
+        """Return what they call a payment method: its id, or from level 2 on its kind."""
         payments = self.user["payments"]
         kind = payments[payment]["kind"]
         alone = [p["kind"] for p in payments.values()].count(kind) == 1

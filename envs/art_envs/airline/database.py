@@ -75,7 +75,7 @@ class Extent:
 
 
 def build(seed: int, extent: Extent) -> Tables:
-    """All tables. Raises nothing; takes well under a second."""
+    """Return all tables. Raises nothing; takes well under a second."""
     rng = random.Random(seed)
     db: Tables = {"airports": {code: {"city": city} for code, city in AIRPORTS.items()}}
     db["flights"] = _timetable(rng, extent)
@@ -95,27 +95,27 @@ def build(seed: int, extent: Extent) -> Tables:
 
 
 def stamp(moment: datetime) -> str:
-    """A time as the tables hold it: 2025-06-15T15:00."""
+    """Return a time as the tables hold it: 2025-06-15T15:00."""
     return moment.isoformat(timespec="minutes")
 
 
 def departure_id(flight: str, day: str) -> str:
-    """The key of one flight on one day."""
+    """Return the key of one flight on one day."""
     return f"{flight}/{day}"
 
 
 def departures(journey: Record) -> list[str]:
-    """The keys of the flights of a reservation, or of a tool's arguments."""
+    """Return the keys of the flights of a reservation, or of a tool's arguments."""
     return [departure_id(f["flight"], f["date"]) for f in journey["flights"]]
 
 
 def bags_to_pay(tier: Tier, cabin: Cabin, num_passengers: int, bags: int) -> int:
-    """How many of so many bags are not free."""
+    """Return how many of so many bags are not free."""
     return max(0, bags - FREE_BAGS[tier][cabin] * num_passengers)
 
 
 def days(extent: Extent) -> list[str]:
-    """The days that the timetable covers; today is in the middle."""
+    """Return the days that the timetable covers; today is in the middle."""
     first = NOW.date() - timedelta(days=extent.dates // 2)
     return [str(first + timedelta(days=i)) for i in range(extent.dates)]
 
@@ -215,7 +215,7 @@ def _birthday(rng: random.Random) -> str:
 
 
 def _reservation(rng: random.Random, db: Tables, owner: str, extent: Extent) -> Record:
-    """A booking as someone once made it, paid in full by card or gift card."""
+    """Return a booking as someone once made it, paid in full by card or gift card."""
     cabin = rng.choice(CABINS)
     journey, trip = _journey(rng, db, extent)
     user = db["users"][owner]
@@ -257,7 +257,7 @@ def _reservation(rng: random.Random, db: Tables, owner: str, extent: Extent) -> 
 
 
 def _turn(trip: Trip, flights: list[Record]) -> int:
-    """Which flight reaches the destination: the last, or the last before the way back."""
+    """Return which flight reaches the destination: the last, or the last before the way back."""
     return len(flights) - 1 if trip == "one_way" else len(flights) // 2 - 1
 
 
@@ -291,19 +291,19 @@ def _back(rng: random.Random, db: Tables, number: str) -> str:
 
 
 def _connections(db: Tables, number: str) -> list[str]:
-    """The flights that one can change to on the same day, without going back."""
+    """Return the flights that one can change to on the same day, without going back."""
     flights = db["flights"]
     return [n for n, f in flights.items() if connects(flights[number], f)]
 
 
 def connects(first: Record, second: Record) -> bool:
-    """Whether one can change to the second flight on the same day, and so gets further."""
+    """Return whether one can change to the second flight on the same day, and so gets further."""
     meet = first["destination"] == second["origin"] and second["destination"] != first["origin"]
     return meet and in_time(first, second)
 
 
 def in_time(first: Record, second: Record) -> bool:
-    """Whether the second flight leaves late enough to be caught after the first."""
+    """Return whether the second flight leaves late enough to be caught after the first."""
     landed = datetime.fromisoformat(f"2025-01-01T{first['arrives']}")
     return stamp(landed + CONNECTION) <= f"2025-01-01T{second['departs']}"
 

@@ -233,7 +233,7 @@ class AirlineDesk(ServiceDesk):
 
 
 def _worth(payment: Record) -> Any:
-    """A payment method as it is shown: what is left on it, where that is limited."""
+    """Return a payment method as it is shown: what is left on it, where that is limited."""
     return payment["kind"] if payment["cents"] is None else dollars(payment["cents"])
 
 

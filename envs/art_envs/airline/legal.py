@@ -85,7 +85,7 @@ def _other_days(db: Store, key: str, r: Record, card: str) -> Iterator[Action]:
 
 
 def _bookings(db: Store, user_id: str, user: Record, card: str) -> Iterator[Action]:
-    """The customer alone on one of the first flights that has room."""
+    """Return the customer alone on one of the first flights that has room."""
     day = search.coming_days(db)[0]
     able = (
         (number, f, d["prices"]["economy"])

@@ -56,7 +56,7 @@ class Case:
         return find(self.db, "users", self.user_id)
 
     def statuses(self) -> set[str]:
-        """What became of the reservation's flights."""
+        """Return what became of the reservation's flights."""
         keys = departures(self.reservation)
         return {find(self.db, "departures", key)["status"] for key in keys}
 
@@ -72,12 +72,12 @@ class Rule:
 
 
 def flown(case: Case) -> bool:
-    """Whether a flight of the reservation has left."""
+    """Return whether a flight of the reservation has left."""
     return bool(case.statuses() & {"landed", "flying"})
 
 
 def may_cancel(case: Case) -> bool:
-    """Whether one of the four grounds for a cancellation is given."""
+    """Return whether one of the four grounds for a cancellation is given."""
     r = case.reservation
     recent = r["created"] > stamp(NOW - CANCEL_WITHIN)
     covered = r["insurance"] and case.args["reason"] in COVERED_REASONS
@@ -91,7 +91,7 @@ def entitled(case: Case) -> bool:
 
 
 def compensation(case: Case) -> int:
-    """Cents that a customer who complains may get for the reservation; 0 for none."""
+    """Return how many cents a customer who complains may get for the reservation."""
     what = next((s for s in COMPENSATION_CENTS if s in case.statuses()), None)
     num = len(case.reservation["passengers"])
     return COMPENSATION_CENTS[what] * num if what and entitled(case) else 0
@@ -229,7 +229,7 @@ RULES = (
 
 
 def broken_rule(case: Case) -> Rule | None:
-    """The first rule that the write breaks, or None where it is allowed."""
+    """Return the first rule that the write breaks, or None where it is allowed."""
     return next((r for r in RULES if case.tool in r.tools and not r.holds(case)), None)
 
 
@@ -249,7 +249,7 @@ these rules forbid:"""
 
 
 def document(size: Size) -> str:
-    """The policy as agents read it; the small one is about cancellations alone."""
+    """Return the policy as agents read it; the small one is about cancellations alone."""
     if size == "small":
         return "\n".join([BRIEF, *(f"- {r.text}" for r in RULES if r.name in ("flown", "cancel"))])
     return "\n".join([PREAMBLE, "Rules:", *(f"- {rule.text}" for rule in RULES)])

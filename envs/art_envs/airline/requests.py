@@ -19,7 +19,7 @@ from art_envs.service.goal import Action, call
 
 
 def cancel(c: Customer) -> Request:
-    """A cancellation, for some reason."""
+    """Return a cancellation, for some reason."""
     key, r = c.reservation()
     reason = c.reason
     reads = look_at(c, key, r)
@@ -194,7 +194,7 @@ def compensate(c: Customer) -> Request:
 
 
 def foreign(c: Customer) -> Request:
-    """A cancellation of what belongs to somebody else."""
+    """Return a cancellation of what belongs to somebody else."""
     keys = [k for k, r in c.base["reservations"].items() if r["user"] != c.user_id]
     key = c.rng.choice(keys)
     r = c.base["reservations"][key]
@@ -229,12 +229,12 @@ def full_name(person: Record) -> str:
 
 
 def statuses(c: Customer, r: Record) -> str:
-    """What became of its flights, in order."""
+    """Return what became of its flights, in order."""
     return " ".join(c.base["departures"][k]["status"] for k in departures(r))
 
 
 def costs(c: Customer, write: Action) -> str:
-    """What a change costs, where the records permit it."""
+    """Return what a change costs, where the records permit it."""
     try:
         paid = WRITES[write["name"]](c.records(), **write["arguments"])
     except ToolError:
@@ -248,6 +248,6 @@ def _insured(r: Record) -> str:
 
 
 def _legs(r: Record) -> list[list[Record]]:
-    """The ways of the journey: out, and back if there is one."""
+    """Return the ways of the journey: out, and back if there is one."""
     half = len(r["flights"]) // 2
     return [r["flights"]] if r["trip"] == "one_way" else [r["flights"][:half], r["flights"][half:]]

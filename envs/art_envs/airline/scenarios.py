@@ -52,7 +52,7 @@ class Step:
 
 
 def draw(c: Customer, kind: Kind) -> Goal:
-    """A goal of a kind. Raises NoGoal where this attempt gives none."""
+    """Return a goal of a kind. Raises NoGoal where this attempt gives none."""
     options = REQUESTS if c.size == "full" else SMALL_REQUESTS
     if kind == "information":
         steps = [Step(_any(c, [bookings.question]))]

@@ -29,7 +29,7 @@ def one_stop(db: Store, origin: str, destination: str, day: str) -> list[Option]
 
 
 def coming_days(db: Store) -> list[str]:
-    """The days after today that the timetable covers."""
+    """Return the days after today that the timetable covers."""
     now = find(db, "desk", "now")
     return [day for day in now["days"] if day > now["time"][:10]]
 
@@ -41,7 +41,7 @@ def shown(options: list[Option]) -> list[Any]:
 
 
 def cheapest(options: list[Option], cabin: Cabin, num: int) -> Option | None:
-    """The option that costs least, with seats for so many; None without one, or with two."""
+    """Return the option that costs least, with seats for so many; None without one, or with two."""
     return _best(options, cabin, num, lambda o: sum(f["prices"][cabin] for f in o))
 
 
@@ -60,7 +60,7 @@ def _best(
 
 
 def _leaving(db: Store, origin: str, day: str) -> list[Record]:
-    """The day's departures from an airport that can be booked, by time."""
+    """Return the day's departures from an airport that can be booked, by time."""
     found = []
     if day not in find(db, "desk", "now")["days"]:
         return []

@@ -197,7 +197,7 @@ def _user(rng: random.Random, ids: _Ids, size: Size) -> tuple[str, Record]:
 
 
 def make_address(rng: random.Random, zip: str) -> Record:
-    """A street, city, state and zip code."""
+    """Return a street, city, state and zip code."""
     city, state = rng.choice(CITIES)
     street = f"{rng.randrange(1, 1000)} {rng.choice(STREETS)} Street"
     return {"street": street, "city": city, "state": state, "zip": zip}

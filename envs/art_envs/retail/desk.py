@@ -271,7 +271,7 @@ class RetailDesk(ServiceDesk):
 
 
 def in_dollars(value: Any, hidden: Container[str] = (), field: str = "") -> Any:
-    """A record as the tools show it, without the hidden fields."""
+    """Return a record as the tools show it, without the hidden fields."""
     if isinstance(value, dict):
         return {k: in_dollars(v, hidden, k) for k, v in value.items() if k not in hidden}
     if isinstance(value, list):

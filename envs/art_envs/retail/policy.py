@@ -90,14 +90,14 @@ def against_method(user: Record, payment_id: str, amount: int) -> str | None:
 
 
 def total(order: Record) -> int:
-    """What the items of an order cost, in cents."""
+    """Return what the items of an order cost, in cents."""
     return sum(item["price"] for item in order["items"])
 
 
 def difference(
     order: Record, products: Mapping[str, Record], item_ids: Sequence[str], new: Sequence[str]
 ) -> int:
-    """What other variants cost more than the old ones, in cents."""
+    """Return what other variants cost more than the old ones, in cents."""
     held = {item["item_id"]: item for item in order["items"]}
     return sum(
         products[held[old]["product_id"]]["variants"][after]["price"] - held[old]["price"]

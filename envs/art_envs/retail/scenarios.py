@@ -106,12 +106,12 @@ class Sampler:
                 return order
 
     def _landmark(self, order: Record) -> str | None:
-        """An item that only this one of the user's orders holds."""
+        """Return an item that only this one of the user's orders holds."""
         others = {i["name"] for o in self._orders if o is not order for i in o["items"]}
         return next((i["name"] for i in order["items"] if i["name"] not in others), None)
 
     def _reference(self, order: Record) -> str:
-        """How the user says which order they mean; from level 2 on, not by its number."""
+        """Return how the user says which order they mean; from level 2 on, not by its number."""
         if self._level < 2 or order["user_id"] != self._user["user_id"]:
             return f"#{order['order_id']}"
         return f"with the {self._landmark(order)}"

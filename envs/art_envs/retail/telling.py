@@ -176,5 +176,5 @@ def _proposal(wish: Wish) -> str:
 
 
 def _careless(wish: Wish) -> list[Action]:
-    """What is done about a wish by one who asks no policy."""
+    """Return what is done about a wish by one who asks no policy."""
     return wish.temptation if wish.denied else [wish.write] if wish.write else []

@@ -69,7 +69,7 @@ class Wishes:
         self._methods = {p["kind"]: id for id, p in user["payments"].items()}
 
     def draw(self, order: Record, verb: Verb, cause: Cause | None) -> Wish | None:
-        """A wish about an order, refused for the cause; None where there is no such wish."""
+        """Return a wish about an order, refused for the cause; None where there is no such wish."""
         makers = {
             "cancel": self._cancel,
             "address": self._address,
@@ -240,7 +240,7 @@ _SWAP = {"modify": "change", "exchange": "exchange"}
 
 
 def _cause(why: str | None) -> Cause | None:
-    """What a check of the policy refused for."""
+    """Return the cause for which a check of the policy refused."""
     for words, cause in (
         ("the order is", "status"),
         ("not available", "variant"),
@@ -264,15 +264,15 @@ def new_address(rng: random.Random, old: Record) -> Record:
 
 
 def in_words(address: Record) -> str:
-    """An address on one line."""
+    """Return an address on one line."""
     return f"{address['street']}, {address['city']}, {address['state']}, {address['zip']}"
 
 
 def options_in_words(options: dict[str, str]) -> str:
-    """The options of a variant: "color red, size large"."""
+    """Return the options of a variant: "color red, size large"."""
     return ", ".join(f"{name} {value}" for name, value in options.items())
 
 
 def in_dollars(cents: int) -> str:
-    """An amount as the tools show it."""
+    """Return an amount as the tools show it."""
     return f"{cents / 100:.2f}"

@@ -58,7 +58,7 @@ SLOTS: Slots = {
 
 
 def says(text: str, value: str) -> bool:
-    """Whether a value stands in the text as a whole token: "10" is not in "100" or "10.50".
+    """Return whether a value stands in the text as a whole token: "10" is not in "100" or "10.50".
 
     Numbers compare as numbers, "1,250.00" with "$1250"; an answer that lists more than MAX_VALUES
     numbers of the value's shape (with or without decimals) says none of them.
@@ -72,27 +72,27 @@ def says(text: str, value: str) -> bool:
 
 
 def denies(text: str) -> bool:
-    """An explicit refusal."""
+    """Return an explicit refusal."""
     return bool(_DENIAL.search(text))
 
 
 def proposes(text: str) -> bool:
-    """Asks for a yes to something."""
+    """Return whether a text asks for a yes to something."""
     return bool(_PROPOSAL.search(text))
 
 
 def asks(text: str) -> bool:
-    """Wants something from the reader."""
+    """Return whether a text wants something from the reader."""
     return "?" in text or bool(_PROPOSAL.search(text))
 
 
 def agrees(text: str) -> bool:
-    """A yes, as an answer to a proposal."""
+    """Return a yes, as an answer to a proposal."""
     return bool(_AGREES.match(text))
 
 
 def asked_slots(text: str, slots: Slots) -> list[str]:
-    """The slots that the text asks for, in the order of `slots`."""
+    """Return the slots that the text asks for, in the order of `slots`."""
     sentences = re.split(r"(?<=[.!?])\s+|\n", text)
     requests = " ".join(s for s in sentences if _REQUEST.search(s))
     return [slot for slot, (pattern, _) in slots.items() if pattern.search(requests)]

@@ -19,7 +19,7 @@ OPERATIONS: dict[type[ast.operator], Callable[[Decimal, Decimal], Decimal]] = {
 
 
 def calculated(expression: str) -> str:
-    """The value of a sum of decimals, to two places. Raises ToolError where it is none."""
+    """Return the value of a sum of decimals, to two places. Raises ToolError where it is none."""
     expected = "expected numbers, + - * / and parentheses"
     if len(expression) > MAX_LENGTH:
         raise ToolError(f"the expression is longer than {MAX_LENGTH} characters; {expected}")

@@ -17,7 +17,7 @@ ATTEMPTS = 1000  # to find a user whom a kind fits, and who does not want what a
 
 
 def build_goals(desk: type[ServiceDesk], cfg: Any) -> dict[Split, list[Goal]]:
-    """The goals of all splits. A tenth of the users is kept for each of val and test.
+    """Return the goals of all splits. A tenth of the users is kept for each of val and test.
 
     Raises GateError where a goal fails a gate: `desk.draw_goal` is wrong.
     """

@@ -18,13 +18,13 @@ from typing import Any
 
 
 def folder() -> Path:
-    """Where it is kept for all runs of a user."""
+    """Return where it is kept for all runs of a user."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "art" / "envs"
 
 
 def kept(name: str, code: Path, arguments: Any, make: Callable[[], Any]) -> Any:
-    """What `make` returns (JSON), from disk where the same code has made it before.
+    """Return what `make` returns (JSON), from disk where the same code has made it before.
 
     `code` is the folder of the domain: any change of a file in it, or in this package, makes new
     data. A disk that cannot be written to costs the cache, nothing else.

@@ -78,17 +78,17 @@ class ServiceDesk(Env):
 
     @classmethod
     def make_database(cls, size: Size) -> Tables:
-        """The tables, the same at every call: JSON, with the customers in "users"."""
+        """Return the tables, the same at every call: JSON, with the customers in "users"."""
         raise NotImplementedError
 
     @classmethod
     def draw_goal(cls, cfg: Config, rng: random.Random, user_id: str, kind: Kind) -> Goal | None:
-        """A random goal of a user. None: the kind does not fit the user."""
+        """Return a random goal of a user. None: the kind does not fit the user."""
         raise NotImplementedError
 
     @classmethod
     def policy(cls, cfg: Config) -> str:
-        """The system prompt."""
+        """Return the system prompt."""
         raise NotImplementedError
 
     def legal_writes(self) -> Iterable[Action]:
@@ -102,12 +102,12 @@ class ServiceDesk(Env):
 
     @classmethod
     def database(cls, cfg: Config) -> Tables:
-        """The tables that all episodes share; the same object at each call."""
+        """Return the tables that all episodes share; the same object at each call."""
         return _database(cls, cfg.size)
 
     @classmethod
     def goals(cls, cfg: Config) -> dict[Split, list[Goal]]:
-        """All customers; the splits share no user. The same object at each call."""
+        """Return all customers; the splits share no user. The same object at each call."""
         return _goals(cls, cls.Config(level=cfg.level, size=cfg.size, kinds=cfg.kinds))
 
     # The episode.
@@ -121,7 +121,7 @@ class ServiceDesk(Env):
             yield Scenario(id=id, split=split, seed=seed_of(cls.__name__, id), data=data)
 
     async def start(self) -> list[Message]:
-        """The policy, and the ticket or the user's first words."""
+        """Return the policy, and the ticket or the user's first words."""
         if self.cfg.level > 0:
             self.user = self._make_user()
         return [
@@ -135,7 +135,7 @@ class ServiceDesk(Env):
         return LLMUser(self.goal, self.slots, self.services.llm(self.cfg.user))
 
     async def reply(self, text: str) -> str | Done:
-        """The user's answer. A ticket is closed by it.
+        """Return the user's answer. A ticket is closed by it.
 
         The episode ends when the user says goodbye and nothing is left to do, or says it a second
         time.
@@ -164,7 +164,7 @@ class ServiceDesk(Env):
     # The score.
 
     async def is_settled(self) -> bool:
-        """Whether the database and what the customer was told are as they must be."""
+        """Return whether the database and what the customer was told are as they must be."""
         goal = self.goal
         return (
             all(any(says(answer, value) for answer in self.answers) for value in goal["outputs"])
@@ -174,14 +174,14 @@ class ServiceDesk(Env):
         )
 
     async def has_right_state(self) -> bool:
-        """Whether the right writes, and no others, were done."""
+        """Return whether the right writes, and no others, were done."""
         right = type(self)(self.scenario, self.cfg)
         for action in right.gold_writes():
             await right.act(action)
         return self.is_like(right)
 
     def is_like(self, other: ServiceDesk) -> bool:
-        """Whether two episodes of one scenario have done the same, whatever the way."""
+        """Return whether two episodes of one scenario have done the same, whatever the way."""
         return self.store.is_same(other.store) and self.transferred == other.transferred
 
     async def score(self, trajectory: Trajectory) -> float:
@@ -200,7 +200,7 @@ class ServiceDesk(Env):
         return float(success)
 
     async def judge_context(self) -> str:
-        """What the customer wanted, what was right to do, and what was done."""
+        """Return what the customer wanted, what was right to do, and what was done."""
         goal = self.goal
         right = [f"{a['name']}({json.dumps(a['arguments'])})" for a in self.gold_writes()]
         changed = [
@@ -224,23 +224,23 @@ class ServiceDesk(Env):
         return await getattr(self, spec.name)(**spec.parse(action["arguments"]))
 
     def gold_writes(self) -> list[Action]:
-        """The writes of the right conversation, in its order."""
+        """Return the writes of the right conversation, in its order."""
         return [s for s in self.goal["script"] if not isinstance(s, str) and self.is_write(s)]
 
     @classmethod
     def is_write(cls, action: Action) -> bool:
-        """Whether the action may change the database."""
+        """Return whether the action may change the database."""
         return tools_of(cls)[action["name"]].writes
 
     # Demonstrations.
 
     def gold(self) -> Iterator[str]:
-        """The right conversation."""
+        """Return the right conversation."""
         return self.assistant()
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
-        """The right conversations; `demo_noise` of the decisions are guesses."""
+        """Return the right conversations; `demo_noise` of the decisions are guesses."""
         cfg = replace(cfg, user=None)
         for scenario in islice(cls.scenarios(cfg, "train"), num):
             desk = cls(scenario, cfg)
@@ -287,13 +287,16 @@ def _code(desk: type[ServiceDesk]) -> Path:
 
 
 def call_text(action: Action) -> str:
-    """A tool call as a model writes it."""
+    """Return a tool call as a model writes it."""
     call = json.dumps({"name": action["name"], "arguments": action["arguments"]})
     return f"<tool_call>{call}</tool_call>"
 
 
 def confirmed_share(messages: Sequence[Message], desk: type[ServiceDesk]) -> float | None:
-    """The share of calls of writing tools whose last user message is a yes. None: no such call."""
+    """Return the share of calls of writing tools whose last user message is a yes.
+
+    None: no such call.
+    """
     confirmed: list[bool] = []
     yes = False
     tools = tools_of(desk)

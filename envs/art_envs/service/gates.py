@@ -119,7 +119,7 @@ class _Gate:
             self._wrong("giving in", goal["temptation"], DONE, DONE)
 
     def spam(self) -> None:
-        """Even after all that is to be read was read."""
+        """Say everything at once, before and after reading all that is to be read: it scores 0."""
         goal = self._scenario.data["goal"]
         values = [*goal["outputs"], *(f"{self._rng.uniform(5, 2000):.2f}" for _ in range(40))]
         values += [str(n) for n in range(40)]
@@ -149,7 +149,7 @@ class _Gate:
             self._expect(self._reaches(list(order)) is not False, "the order of the writes matters")
 
     def _reaches(self, actions: list[Action]) -> bool | None:
-        """Whether acting so comes to the right state. None where a tool refuses."""
+        """Return whether acting so comes to the right state. None where a tool refuses."""
         desk = self._make()
         try:
             for action in actions:
@@ -160,7 +160,7 @@ class _Gate:
 
 
 def _texts(action: Action) -> Iterator[str]:
-    """All text in the arguments that must have been read somewhere."""
+    """Return all text in the arguments that must have been read somewhere."""
     for name, value in action["arguments"].items():
         if name not in FREE:
             yield from _leaves(value)

@@ -34,7 +34,7 @@ class Action(TypedDict):
 
 
 def call(name: str, **arguments: Any) -> Action:
-    """A call of a tool."""
+    """Return a call of a tool."""
     return {"name": name, "arguments": arguments}
 
 

@@ -20,7 +20,7 @@ Key = tuple[str, str]  # (table, id)
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values mean the same. The order of a list does not matter."""
+    """Return whether two values mean the same. The order of a list does not matter."""
     assert not isinstance(a, float), f"{a} is a float; keep cents"
     if isinstance(a, dict) and isinstance(b, dict):  # ends at the first difference
         return a.keys() == b.keys() and all(same(a[field], b[field]) for field in a)
@@ -47,30 +47,36 @@ class Store:
         self.seen: set[Key] = set()  # what was looked up by id: the evidence that was read
 
     def get(self, table: str, id: str) -> Record | None:
-        """A record to read, not to write to. None where there is no such id."""
+        """Return a record to read, not to write to. None where there is no such id."""
         record = self._now(table, id)
         if record is not None:
             self.seen.add((table, id))
         return record
 
     def peek(self, table: str, id: str) -> Record:
-        """A record that the assistant does not get to see. Raises KeyError where there is none."""
+        """Return a record that the assistant does not get to see.
+
+        Raises KeyError where there is none.
+        """
         return self._own.get((table, id)) or self._base[table][id]
 
     def edit(self, table: str, id: str) -> Record:
-        """A record to write to. Raises KeyError where there is no such id."""
+        """Return a record to write to. Raises KeyError where there is no such id."""
         key = (table, id)
         if key not in self._own:
             self._own[key] = _copy(self._base[table][id])
         return self._own[key]
 
     def add(self, table: str, id: str, record: Record) -> None:
-        """A new record; the id must be free."""
+        """Add a record; the id must be free."""
         assert (table, id) not in self._own and id not in self._base[table]
         self._own[table, id] = record
 
     def rows(self, table: str) -> Iterator[tuple[str, Record]]:
-        """All records of a table, those that were added last. Looking through is not reading."""
+        """Return all records of a table, those that were added last.
+
+        Looking through is not reading.
+        """
         base = self._base[table]
         for id, record in base.items():
             yield id, self._own.get((table, id), record)
@@ -79,7 +85,7 @@ class Store:
                 yield id, record
 
     def is_same(self, other: Store) -> bool:
-        """Whether two views of one base hold the same now."""
+        """Return whether two views of one base hold the same now."""
         for table, id in self._own.keys() | other._own.keys():
             mine, its = self._now(table, id), other._now(table, id)
             if mine is None or its is None or not same(mine, its):
@@ -87,7 +93,7 @@ class Store:
         return True
 
     def changes(self) -> dict[Key, Record]:
-        """The records that are not what they were."""
+        """Return the records that are not what they were."""
         return {k: now for k, now in self._own.items() if now != self._base[k[0]].get(k[1])}
 
     def _now(self, table: str, id: str) -> Record | None:

@@ -25,7 +25,7 @@ class User(Protocol):
     """Who talks to the assistant."""
 
     async def say(self, text: str) -> Said:
-        """The answer to what the assistant said."""
+        """Return the answer to what the assistant said."""
         ...
 
 
@@ -145,7 +145,10 @@ class LLMUser:
         ]
 
     async def say(self, text: str) -> Said:
-        """The answer to what the assistant said. Raises LLMError where the model gives none."""
+        """Return the answer to what the assistant said.
+
+        Raises LLMError where the model gives none.
+        """
         self._messages.append({"role": "user", "content": text})
         answer = (await self._llm.ask(self._messages)).text.strip()
         self._messages.append({"role": "assistant", "content": answer})

@@ -110,7 +110,7 @@ def _probe(render: Render, tools: list[dict[str, Any]]) -> _Frame:
 
 
 def _listed(head: str, without: str, tools: list[dict[str, Any]]) -> str:
-    """How the tools are told: JSON, one a line, or a text of the template's own."""
+    """Return how the tools are told: JSON, one a line, or a text of the template's own."""
     for ascii_only in (False, True):
         lines = "\n".join(json.dumps(t, ensure_ascii=ascii_only) for t in tools)
         if lines in head:
@@ -151,7 +151,7 @@ def _probe_thoughts(render: Render, user: Around, assistant: Around) -> dict[str
 
 
 def _between(text: str, before: str, behind: str) -> str:
-    """What stands between two words; from the beginning, where the first is none."""
+    """Return what stands between two words; from the beginning, where the first is none."""
     rest = text.partition(before)[2] if before else text
     found, there, _ = rest.partition(behind)
     if not there:
@@ -166,7 +166,7 @@ def _behind(text: str, word: str) -> str:
 
 
 def _cut(text: str, head: str, tail: str = "") -> str:
-    """What is left without the two."""
+    """Return what is left without the two."""
     if not (text.startswith(head) and text.endswith(tail) and len(text) >= len(head + tail)):
         raise ValueError("a message is written differently beside another one")
     return text[len(head) : len(text) - len(tail)]
@@ -189,7 +189,7 @@ def _conversations(tools: bool) -> list[list[dict[str, Any]]]:
 
 
 def _rendered(frame: _Frame, messages: list[dict[str, Any]], tools: bool) -> str:
-    """What `_written` says, for turns without thoughts."""
+    """Return what `_written` says, for turns without thoughts."""
     system = messages[0]["role"] == "system"
     text = frame.system + messages[0]["content"] if system else ""
     text, last = text + (frame.told if system else frame.untold)[tools], ""
@@ -297,13 +297,13 @@ def _written_tools(frame: _Frame, names: list[str], parts: dict[str, str]) -> di
 
 
 def _string(text: str) -> str:
-    """In Go's source. Ollama's Modelfile drops characters that cannot be printed."""
+    """Quote a text for Go's source: Ollama's Modelfile drops what cannot be printed."""
     escaped = json.dumps(text, ensure_ascii=False)
     return "".join(c if " " <= c <= "~" else f"\\U{ord(c):08x}" for c in escaped)
 
 
 def _action(text: str) -> str:
-    """What writes the text, with the tools where LIST is."""
+    """Return what writes the text, with the tools where LIST is."""
     return "{{ $tools }}".join(f"{{{{ {_string(t)} }}}}" if t else "" for t in text.split(LIST))
 
 

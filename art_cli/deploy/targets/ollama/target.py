@@ -77,7 +77,7 @@ class OllamaTarget:
 
 
 def modelfile(source: Source, weights: Path, template: str, stop: str) -> str:
-    """What `ollama create` reads: it samples as the policy was sampled from."""
+    """Return what `ollama create` reads: it samples as the policy was sampled from."""
     sampling = source.experiment.sampling
     lines = [
         f"FROM {weights}",
@@ -93,7 +93,7 @@ def modelfile(source: Source, weights: Path, template: str, stop: str) -> str:
 
 
 def _template(source: Source) -> tuple[str, str]:
-    """In Go's language, and what ends a turn. Raises UsageError."""
+    """Return the template in Go's language, and what ends a turn. Raises UsageError."""
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(str(source.folder))

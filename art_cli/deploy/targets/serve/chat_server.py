@@ -47,7 +47,7 @@ class ServedRequest(ChatRequest):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
 
     def sampling(self, usual: SamplingConfig) -> SamplingConfig:
-        """`usual`, but for what the request says; temperature 0 is the likeliest token."""
+        """Return `usual` with what the request sets; temperature 0 is the likeliest token."""
         temperature = usual.temperature if self.temperature is None else self.temperature
         top_p = usual.top_p if self.top_p is None else self.top_p
         if temperature == 0:
@@ -68,7 +68,7 @@ class ChatServer:
         self._failed: str | None = None  # why the last request got no answer
 
     def app(self, access: Access) -> web.Application:
-        """/v1/models and /v1/chat/completions; /health, which needs no key."""
+        """Serve /v1/models and /v1/chat/completions; and /health, which needs no key."""
         app = web.Application(client_max_size=MAX_BODY, middlewares=[checked(access)])
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
@@ -80,7 +80,7 @@ class ChatServer:
         return web.json_response({"object": "list", "data": [model]})
 
     async def _health(self, request: web.Request) -> web.StreamResponse:
-        """200 where it can answer; after a failure, that is found out by a request of its own."""
+        """Answer 200 where the engine works; after a failure, a request of its own finds out."""
         if self._failed:
             with contextlib.suppress(RequestError):
                 await self._answer(ServedRequest(messages=[PROBE], max_tokens=1))
@@ -154,7 +154,7 @@ class ChatServer:
 
 
 async def serve(server: ChatServer, access: Access, port: int) -> None:
-    """ChatAnswer until the process is asked to end."""
+    """Serve until the process is asked to end."""
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -169,7 +169,7 @@ async def serve(server: ChatServer, access: Access, port: int) -> None:
 
 
 def main() -> None:
-    """The arguments are those of the head of this file."""
+    """Run the server with the arguments that the head of this file names."""
     folder, name, port, max_model_len, max_tokens = sys.argv[1:]
     dtype = "bfloat16" if torch.cuda.is_available() else "auto"
     policy = load_policy(ModelConfig(base=folder, adapter=None, dtype=dtype), (), 0)

@@ -63,7 +63,7 @@ class ServeTarget:
         )
 
     def _key(self) -> str | None:
-        """The key that the user has chosen."""
+        """Return the key that the user has chosen."""
         key = os.environ.get(self._key_env or KEY)
         if not key and self._key_env:
             raise PreflightError(
@@ -75,7 +75,7 @@ class ServeTarget:
         return key
 
     def _gets_free(self, known: Deployment | None) -> bool:
-        """Whether our port is free, or gets free now that a server of ours has died.
+        """Return whether our port is free, or gets free now that a server of ours has died.
 
         The threads of a killed process can hold its port for a moment after it counts as dead.
         """
@@ -88,7 +88,7 @@ class ServeTarget:
         return True
 
     def _is_at(self, known: Deployment) -> bool:
-        """Whether it is the server on our port."""
+        """Return whether it is the server on our port."""
         pid, port = known.made.get("pid"), known.made.get("port")
         return port == self._port and pid is not None and _is_ours(pid, known.name)
 
@@ -189,7 +189,7 @@ def _is_healthy(url: str) -> bool:
 
 
 def _name_at(url: str, key: str) -> str | None:
-    """The model that is served there."""
+    """Return the model that is served there."""
     shown = {"Authorization": f"Bearer {key}"}
     try:
         answer = httpx.get(
@@ -211,7 +211,7 @@ def _is_taken(port: int) -> bool:
 
 
 def _is_ours(pid: int, name: str) -> bool:
-    """Numbers of processes are given again."""
+    """Return whether a process is our server, and not one that got its number later."""
     listed = subprocess.run(
         ["ps", "-ww", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True
     ).stdout

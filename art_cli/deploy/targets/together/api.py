@@ -59,7 +59,7 @@ class TogetherAPI:
         return _patiently(lambda: self._ask("GET", path, query), (Unanswered,))
 
     def list(self, path: str, **query: Any) -> Iterator[Any]:
-        """All pages of a list, one thing after the other. Raises as `get` does."""
+        """Return all pages of a list, one thing after the other. Raises as `get` does."""
         while True:
             page = self.get(path, **query)
             yield from page["data"]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from art_cli.deploy.targets.together.api import TogetherAPI
-from art_cli.errors import UsageError
+from art_cli.errors import UsageError, did_you_mean
 
 SHOWN = 20  # models
 UNQUANTIZED = ("", "BF16", "FP16", "NONE")
 
 
 def find_base(api: TogetherAPI, wanted: str, *, for_adapter: bool) -> dict[str, Any]:
-    """The model of that name. Raises UsageError with those that there are."""
+    """Return the model of that name. Raises UsageError with those that there are."""
     about: dict[str, Any] = {"product": "PRODUCT_DEDICATED"}
     if for_adapter:
         about["adapterMode"] = "ADAPTER_MODE_DYNAMIC"
@@ -22,8 +21,7 @@ def find_base(api: TogetherAPI, wanted: str, *, for_adapter: bool) -> dict[str, 
         if model["name"].lower() == wanted.lower() and model["baseModelId"]:
             return model
     known = [m["name"] for m in api.list("/v2/supported-models", **about)]
-    close = get_close_matches(wanted, known, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
+    hint = did_you_mean(wanted, known)
     if "/" not in wanted or Path(wanted).exists():
         hint += " If this folder holds one of them, say which: base=NAME."
     more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
@@ -60,7 +58,7 @@ def cheapest(
 
 
 def _instance_type(api: TogetherAPI, config: str) -> str:
-    """The name of the hardware that a config asks for."""
+    """Return the name of the hardware that a config asks for."""
     found = api.get(f"/v2/{config}")["selectors"]
     selectors = {s["key"]: s["value"] for s in found}
     return f"{selectors.get('accelerator_count')}x{selectors.get('accelerator_type')}"

@@ -26,7 +26,10 @@ class MadeOnce:
         self._keep = keep
 
     def make(self, kind: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """What was made, now or before. Raises UsageError where someone else's has the name."""
+        """Return what was made, now or before.
+
+        Raises UsageError where someone else's has the name.
+        """
         made, asked = self._deployment.made, self._deployment.asked
         if kind in made:
             return self._api.get(f"{path}/{made[kind]}")
@@ -55,7 +58,7 @@ class MadeOnce:
         raise AssertionError
 
     def find(self, kind: str, path: str, name: str) -> dict[str, Any] | None:
-        """The one of this name, which is then known."""
+        """Return the one of this name, which is then known."""
         for each in self._api.list(path):
             if each["name"].rsplit("/", 1)[-1] == name:
                 return self._keep_id(kind, each)
@@ -68,6 +71,6 @@ class MadeOnce:
 
 
 def forget(deployment: Deployment, kind: str) -> None:
-    """It is gone."""
+    """Note that what was made of a kind is gone."""
     del deployment.made[kind]
     deployment.asked.remove(kind)

@@ -180,7 +180,7 @@ class TogetherTarget:
         raise ArtError(f"it is not ready after {minutes:.0f} minutes; the same command waits on")
 
     def _route(self, endpoint: str, deployment_id: str) -> None:
-        """Without a share of the traffic, a deployment that is ready answers 503."""
+        """Give a deployment its share of the traffic: without one it answers 503."""
         for _ in _pauses(ROUTE_TIMEOUT):
             now = self._api.get(endpoint)
             others = [s for s in now["trafficSplit"] if s["deploymentId"] != deployment_id]
@@ -197,7 +197,7 @@ class TogetherTarget:
         raise ArtError("the endpoint's traffic could not be set: it changes all the time")
 
     def _until_answered(self, deployment: Deployment, report: Report) -> None:
-        """A smoke completion: one token."""
+        """Ask for a completion of one token until it is answered."""
         body = {
             "model": deployment.model,
             "messages": [{"role": "user", "content": "Hello"}],
@@ -250,7 +250,7 @@ class TogetherTarget:
         return "nothing of it is left at Together"
 
     def _find_lost(self, deployment: Deployment) -> None:
-        """What was asked for, and made, although the answer never came, costs money too."""
+        """Find what was made although the answer never came: it costs money too."""
         root = f"/v2/projects/{deployment.made['project']}"
         once = MadeOnce(self._api, deployment, lambda: None)
         for kind in ("model", "endpoint", "deployment"):
@@ -286,7 +286,7 @@ class TogetherTarget:
 
 
 def _files(source: Source) -> dict[str, Path]:
-    """What is uploaded, by its name there."""
+    """Return what is uploaded, by its name there."""
     if source.has_adapter:
         return {name: source.folder / name for name in ADAPTER_FILES}
     files = (f for f in weight_files(source.folder) if f.is_file())
@@ -304,7 +304,7 @@ def _word(state: str) -> str:
 
 
 def _pauses(timeout: float) -> Iterator[float]:
-    """Seconds since the first look, look after look, until there is no more time."""
+    """Yield the seconds since the first look, look after look, until the time is over."""
     began, pause = time.monotonic(), FIRST_PAUSE
     while (waited := time.monotonic() - began) < timeout:
         yield waited

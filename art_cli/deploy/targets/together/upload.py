@@ -94,7 +94,10 @@ def upload(
 def _missing(
     files: dict[str, Path], remote: list[dict[str, Any]], sent: dict[str, Sent]
 ) -> list[_Part]:
-    """What has not arrived. What was sent to an upload that the service has given up is lost."""
+    """Return what has not arrived.
+
+    What was sent to an upload that the service has given up is lost.
+    """
     missing = []
     for r in remote:
         if r.get("skipUpload"):
@@ -212,7 +215,7 @@ def _pieces(part: _Part, stop: threading.Event) -> Iterator[bytes]:
 
 
 def _ranges(file: Path) -> list[tuple[int, int]]:
-    """Where each part begins, and how long it is."""
+    """Return where each part begins, and how long it is."""
     size = file.stat().st_size
     return [(at, min(PART, size - at)) for at in range(0, size, PART)]
 

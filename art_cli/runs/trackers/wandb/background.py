@@ -17,7 +17,7 @@ class BackgroundQueue:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def hand(self, job: Callable[[], object]) -> None:
-        """Have it done, some time."""
+        """Queue a job."""
         self._jobs.put(job)
 
     def catches_up(self, seconds: float) -> bool:

@@ -15,7 +15,7 @@ NOTE = "mirrored-to.txt"  # in such a folder: the last step that is in it
 
 
 def checkpoints_to_upload(experiment: Experiment, run: RunDir) -> dict[int, list[str]]:
-    """Steps, and what they are called besides: the best, then the last; often they are one."""
+    """Return the steps with their names: the best, then the last; often they are one."""
     cfg, is_adapter = experiment.track.wandb, experiment.model.adapter is not None
     steps = [step for step in run.checkpoint_steps() if step > 0]
     if not (steps and cfg and (cfg.upload == "on" or (cfg.upload == "auto" and is_adapter))):
@@ -26,7 +26,7 @@ def checkpoints_to_upload(experiment: Experiment, run: RunDir) -> dict[int, list
 
 
 def sync_line(session: Path) -> str:
-    """The command that uploads a session whose data is on this disk."""
+    """Return the command that uploads a session whose data is on this disk."""
     online = "" if _is_offline(session) else "--include-online "
     return f"wandb sync {online}{shlex.quote(os.path.relpath(session))}"
 
@@ -37,7 +37,7 @@ def note_step(session: Path, step: int) -> None:
 
 
 def last_uploaded(session: Path) -> int:
-    """The last step that the sessions before have uploaded, by their notes; -1 without any.
+    """Return the last step that the sessions before have uploaded, by their notes; -1 without any.
 
     A session that was killed has no note: who knows what of it was written.
     """
@@ -54,7 +54,7 @@ def replace_waiting(session: Path) -> None:
 
 
 def keep_file(session: Path, file: Path) -> Path:
-    """`file` of a checkpoint, to be there even when the checkpoint is gone.
+    """Return a copy of a checkpoint's file that stays when the checkpoint goes.
 
     A link, which takes no room, or a copy on a file system that has none.
     """
@@ -73,7 +73,7 @@ def _others(session: Path) -> list[Path]:
 
 
 def _waits(session: Path) -> bool:
-    """For `wandb sync`, which leaves a mark."""
+    """Return whether a session waits for `wandb sync`, which leaves a mark."""
     return _is_offline(session) and not any(session.glob("*.synced"))
 
 

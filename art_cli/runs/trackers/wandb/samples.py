@@ -27,7 +27,7 @@ def siblings(rows: list[dict[str, Any]]) -> list[list[Any]]:
 
 
 def _cells(row: dict[str, Any]) -> list[Any]:
-    """In the order of COLUMNS."""
+    """Return the cells of a row, in the order of COLUMNS."""
     ended = row["stop_reason"]
     if row["error"]:
         ended = f"{ended}: {row['error'].partition(chr(10))[0]}"
@@ -37,12 +37,12 @@ def _cells(row: dict[str, Any]) -> list[Any]:
 
 
 def conversation(messages: list[dict[str, Any]]) -> str:
-    """Who said what, as text; the middle of a very long one is left out."""
+    """Return who said what, as text, without the middle of a very long one."""
     return shortened("\n\n".join(f"[{m['role']}] {m.get('content') or ''}" for m in messages))
 
 
 def shortened(text: str) -> str:
-    """Without the middle where it is very long."""
+    """Return a text without its middle where it is very long."""
     left_out = len(text) - LONGEST
     if left_out <= 0:
         return text

@@ -43,17 +43,17 @@ def choose_mode(cfg: WandbConfig) -> tuple[Mode, str]:
 
 
 def base_url() -> str:
-    """The W&B server."""
+    """Return the W&B server."""
     return os.environ.get("WANDB_BASE_URL", DEFAULT_URL).rstrip("/")
 
 
 def has_key() -> bool:
-    """Whether wandb will find a key, or another way to log in."""
+    """Return whether wandb will find a key, or another way to log in."""
     return bool(find_key() or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"))
 
 
 def find_key() -> str | None:
-    """The key that wandb will find: in the environment, or where `wandb login` writes it."""
+    """Return the key that wandb will find: in the environment, or where `wandb login` writes it."""
     if key := os.environ.get("WANDB_API_KEY"):
         return key
     candidates = [os.environ.get("NETRC"), "~/.netrc", "~/_netrc"]

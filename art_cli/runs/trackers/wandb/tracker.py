@@ -136,7 +136,7 @@ class WandbTracker:
     # -- the start, in the background thread ------------------------------------------------
 
     def _import(self) -> None:
-        """The run goes on without W&B where wandb cannot be imported."""
+        """Import wandb. Where that fails, the run goes on without W&B."""
         try:
             if self._mode != "disabled":
                 within(IMPORT_SECONDS, _import_wandb)
@@ -187,7 +187,7 @@ class WandbTracker:
             self._say("Weave: no traces, since W&B is offline; an online --resume sends them")
 
     def _catch_up(self, begin: int) -> None:
-        """W&B has all steps before `begin`, and is handed all of the others."""
+        """Hand W&B all steps from `begin` on; it has those before."""
         self._begin = begin
         replace_waiting(self._session)  # all that is in those is logged again
 
@@ -223,7 +223,7 @@ class WandbTracker:
     # -- in the background thread -----------------------------------------------------------
 
     def _mirror(self, metrics: dict[str, float]) -> None:
-        """A row of metrics.jsonl, unless W&B has it, and a table where one is due."""
+        """Hand W&B a row of metrics.jsonl, unless it has it, and a table where one is due."""
         step = int(metrics["training_step"])
         if self._run is None or step < self._begin:
             return
@@ -257,7 +257,7 @@ class WandbTracker:
     # -- the end ---------------------------------------------------------------------------
 
     def _upload_checkpoints(self) -> None:
-        """The best and the last, as versions of one artifact that has the run's id."""
+        """Upload the best and the last, as versions of one artifact that has the run's id."""
         named = checkpoints_to_upload(self._experiment, self._run_dir)
         if not named:
             return
@@ -287,7 +287,7 @@ class WandbTracker:
         return within(MEDIA_SECONDS, lambda: run.log_artifact(artifact, aliases=aliases))
 
     def _wait_for(self, artifact: Any) -> None:
-        """Until it is there. Raises DeadlineError once the server does not answer any more."""
+        """Wait until an artifact is there. Raises DeadlineError once the server falls silent."""
         size = sum(entry.size for entry in artifact.manifest.entries.values())
         self._say(f"W&B: uploading checkpoint {artifact.metadata['step']} ({size / 1e6:,.1f} MB)")
         within(

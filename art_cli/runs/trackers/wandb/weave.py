@@ -51,7 +51,7 @@ class WeaveTraces:
         self.wake()
 
     def wake(self) -> None:
-        """There may be more to send."""
+        """Look again: there may be more to send."""
         if self._key:
             self._background.hand(self._send_all)
 
@@ -68,7 +68,7 @@ class WeaveTraces:
             )
 
     def _waiting(self) -> list[tuple[int, Split]]:
-        """The files that have not been sent, in the order of the run."""
+        """Return the files that have not been sent, in the order of the run."""
         sent = set(self._sent.read_text().split()) if self._sent.exists() else set()
         there: list[tuple[int, Split]] = []
         for split in SPLITS:
@@ -107,14 +107,14 @@ class WeaveTraces:
 
 
 def trace_url() -> str:
-    """Where traces go, as weave's own client finds it."""
+    """Return where traces go, as weave's own client finds it."""
     own = base_url()
     default = DEFAULT_TRACE_URL if own == DEFAULT_URL else f"{own}/traces"
     return os.environ.get("WF_TRACE_SERVER_URL", default).rstrip("/")
 
 
 def calls_of(row: dict[str, Any], project: str, run_id: str) -> Iterator[Call]:
-    """A trajectory as a trace: its turns, and in them the tools that they called.
+    """Return a trajectory as a trace: its turns, and in them the tools that they called.
 
     The ids follow from where it lies in the run, so that one sent again is the same. When a turn
     was said is not kept: times say in which order.
@@ -179,7 +179,7 @@ def calls_of(row: dict[str, Any], project: str, run_id: str) -> Iterator[Call]:
 
 
 def _batches(calls: Iterator[Call]) -> Iterator[bytes]:
-    """What fits into a request."""
+    """Return what fits into a request."""
     batch, size = [], 0
     for call in calls:
         text = json.dumps(call)

@@ -50,7 +50,7 @@ class ThisRank:
 
 
 def launched() -> ThisRank | None:
-    """Where a launcher started this process among others; None where nobody did."""
+    """Return where a launcher started this process among others; None where nobody did."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if any(name not in os.environ for name in names):
         return None
@@ -109,15 +109,15 @@ class Crew:
         """Raises WorkerDied."""
 
     def working(self) -> AbstractContextManager[None]:
-        """While this process is in something that all ranks do."""
+        """Note, within, that this process is in something that all ranks do."""
         return nullcontext()
 
     def why(self) -> str:
-        """What happened to the others, after something that all ranks do has failed here."""
+        """Return what happened to the others, after something that all ranks do has failed here."""
         return ""
 
     def close(self, *, now: bool = False) -> None:
-        """They have been told to end, or must end `now`; see that they do."""
+        """See that the others end: they have been told to, or must `now`."""
 
 
 class LocalCrew(Crew):
@@ -206,7 +206,7 @@ class LocalCrew(Crew):
         return ""
 
     def _watch(self) -> None:
-        """A collective on a GPU may wait for a dead rank until it times out: end before that."""
+        """End with a dead rank: a collective on a GPU would wait for it until it times out."""
         while not self._closing:
             time.sleep(1.0)
             if self._busy and not self._closing and (message := self._death()):
@@ -218,12 +218,12 @@ class LocalCrew(Crew):
 
 
 def ready(rank: int) -> str:
-    """What a rank sets in the store once it is there."""
+    """Return what a rank sets in the store once it is there."""
     return f"ready/{rank}"
 
 
 def join() -> Store:
-    """The store where all processes meet, as the environment says. Raises RuntimeError."""
+    """Return the store where all processes meet, as the environment says. Raises RuntimeError."""
     store, _, _ = next(rendezvous("env://", timeout=JOIN_TIMEOUT))
     return store
 

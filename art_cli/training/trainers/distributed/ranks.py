@@ -80,7 +80,7 @@ class Rank:
         )
 
     def take(self, _: None = None) -> None:
-        """The trained weights of rank 0's policy have been set anew."""
+        """Take the trained weights of rank 0's policy, which have been set anew."""
         self._shard.take(self._policy, frozen=False)
 
     def gradient(self, shares: list[list[Part]] | None) -> Stats | None:
@@ -109,7 +109,7 @@ class Rank:
         return norm
 
     def state(self, _: None = None) -> dict[str, Any]:
-        """The optimizer's state as one process has it, on the CPU; at rank 0."""
+        """Return the optimizer's state as one process has it, on the CPU; at rank 0."""
         state = self.trainer.optimizer.state_dict()
         whole: dict[int, dict[str, Any]] = {}
         for i, of in state["state"].items():
@@ -243,7 +243,7 @@ class RanksTrainer:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """Something that all ranks do: who is missing is told, and nobody waits for ever."""
+        """Guard what all ranks do: a missing rank is named, and nobody waits for ever."""
         crew = self._crew
         assert crew
         self._failed = True  # until it has gone well
@@ -304,7 +304,7 @@ def serve(store: Store, commands: Iterator[str]) -> None:
 
 
 def serve_if_launched(num_processes: int) -> bool:
-    """Where a cluster's launcher started this process as another rank than 0, be that rank.
+    """Be another rank than 0, where a cluster's launcher started this process as one.
 
     Return whether it was. Raises UsageError where launcher and config disagree.
     """

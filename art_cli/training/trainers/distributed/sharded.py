@@ -162,7 +162,7 @@ class Shard:
 
 
 def scatter(full: Tensor | None, like: Tensor) -> Tensor:
-    """Rank 0's tensor (others: None), split over the ranks as the DTensor `like` is."""
+    """Split rank 0's tensor (others pass None) over the ranks as the DTensor `like` is."""
     assert isinstance(like, DTensor)
     if full is None:
         full = torch.empty(like.shape, dtype=like.dtype, device=like.device)
@@ -171,7 +171,7 @@ def scatter(full: Tensor | None, like: Tensor) -> Tensor:
 
 
 def gather(value: Any) -> Any:
-    """A DTensor, whole, on every rank; anything else as it is."""
+    """Return a DTensor, whole, on every rank; anything else as it is."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 

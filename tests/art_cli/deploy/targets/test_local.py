@@ -71,7 +71,7 @@ def test_an_incomplete_checkpoint_is_refused(art: Any, run: RunDir) -> None:
 def test_what_is_asked_wrongly_is_told(art: Any, run: RunDir) -> None:
     result = art("deploy")
     assert code(result) == EXIT_USAGE and "where to? Add --to" in str(result.exception)
-    assert "Did you mean together? (one of together, hf" in str(
+    assert "Did you mean 'together'? (one of together, hf" in str(
         art("deploy", "--to", "togeter").exception
     )
     result = art("deploy", "--to", "merged", "foldr=x")

@@ -199,7 +199,7 @@ def test_a_base_that_is_not_served_is_told_with_those_that_are(
     assert code(result) == EXIT_USAGE
     assert "does not serve adapters of tiny" in said(result) and f"serves {BASE}" in said(result)
     result = art("deploy", "--to", "together", "base=Qwen/Qwen3.5-9b-it", "--yes")
-    assert f"Did you mean {BASE}?" in said(result)
+    assert f"Did you mean {BASE!r}?" in said(result)
     result = art("deploy", "--to", "together", f"base={BASE}", "gpu=B200", "--yes")
     assert code(result) == EXIT_USAGE and "1x H100, 1x L40S" in said(result)
 
