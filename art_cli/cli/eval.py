@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shlex
 import sys
 from collections.abc import AsyncIterator
@@ -17,7 +16,7 @@ import typer
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
 from art_cli.config.schema import REFERENCE
-from art_cli.errors import BudgetError, Interrupted, UsageError
+from art_cli.errors import BudgetError, Interrupted
 from art_cli.printed import say
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def evaluate_command(
     from art_cli.evaluation.session import EvalSession
     from art_cli.system.files import atomic_write, json_line
 
-    loaded, folder, is_run = _open_target(target, runs_dir)
+    loaded, folder, is_run = inputs.open_target(target, runs_dir)
     cfg, run = loaded.experiment, folder if folder.config.is_file() else None
     names = default_names(run, is_run, checkpoint or [], candidate or [])
     candidates = find_candidates(names, cfg, run)
@@ -119,21 +118,6 @@ def evaluate_command(
         if html:
             say(f"\nEvery conversation: {html}")
     session.check()
-
-
-def _open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, RunDir, bool]:
-    """Return the experiment, its run directory, and whether a run (not a config) was named."""
-    from art_cli.runs.directory import RunDir
-
-    if os.path.isfile(Path(target[0]) / "config.yaml"):
-        return *inputs.open_run(Path(target[0]), target[1:]), True
-    if not os.path.exists(target[0]) or os.path.isdir(target[0]):
-        raise UsageError(
-            f"{target[0]} is neither a run directory nor a config file; `art runs` lists the runs"
-        )
-    loaded = inputs.load(target)
-    cfg = loaded.experiment
-    return loaded, RunDir(runs_dir / cfg.project / cfg.name), False
 
 
 def _play(

@@ -66,6 +66,21 @@ def open_run(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedExperimen
     return loaded, run
 
 
+def open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, RunDir, bool]:
+    """Return the experiment, its run directory, and whether a run (not a config) was named."""
+    from art_cli.runs.directory import RunDir
+
+    if os.path.isfile(Path(target[0]) / "config.yaml"):
+        return *open_run(Path(target[0]), target[1:]), True
+    if not os.path.exists(target[0]) or os.path.isdir(target[0]):
+        raise UsageError(
+            f"{target[0]} is neither a run directory nor a config file; `art runs` lists the runs"
+        )
+    loaded = load(target)
+    cfg = loaded.experiment
+    return loaded, RunDir(runs_dir / cfg.project / cfg.name), False
+
+
 def on_cluster(name: str | None) -> list[str]:
     """Return the overrides that `--on NAME` stands for."""
     return [] if name is None else ["backend.use=skypilot", f"backend.cluster={name}"]

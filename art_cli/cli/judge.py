@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -156,7 +155,8 @@ async def _audit(
     from art_cli.evaluation.rejudge import open_judge, rejudge, some_groups, untrained_groups
     from art_cli.llms.judges.audit import audit
 
-    loaded, run = _open_target(target, runs_dir)
+    loaded, folder, is_run = inputs.open_target(target, runs_dir)
+    run = folder if is_run or folder.trajectory_steps("train") else None
     if run:
         groups = some_groups(run, loaded, num)
     else:
@@ -169,17 +169,6 @@ async def _audit(
         judged = [group.judged(verdict) for group, verdict in found.groups if verdict.votes]
         results.append((found, audit(judged)))
     return results
-
-
-def _open_target(target: list[str], runs_dir: Path) -> tuple[LoadedExperiment, RunDir | None]:
-    """Return the experiment, and its run where it has stored any trajectories."""
-    from art_cli.runs.directory import RunDir
-
-    if os.path.isfile(Path(target[0]) / "config.yaml"):
-        return inputs.open_run(Path(target[0]), target[1:])
-    loaded = inputs.load(target)
-    run = RunDir(runs_dir / loaded.experiment.project / loaded.experiment.name)
-    return loaded, run if run.trajectory_steps("train") else None
 
 
 def _audit_row(found: Rejudged, audit: Audit) -> dict[str, Any]:

@@ -111,6 +111,10 @@ RULES = (
         {"model.quantize": _is_set, "warmup.weights": "all"},
         "keeps the base as it is, but warmup.weights is all; write adapter",
     ),
+    _clash(
+        {"model.quantize": _is_set, "engine.use": "vllm", "engine.sync": "adapter".__ne__},
+        "leaves nothing that an adapter can be merged into; add engine.sync: adapter",
+    ),
     *(
         Rule(
             key,

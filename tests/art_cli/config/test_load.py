@@ -383,6 +383,7 @@ def test_a_malformed_override_is_a_problem(problems, override):
         (["model.quantize=4bit", "model.adapter=null"], "model.quantize: keeps the base as it is"),
         (["model.quantize=8bit", "model.base=tiny"], "model.quantize: has no effect with model."),
         (["model.quantize=8bit", "model.device=cpu"], "model.quantize: needs a GPU, but model.de"),
+        (["model.quantize=4bit", "engine.use=vllm"], "model.quantize: leaves nothing that an ad"),
         (["model.quantize=8bit", "warmup.weights=all"], "model.quantize: keeps the base as it is"),
         (
             ["model.quantize=8bit", "train.num_processes=2"],
@@ -412,6 +413,7 @@ def test_settings_that_do_not_go_together_are_refused(problems, overrides, messa
         ["train.loss=cispo", "train.clip_low=null", "train.clip_high=5"],
         ["warmup.num_demonstrations=5"],
         ["model.quantize=4bit", "train.optimizer=adamw_8bit"],
+        ["model.quantize=4bit", "engine={use: vllm, sync: adapter}"],
         ["train.num_processes=8", "train.gradient_checkpointing=on"],
     ],
 )

@@ -132,12 +132,6 @@ def test_calls_under_way_when_the_run_was_killed_count_as_reserved(tmp_path: Pat
         assert Budget(9.0, file).spent == pytest.approx(3 * 0.25 + 4 * 0.5)
 
 
-def test_lines_of_former_versions_count(tmp_path: Path) -> None:
-    file = tmp_path / "costs.jsonl"
-    file.write_text('{"model": "openai/x", "usd": 0.4}\n' * 2)
-    assert Budget(1.0, file).spent == pytest.approx(0.8)
-
-
 @pytest.mark.parametrize("torn", ['{"model": "openai/x", "us', "{}", "[1]", '{"usd": null}', "\0"])
 def test_a_torn_last_line_is_ignored_and_spoils_no_other(tmp_path: Path, torn: str) -> None:
     file = tmp_path / "costs.jsonl"
