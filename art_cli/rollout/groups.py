@@ -13,6 +13,7 @@ from art_cli.errors import UsageError, blame
 from art_cli.rollout.agent import Agent
 from art_cli.rollout.rollout import rollout
 from art_cli.system.deadline import watchdog
+from art_cli.system.files import json_line
 from art_cli.system.progress import Report, silent
 from art_cli.types import Scenario, Split, Trajectory, TrajectoryGroup
 
@@ -81,7 +82,10 @@ def eval_seed(seed: int, scenario: Scenario, trial: int) -> int:
 
 
 def scenarios_in(env: type[Env], settings: Any, split: Split) -> list[Scenario]:
-    """Return all scenarios of a split. Raises UsageError where there is none, or no end of them."""
+    """Return all scenarios of a split.
+
+    Raises UsageError where there is none, no end of them, or one that no file can hold.
+    """
     try:
         found = list(islice(env.scenarios(settings, split), MAX_SCENARIOS + 1))
     except Exception as e:
@@ -90,6 +94,12 @@ def scenarios_in(env: type[Env], settings: Any, split: Split) -> list[Scenario]:
     if not 0 < len(found) <= MAX_SCENARIOS:
         count = f"more than {MAX_SCENARIOS}" if found else "no"
         raise UsageError(f"{env.__name__}.scenarios() gives {count} {split} scenarios")
+    for scenario in found:
+        try:
+            json_line({"data": scenario.data})  # it goes into every trajectory's line
+        except (TypeError, ValueError, RecursionError) as e:
+            what = f"{env.__name__}.scenarios(): the data of {scenario.id!r} cannot be written"
+            raise UsageError(f"{what} as JSON: {e}") from None
     return found
 
 

@@ -14,7 +14,7 @@ from art_cli.llms.meter import MeteredServices
 from art_cli.rollout.agent import Agent, TurnAgent
 from art_cli.rollout.episode import Episode
 from art_cli.system.deadline import DeadlineError, call
-from art_cli.system.outside import printable
+from art_cli.system.outside import storable
 from art_cli.types import Message, Scenario, Trajectory
 
 
@@ -56,8 +56,8 @@ async def rollout(
         if env is not None:
             await _close(env, trajectory)
     agent.record(trajectory)  # score() saw it too, unless it was never reached
-    trajectory.error = trajectory.error and printable(trajectory.error)
-    trajectory.logs = [printable(text) for text in trajectory.logs]
+    trajectory.error = trajectory.error and storable(trajectory.error)
+    trajectory.logs = [storable(text) for text in trajectory.logs]
     trajectory.duration = time.monotonic() - began
     trajectory.usd += metered.usd
     return trajectory

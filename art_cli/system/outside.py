@@ -73,7 +73,7 @@ def check_text(text: Any) -> str:
     return text
 
 
-def printable(text: str) -> str:
+def storable(text: str) -> str:
     """Return the text as any file takes it, cut short where it is very long."""
     if len(text) > SHOWN:
         text = f"{text[: SHOWN // 2]}\n... ({len(text)} characters) ...\n{text[-SHOWN // 2 :]}"
