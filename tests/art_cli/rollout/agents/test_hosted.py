@@ -76,25 +76,25 @@ def test_the_scenario_file_holds_the_opening_and_the_tools_and_no_more(play: Any
 
 
 def test_a_crash_is_its_own_bad_play(play: Any) -> None:
-    trajectory = play(f"{ASK}\nraise SystemExit('no idea')", "a")
+    trajectory = play(f"{ASK}\nraise SystemExit('no idea')", "a", crashes=True)
     assert trajectory.stop_reason == "agent" and trajectory.reward == 0.0
     assert trajectory.metrics["exit_code"] == 1 and trajectory.metrics["crashed"] == 1
     assert "no idea" in trajectory.logs[0]
 
 
 def test_a_crash_leaves_the_group_if_the_config_says_so(play: Any) -> None:
-    trajectory = play(f"{ASK}\nraise SystemExit('no idea')", "a", on_crash="drop")
+    trajectory = play(f"{ASK}\nraise SystemExit('no idea')", "a", on_crash="drop", crashes=True)
     assert trajectory.reward is None and "exit code 1" in (trajectory.error or "")
 
 
 def test_a_program_that_never_asked_is_not_judged(play: Any) -> None:
-    trajectory = play("import nothing_like_it")
+    trajectory = play("import nothing_like_it", crashes=True)
     assert trajectory.reward is None and "nothing_like_it" in (trajectory.error or "")
 
 
 def test_a_program_whose_calls_are_all_refused_is_not_judged(play: Any) -> None:
     code = ASK.replace('"model": "m"', '"response_format": {"type": "json_object"}')
-    trajectory = play(code)
+    trajectory = play(code, crashes=True)
     assert trajectory.reward is None and "HTTP Error 400" in (trajectory.error or "")
 
 
@@ -148,7 +148,7 @@ def test_a_function_that_fails_has_its_line_in_the_log(make_policy: Any) -> None
         await client.chat.completions.create(model="m", messages=task.messages)
         raise KeyError("oh")
 
-    trajectory = function(make_policy, agent)
+    trajectory = function(make_policy, agent, crashes=True)
     assert trajectory.stop_reason == "agent"
     assert (
         f"{Path(__file__).name}:" in trajectory.logs[0] and "KeyError: 'oh'" in trajectory.logs[0]
@@ -164,8 +164,9 @@ def test_a_function_that_returns_nonsense_or_hangs_has_crashed(make_policy: Any)
         await client.chat.completions.create(model="m", messages=task.messages)
         await asyncio.sleep(60)
 
-    assert "returned 7" in function(make_policy, nonsense).logs[0]
-    assert "within 2 s" in function(make_policy, hanging, timeout=2).logs[0]
+    assert "returned 7" in function(make_policy, nonsense, crashes=True).logs[0]
+    hung = function(make_policy, hanging, timeout=2, crashes=True)
+    assert "within 2 s" in hung.logs[0]
 
 
 def test_what_cannot_be_started_is_said_before_anything_else(

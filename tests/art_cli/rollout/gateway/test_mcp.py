@@ -32,9 +32,7 @@ def play(make_policy: Any) -> Any:
                 await client.chat.completions.create(model="m", messages=task.messages)
                 await agent(rpc)
 
-        trajectory = asyncio.run(host(policy, script(policy, "hello"), function, env=env))
-        assert trajectory.metrics.get("crashed") is None
-        return trajectory
+        return asyncio.run(host(policy, script(policy, "hello"), function, env=env))
 
     return play
 
