@@ -1,0 +1,41 @@
+"""What `auto` stands for, with a GPU and without."""
+
+import pytest
+
+from art_cli.config.auto import RECOMPUTE_FROM, dtype_of, recomputes, warms_all
+from art_cli.config.schema import AdapterConfig, ModelConfig, WarmupConfig
+
+ADAPTER = AdapterConfig()
+
+
+@pytest.mark.parametrize(
+    ("adapter", "on_gpu", "dtype"),
+    [
+        (ADAPTER, True, "bfloat16"),
+        (ADAPTER, False, "float32"),
+        (None, True, "float32"),  # all weights: bfloat16 would lose small updates
+        (None, False, "float32"),
+    ],
+)
+def test_only_a_base_under_an_adapter_on_a_gpu_is_in_bfloat16(
+    adapter: AdapterConfig | None, on_gpu: bool, dtype: str
+) -> None:
+    assert dtype_of(ModelConfig(base="some/model", adapter=adapter), on_gpu=on_gpu) == dtype
+
+
+def test_what_the_config_names_is_taken() -> None:
+    assert dtype_of(ModelConfig(base="some/model", dtype="float32"), on_gpu=True) == "float32"
+    assert recomputes("on", 1, on_gpu=False) and not recomputes("off", 10**12, on_gpu=True)
+    assert warms_all(WarmupConfig(weights="all"), ModelConfig(base="some/model", adapter=ADAPTER))
+
+
+def test_large_models_on_a_gpu_recompute_their_layers() -> None:
+    assert recomputes("auto", RECOMPUTE_FROM + 1, on_gpu=True)
+    assert not recomputes("auto", RECOMPUTE_FROM, on_gpu=True)
+    assert not recomputes("auto", RECOMPUTE_FROM + 1, on_gpu=False)
+
+
+@pytest.mark.parametrize("adapter", [ADAPTER, None])
+def test_a_warm_up_trains_what_the_run_trains(adapter: AdapterConfig | None) -> None:
+    model = ModelConfig(base="some/model", adapter=adapter)
+    assert warms_all(WarmupConfig(), model) == (adapter is None)
