@@ -74,8 +74,9 @@ def _with_adapter(job: Workload) -> Iterator[tuple[str, Workload]]:
 
 def _quantized(job: Workload) -> Iterator[tuple[str, Workload]]:
     """Advise a quantized base with an adapter: what is quantized cannot be trained itself."""
-    if job.rank is not None:
-        yield from _to("quantize", "8bit", "4bit")(job)
+    note = " (with engine.sync: adapter)" if job.engine == "vllm" else ""
+    for bits in ("8bit", "4bit") if job.rank is not None else ():
+        yield f"{bits}{note}", replace(job, quantize=bits)
 
 
 # In the order of what they cost: time first, then what an episode may hold, then exactness.

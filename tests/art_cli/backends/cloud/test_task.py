@@ -110,7 +110,15 @@ def test_a_message_of_skypilot_gets_the_place_of_the_key(loaded: LoadedExperimen
         ([], ""),
         (["engine.use=vllm"], "[vllm]"),
         (["engine.use=vllm", "engine.url=http://x"], ""),
-        (["engine.use=vllm", "model.base=b", "model.adapter={}", "model.quantize=4bit"], None),
+        (
+            [
+                "engine={use: vllm, sync: adapter}",
+                "model.base=b",
+                "model.adapter={}",
+                "model.quantize=4bit",
+            ],
+            None,
+        ),
     ],
 )
 def test_what_the_config_needs_is_installed(
