@@ -24,7 +24,7 @@ from pathlib import Path
 
 from touched import ROOT, tests_of
 
-NEAR_SECONDS, ALL_SECONDS = 600, 3600  # for one fault; a hang is a fault that was noticed
+NEAR_SECONDS, ALL_SECONDS = 300, 3600  # for one fault; a hang is a fault that was noticed
 HANG = "a hang"
 WANTED = 0.95
 

@@ -107,7 +107,7 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 open({str(tmp_path / "pids")!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
 time.sleep(60)
 """
-    trajectory = play(code, "a", timeout=12.0)
+    trajectory = play(code, "a", timeout=12.0, crashes=True)
     assert trajectory.stop_reason == "agent" and "did not end within 12 s" in trajectory.logs[-1]
     for pid in (tmp_path / "pids").read_text().split():
         assert is_gone(int(pid))
