@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,9 @@ def test_a_run_of_several_processes_ends_the_same(config: str, tmp_path: Path) -
     whole = begin(tmp_path / "whole", config)
     seconds = timed(whole)
     expected = lasting(whole)
-    rng, kills, art = random.Random(1), 0, whole
+    rng, kills, art, number = random.Random(1), 0, whole, count()
     while kills < NUM_KILLS:
-        art = begin(tmp_path / f"killed-{kills}", config)
+        art = begin(tmp_path / f"killed-{next(number)}", config)
         while (code := killed(art, tmp_path, rng, seconds)) != 0:
             kills += 1
             assert code in (1, 3, -signal.SIGKILL), art.output  # 3: a server before the start
@@ -64,9 +65,9 @@ def test_a_run_of_several_processes_ends_the_same(config: str, tmp_path: Path) -
 
 def test_a_run_of_programs_loses_no_episode(tmp_path: Path) -> None:
     seconds = timed(begin(tmp_path / "whole", PROGRAMS))
-    rng, kills = random.Random(2), 0
+    rng, kills, number = random.Random(2), 0, count()
     while kills < NUM_KILLS:
-        art = begin(tmp_path / f"killed-{kills}", PROGRAMS)
+        art = begin(tmp_path / f"killed-{next(number)}", PROGRAMS)
         while (code := killed(art, tmp_path, rng, seconds)) != 0:
             kills += 1
             assert code == -signal.SIGKILL, art.output
@@ -133,14 +134,14 @@ def again_and_again(
     run: Path, tmp_path: Path, start: Callable[[Path], Any], found: Callable[[Path], Any]
 ) -> None:
     """Kill a command on a copy of a run until it has been killed often enough; compare."""
-    rng, kills = random.Random(3), 0
+    rng, kills, number = random.Random(3), 0, count()
     whole = shutil.copytree(run, tmp_path / "whole")
     process = start(whole)
     seconds = timed(process)
     expected = found(whole)
     assert expected
     while kills < NUM_KILLS:
-        folder = shutil.copytree(run, tmp_path / f"killed-{kills}")
+        folder = shutil.copytree(run, tmp_path / f"killed-{next(number)}")
         process = start(folder)
         while (code := killed(process, tmp_path, rng, seconds)) != 0:
             kills += 1
@@ -169,6 +170,10 @@ class Command:
         """What all processes of this folder have printed."""
         return (self.folder / "out.txt").read_text()
 
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def wait(self, seconds: float) -> int:
         """The exit code, negative for a signal."""
         return self._process.wait(seconds)
@@ -190,7 +195,9 @@ def timed(process: Any) -> float:
 
 def killed(process: Any, folder: Path, rng: random.Random, seconds: float) -> int:
     """Kill one of its processes after a while -> the exit code. Nobody is left behind then."""
-    time.sleep(rng.uniform(0.1, seconds))
+    moment = time.monotonic() + rng.uniform(0.1, seconds)
+    while process.is_alive() and time.monotonic() < moment:  # it may be quicker than it was
+        time.sleep(0.01)
     victims = [process.pid, *descendants(process.pid)]
     victim = victims[0] if rng.random() < 0.5 else rng.choice(victims)
     with suppress(ProcessLookupError):
