@@ -39,8 +39,9 @@ def make_trainer(
     cfg: Experiment, policy: Policy, crew: Crew | None, logs: Path, say: Callable[[str], None]
 ) -> Trainer:
     """Make a trainer in this process, or shared with `crew` or processes started when needed."""
+    longest = cfg.engine.max_model_len
     if cfg.train.num_processes == 1:
-        return GRPOTrainer(policy, cfg.train, cfg.sampling, say)
+        return GRPOTrainer(policy, cfg.train, cfg.sampling, say, max_model_len=longest)
     device = policy.device.type
     if cfg.engine.use == "vllm":
         policy.to("cpu")  # nothing is computed with the whole of it, and a GPU may be too small
@@ -53,4 +54,5 @@ def make_trainer(
         logs,
         crew,
         say,
+        longest,
     )
