@@ -10,7 +10,6 @@ from colours import colours_model
 
 import art_cli as art
 
-
 SLOW_LOSSES = ("sequence_mean", "group_mean", "grpo", "dr_grpo", "cispo")
 
 
