@@ -176,25 +176,25 @@ def _clip_loss(weight: WeightFn, clip_high: float) -> Loss:
 
 
 def _token_mean(n: Counts, group: int, trajectory: int) -> float:
-    """Every token of the step counts the same."""
+    """Count every token of the step the same."""
     return 1 / n.tokens
 
 
 def _group_mean(n: Counts, group: int, trajectory: int) -> float:
-    """Every group counts the same, and every token of a group: 2503.14476, eq. 8 to the letter."""
+    """Count every group the same, and every token of a group: 2503.14476, eq. 8 to the letter."""
     return 1 / (n.groups * group)
 
 
 def _sequence_mean(n: Counts, group: int, trajectory: int) -> float:
-    """Every trajectory counts the same, and every token of a trajectory: 2402.03300, eq. 3."""
+    """Count every trajectory the same, and every token of a trajectory: 2402.03300, eq. 3."""
     return 1 / (n.trajectories * trajectory)
 
 
 def _constant(n: Counts, group: int, trajectory: int) -> float:
-    """A constant length in place of the real one: 2503.20783, section 3.2.
+    """Put a constant length in place of the real one: 2503.20783, section 3.2.
 
-    The constant is the longest that a conversation can be: the papers' is the longest completion,
-    and a completion goes over all turns.
+    It is the longest that a conversation can be: the paper's is that of a completion, and what is
+    one completion there goes over all turns here.
     """
     return 1 / (n.trajectories * n.max_model_len)
 
