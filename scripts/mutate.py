@@ -123,7 +123,7 @@ FAULTS = [
         ("if not 0 < marked <= wanted:", "if not 0 < marked:"),
         ("self._states[key][rows] = x\n\n    def select", "pass\n\n    def select"),
         ("        for source, target in pairs:\n", "        for target, source in pairs:\n"),
-        ("each[2] == 0), []).append(each)", "False), []).append(each)"),
+        ("(len(new), start == 0)", "(len(new), False)"),
     ),
     *at(
         "models/reading/tree_attention",
