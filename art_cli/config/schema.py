@@ -63,12 +63,22 @@ class AgentConfig:
     on_crash: Annotated[Literal["score", "drop"], HOSTED] = "score"  # drop: it is left out
 
 
+DEFAULT_TARGETS = ("attention", "mlp")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterConfig:
-    """LoRA on all linear layers (2106.09685)."""
+    """LoRA (2106.09685) on linear maps of the text decoder.
+
+    `targets`: `attention` (all that mixes tokens, recurrent layers too), `mlp` (dense and shared
+    experts), `experts` (routed ones), or names of modules, with * for any part of one.
+    """
 
     rank: Count = 16
     alpha: Positive = 32.0
+    targets: Annotated[list[str], Field(min_length=1)] = field(
+        default_factory=lambda: list(DEFAULT_TARGETS)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
+from peft import PeftModel, set_peft_model_state_dict
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import (
@@ -27,6 +27,7 @@ from transformers.utils import logging as transformers_logging
 from art_cli.config.auto import dtype_of, recomputes
 from art_cli.config.schema import AdapterConfig, ModelConfig
 from art_cli.errors import PreflightError, UsageError
+from art_cli.models.adapter import with_adapter
 from art_cli.models.attention import NAME as ATTENTION
 from art_cli.models.attention import Causal, Layout
 from art_cli.models.decoder import decode, fits, hidden_states
@@ -203,18 +204,6 @@ class Policy:
         finally:
             for p, data in zip(self.trainable, present, strict=True):
                 p.data = data
-
-
-def with_adapter(base: PreTrainedModel, cfg: AdapterConfig) -> PeftModel:
-    """Add LoRA on all linear layers but the head, in float32 whatever the base is in."""
-    lora = LoraConfig(
-        r=cfg.rank,
-        lora_alpha=cfg.alpha,  # type: ignore[arg-type]
-        target_modules="all-linear",
-        lora_dropout=0.0,
-        task_type="CAUSAL_LM",
-    )
-    return get_peft_model(base, lora)  # type: ignore[arg-type, return-value]
 
 
 class Reference:
