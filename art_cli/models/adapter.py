@@ -51,7 +51,7 @@ def adapted_names(adapted: PeftModel) -> set[str]:
         if isinstance(layer, BaseTunerLayer):
             plain = name.replace(".base_layer", "")
             is_linear = isinstance(layer.get_base_layer(), LINEAR)
-            names.add(plain if is_linear else f"{plain}.{layer.parameter_name}")
+            names.add(plain if is_linear else f"{plain}.{getattr(layer, 'parameter_name', '?')}")
     return names
 
 
