@@ -32,7 +32,11 @@ SIZE: dict[str, Any] = {
     "bos_token_id": None,
     "eos_token_id": 2,
 }
-SPARSE: dict[str, Any] = SIZE | {"num_experts": 6, "moe_intermediate_size": 24, "decoder_sparse_step": 1}
+SPARSE: dict[str, Any] = SIZE | {
+    "num_experts": 6,
+    "moe_intermediate_size": 24,
+    "decoder_sparse_step": 1,
+}
 GROUPED: dict[str, Any] = SIZE | {
     "n_routed_experts": 6,
     "moe_intermediate_size": 24,

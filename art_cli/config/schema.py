@@ -241,6 +241,8 @@ class TrainConfig:
     clip_low: NonNegative | None = None  # null: the loss's own
     clip_high: NonNegative | None = None
     kl_coef: NonNegative = 0.0  # k3 to the policy of step 0
+    # Of a loss that spreads tokens over the experts (2101.03961); a mixture of experts only.
+    router_aux_coef: NonNegative = 0.0
     max_staleness: CountOrZero = 0  # updates that rollouts may begin early; 0: repeats exactly
     refill: bool = False  # replace groups without a gradient by further scenarios
     overlong: Literal["keep", "mask"] = "keep"  # truncated trajectories

@@ -15,7 +15,7 @@ from transformers.pytorch_utils import Conv1D
 from art_cli.config.schema import DEFAULT_TARGETS, AdapterConfig
 from art_cli.errors import UsageError
 from art_cli.models.experts import fits, use_own_forward
-from art_cli.models.roles import LINEAR, Part, parts_of
+from art_cli.models.roles import LINEAR, ModelPart, parts_of
 
 KEY = "model.adapter.targets"
 ROLES = (*DEFAULT_TARGETS, "experts")
@@ -45,7 +45,7 @@ def with_adapter(base: PreTrainedModel, cfg: AdapterConfig) -> PeftModel:
 
 
 def adapted_names(adapted: PeftModel) -> set[str]:
-    """Return the parts of the base that have LoRA, as `Part.name` has them."""
+    """Return the parts of the base that have LoRA, as `ModelPart.name` has them."""
     names = set()
     for name, layer in adapted.get_base_model().named_modules():
         if isinstance(layer, BaseTunerLayer):
@@ -55,7 +55,7 @@ def adapted_names(adapted: PeftModel) -> set[str]:
     return names
 
 
-def chosen_parts(base: PreTrainedModel, targets: Iterable[str]) -> list[Part]:
+def chosen_parts(base: PreTrainedModel, targets: Iterable[str]) -> list[ModelPart]:
     """Return the parts that `targets` name, in the order of the model. Raises UsageError."""
     parts = parts_of(base)
     names: set[str] = set()
@@ -71,13 +71,13 @@ def chosen_parts(base: PreTrainedModel, targets: Iterable[str]) -> list[Part]:
     return chosen
 
 
-def _is_meant(part: Part, target: str) -> bool:
+def _is_meant(part: ModelPart, target: str) -> bool:
     if target in ROLES:
         return part.role == target
     return fnmatchcase(part.name, target) or fnmatchcase(part.name, f"*.{target}")
 
 
-def _nothing(base: PreTrainedModel, parts: list[Part], target: str) -> str:
+def _nothing(base: PreTrainedModel, parts: list[ModelPart], target: str) -> str:
     """Say that a target finds nothing, and what there is."""
     kind, outside = type(base).__name__, []
     inside = {p.name for p in parts}
@@ -105,7 +105,7 @@ def _short(name: str) -> str:
     return re.sub(r"\.\d+\.", ".*.", re.sub(r"^.*?\.\d+\.", "", name))
 
 
-def _check_experts(base: PreTrainedModel, chosen: list[Part]) -> None:
+def _check_experts(base: PreTrainedModel, chosen: list[ModelPart]) -> None:
     first = next((p.module for p in chosen if p.is_fused), None)
     if first is not None and not fits(first):
         raise UsageError(
@@ -117,7 +117,7 @@ def _check_experts(base: PreTrainedModel, chosen: list[Part]) -> None:
 # ------------------------------------------------------------------ as PEFT names them
 
 
-def _targets(base: PreTrainedModel, parts: list[Part]) -> tuple[list[str], list[str]]:
+def _targets(base: PreTrainedModel, parts: list[ModelPart]) -> tuple[list[str], list[str]]:
     """Return PEFT's `target_modules` and `target_parameters` for these parts.
 
     PEFT takes `gate_proj` in a family of experts for the fused ones, as transformers 4 named

@@ -28,10 +28,10 @@ from art_cli.config.auto import dtype_of, recomputes
 from art_cli.config.schema import AdapterConfig, ModelConfig
 from art_cli.errors import PreflightError, UsageError
 from art_cli.models.adapter import with_adapter
-from art_cli.models.attention import NAME as ATTENTION
-from art_cli.models.attention import Causal, Layout
-from art_cli.models.decoder import decode, fits, hidden_states
 from art_cli.models.merge import write_merged
+from art_cli.models.reading.attention import NAME as ATTENTION
+from art_cli.models.reading.attention import Causal, Layout
+from art_cli.models.reading.decoder import decode, fits, hidden_states
 from art_cli.models.tiny import make as make_tiny
 
 FINGERPRINT_SIZE = 4096  # weights

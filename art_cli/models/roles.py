@@ -29,7 +29,7 @@ MLP_CLASS = re.compile(r"(MLP|Mlp|MoE|FFN|FeedForward|SparseMoeBlock)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ModelPart:
     """One linear map, or one fused parameter of a layer's experts."""
 
     name: str  # of the linear module, or of the parameter
@@ -42,7 +42,7 @@ class Part:
         return not isinstance(self.module, LINEAR)
 
 
-def parts_of(base: PreTrainedModel) -> list[Part]:
+def parts_of(base: PreTrainedModel) -> list[ModelPart]:
     """Return the parts of the text decoder in the order of the model.
 
     What is outside of it, a vision tower or the head, is not among them.
@@ -54,7 +54,7 @@ def parts_of(base: PreTrainedModel) -> list[Part]:
     if any(p.role == EXPERTS for p in found):
         return found
     # A dense family may call a map `gate` that routes nothing.
-    return [Part(p.name, "mlp", p.module) if p.role == "router" else p for p in found]
+    return [ModelPart(p.name, "mlp", p.module) if p.role == "router" else p for p in found]
 
 
 def expert_modules(base: PreTrainedModel) -> list[nn.Module]:
@@ -62,7 +62,7 @@ def expert_modules(base: PreTrainedModel) -> list[nn.Module]:
     return list({id(p.module): p.module for p in parts_of(base) if p.is_fused}.values())
 
 
-def _parts(decoder: nn.Module, prefix: str) -> Iterator[Part]:
+def _parts(decoder: nn.Module, prefix: str) -> Iterator[ModelPart]:
     classes = {name: type(module).__name__ for name, module in decoder.named_modules()}
     for name, module in decoder.named_modules():
         full = f"{prefix}.{name}" if prefix else name
@@ -70,11 +70,11 @@ def _parts(decoder: nn.Module, prefix: str) -> Iterator[Part]:
         if isinstance(module, LINEAR):
             if last in OF_KERNELS and (owner.endswith("mamba") or "Mamba" in classes[owner]):
                 continue
-            yield Part(full, _role(name, classes), module)
+            yield ModelPart(full, _role(name, classes), module)
         elif last == EXPERTS:
             for parameter, value in module.named_parameters(recurse=False):
                 if value.ndim == 3:
-                    yield Part(f"{full}.{parameter}", EXPERTS, module)
+                    yield ModelPart(f"{full}.{parameter}", EXPERTS, module)
 
 
 def _role(name: str, classes: dict[str, str]) -> Role:

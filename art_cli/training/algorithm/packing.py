@@ -15,8 +15,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from art_cli.models.attention import sdpa
-from art_cli.models.tree_attention import Span, TreeMask, works
+from art_cli.models.reading.attention import sdpa
+from art_cli.models.reading.tree_attention import Span, TreeMask, works
 
 MIN_SAVING = 32  # tokens that sharing must save; a split costs an attention call in every layer
 
@@ -100,6 +100,7 @@ class Microbatch:
     advantages: Tensor  # [T]
     weights: Tensor  # [T]
     sequence: Tensor  # [T]
+    repeats: Tensor  # [N] sequences that each packed token is read for
 
     def to(self, device: torch.device) -> Microbatch:
         """Return this microbatch on a device."""
@@ -168,6 +169,7 @@ def pack(sequences: list[TrainSequence]) -> Microbatch:
         advantages=torch.tensor([s.advantage for s, _ in picked]),
         weights=torch.tensor([s.weight for s, _ in picked]),
         sequence=torch.tensor([i for _, _, i, _ in sampled], dtype=torch.long),
+        repeats=torch.bincount(torch.tensor([at for path in paths for at in path])),
     )
 
 

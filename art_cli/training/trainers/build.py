@@ -17,6 +17,7 @@ from art_cli.training.trainers.distributed.launch import (
 from art_cli.training.trainers.distributed.ranks import RanksTrainer
 from art_cli.training.trainers.grpo import GRPOTrainer
 from art_cli.training.trainers.optimizers import check_optimizer
+from art_cli.training.trainers.router_load import check_router
 
 
 def prepare_training(cfg: Experiment) -> Crew | None:
@@ -38,7 +39,11 @@ def prepare_training(cfg: Experiment) -> Crew | None:
 def make_trainer(
     cfg: Experiment, policy: Policy, crew: Crew | None, logs: Path, say: Callable[[str], None]
 ) -> Trainer:
-    """Make a trainer in this process, or shared with `crew` or processes started when needed."""
+    """Make a trainer in this process, or shared with `crew` or processes started when needed.
+
+    Raises UsageError where the config asks for what the model has not.
+    """
+    check_router(policy.base, cfg.train.router_aux_coef)
     if cfg.train.num_processes == 1:
         return GRPOTrainer(policy, cfg.train, cfg.sampling, say)
     device = policy.device.type

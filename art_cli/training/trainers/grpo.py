@@ -21,6 +21,7 @@ from art_cli.training.algorithm.packing import Microbatch, TrainSequence, pack
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.forward import Forward, Trainable
 from art_cli.training.trainers.optimizers import make_optimizer
+from art_cli.training.trainers.router_load import AllRanks, RouterLoad
 from art_cli.training.trainers.schedule import factor
 from art_cli.training.trainers.stats import Stats
 from art_cli.types import Trajectory, TrajectoryGroup
@@ -47,8 +48,10 @@ class GRPOTrainer:
         sampling: SamplingConfig,
         say: Callable[[str], None] = silent,
         forward: Forward | None = None,
+        all_ranks: AllRanks | None = None,
     ) -> None:
-        """`say` is told what the user should know of; `forward` is one that shards the weights."""
+        """`say` is told what the user should know of; `forward` is one that shards the weights, and
+        `all_ranks` sums over those who do."""
         self._policy = policy
         self._cfg = cfg
         self._sampling = sampling
@@ -58,6 +61,8 @@ class GRPOTrainer:
         self._checked = False
         self.budget = TokenBudget(cfg.microbatch_tokens, say)
         self.forward = forward or Forward(policy, sampling.temperature)
+        self._routers = RouterLoad(policy.model, cfg.router_aux_coef)
+        self._all_ranks = all_ranks
 
     @cached_property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -87,11 +92,17 @@ class GRPOTrainer:
     def gradient(self, parts: Iterable[Part]) -> Stats:
         """Make the gradient of these parts of a step. Raises torch.OutOfMemoryError."""
         self.optimizer.zero_grad(set_to_none=True)
+        self._routers.begin(self.forward, map(self._packed, parts), self._all_ranks)
         stats = Stats()
         for part in parts:
-            batch = pack(IDLE if part is None else part).to(self._policy.device)
-            self._accumulate(batch, Stats() if part is None else stats)
+            self._accumulate(self._packed(part), Stats() if part is None else stats)
         return stats
+
+    def _packed(self, part: Part) -> Microbatch:
+        batch = pack(IDLE if part is None else part).to(self._policy.device)
+        if part is None:
+            batch.repeats.zero_()
+        return batch
 
     def _accumulate(self, batch: Microbatch, stats: Stats) -> None:
         """Add the gradient of one microbatch."""
@@ -117,8 +128,11 @@ class GRPOTrainer:
                 terms = terms + self._cfg.kl_coef * kl_k3(policy_logprobs, mine)
             return (terms * mine.weights).sum()
 
-        loss, logprobs = self.forward(batch, objective, by_row=self._loss.by_token)
-        loss.backward()
+        with self._routers.watch():
+            loss, logprobs = self.forward(batch, objective, by_row=self._loss.by_token)
+        whole, router_loss, load = self._routers.add_to(loss, batch)
+        whole.backward()
+        stats.add_load(router_loss, load)
         policy_logprobs = logprobs[batch.row]
         clipped = self._loss.is_clipped(policy_logprobs, tokens, self._clip_low, self._clip_high)
         stats.add(float(loss.detach()), policy_logprobs, tokens, int(clipped.sum()))

@@ -76,7 +76,11 @@ class Rank:
             self._shard.keep_reference()
         self._shard.take(policy, frozen=True)
         self.trainer = GRPOTrainer(
-            self._shard, blueprint.train, blueprint.sampling, forward=self._shard.forward
+            self._shard,
+            blueprint.train,
+            blueprint.sampling,
+            forward=self._shard.forward,
+            all_ranks=_summed,
         )
 
     def take(self, _: None = None) -> None:
@@ -136,6 +140,11 @@ class Rank:
                 if value is None:
                     of[key] = scatter(state["state"][i][key] if state else None, params[i])
         self.trainer.optimizer.load_state_dict(whole)
+
+
+def _summed(value: Tensor) -> Tensor:
+    dist.all_reduce(value)
+    return value
 
 
 class RanksTrainer:

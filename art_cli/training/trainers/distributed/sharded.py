@@ -26,10 +26,10 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PretrainedConfig,
 
 from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
 from art_cli.models.adapter import with_adapter
-from art_cli.models.attention import NAME as ATTENTION
-from art_cli.models.attention import Causal, Layout
-from art_cli.models.decoder import decode
 from art_cli.models.policy import Policy
+from art_cli.models.reading.attention import NAME as ATTENTION
+from art_cli.models.reading.attention import Causal, Layout
+from art_cli.models.reading.decoder import decode
 from art_cli.training.trainers.forward import Forward
 
 
