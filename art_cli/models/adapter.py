@@ -57,7 +57,7 @@ def adapted_names(adapted: PeftModel) -> set[str]:
 
 def chosen_parts(base: PreTrainedModel, targets: Iterable[str]) -> list[ModelPart]:
     """Return the parts that `targets` name, in the order of the model. Raises UsageError."""
-    parts = parts_of(base)
+    parts = [p for p in parts_of(base) if p.role != "router"]
     names: set[str] = set()
     for target in targets:
         found = {p.name for p in parts if _is_meant(p, target)}
@@ -86,8 +86,8 @@ def _nothing(base: PreTrainedModel, parts: list[ModelPart], target: str) -> str:
             outside += [name] * (fnmatchcase(name, target) or fnmatchcase(name, f"*.{target}"))
     if outside:
         return (
-            f"{KEY}: {target!r} names {outside[0]}, which is not in the text decoder of {kind}; "
-            "text gives it no gradient, so it is not adapted"
+            f"{KEY}: {target!r} names {outside[0]} of {kind}, which gets no adapter: only maps of "
+            "the text decoder do, and no router"
         )
     has = "; ".join(
         f"{role}: {', '.join(names)}"

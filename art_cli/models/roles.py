@@ -41,6 +41,18 @@ class ModelPart:
         """Whether this is a parameter of all experts of a layer."""
         return not isinstance(self.module, LINEAR)
 
+    @property
+    def tensor(self) -> nn.Parameter:
+        """The weights: [out, in] of a map, [experts, ., .] of fused ones."""
+        name = self.name.rpartition(".")[2] if self.is_fused else "weight"
+        return getattr(self.module, name)
+
+    @property
+    def sides(self) -> int:
+        """Inputs and outputs, of all experts: the size of an adapter of rank 1."""
+        shape = self.tensor.shape
+        return shape[0] * (shape[1] + shape[2]) if self.is_fused else shape[0] + shape[1]
+
 
 def parts_of(base: PreTrainedModel) -> list[ModelPart]:
     """Return the parts of the text decoder in the order of the model.

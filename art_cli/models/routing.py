@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from transformers.utils.output_capturing import OutputRecorder
 
+TOP_K = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_k")
+
 
 @dataclass(frozen=True, slots=True)
 class Routed:
@@ -26,8 +28,7 @@ class Routers:
     def __init__(self, model: Any) -> None:
         """`model` is a base, or one under an adapter."""
         decoder = model.get_decoder()
-        top_k = getattr(model.config.get_text_config(), "num_experts_per_tok", None)
-        self._top_k: int = top_k or 1  # where a router leaves the choice to its caller
+        self._top_k = experts_per_token(model.config)  # for routers whose caller chooses
         self._routers = list(_routers(decoder))
 
     def __len__(self) -> int:
@@ -57,6 +58,13 @@ class Routers:
             said.append(Routed(logits, chosen.flatten(0, -2)))
 
         return note
+
+
+def experts_per_token(config: Any) -> int:
+    """Return how many routed experts a token is sent to, by whichever name a family has for it."""
+    text = config.get_text_config()
+    value = next((getattr(text, name) for name in TOP_K if getattr(text, name, None)), 1)
+    return max(value) if isinstance(value, list) else int(value)
 
 
 def _is_choice(output: Any) -> bool:

@@ -59,6 +59,8 @@ class GRPOTrainer:
         self._clip_low = self._loss.clip_low if cfg.clip_low is None else cfg.clip_low
         self._clip_high = self._loss.clip_high if cfg.clip_high is None else cfg.clip_high
         self._checked = False
+        self._say = say
+        self._updated = False
         self.budget = TokenBudget(cfg.microbatch_tokens, say)
         self.forward = forward or Forward(policy, sampling.temperature)
         self._routers = RouterLoad(policy.model, cfg.router_aux_coef)
@@ -152,6 +154,9 @@ class GRPOTrainer:
 
         Raises TrainerError where it is not finite, or no memory is left for the optimizer.
         """
+        if not self._updated and (told := unreached(self._policy.model)):
+            self._say(told)
+        self._updated = True
         norm = total_norm(self._policy.trainable, self._cfg.max_grad_norm)
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
@@ -245,6 +250,18 @@ def _advantage(trajectory: Trajectory) -> float:
 
 def _is_trained(trajectory: Trajectory, cfg: TrainConfig) -> bool:
     return not (trajectory.truncated and cfg.overlong == "mask")
+
+
+def unreached(model: nn.Module) -> str:
+    """Return what the user should know of weights that are trained and got no gradient."""
+    trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    names = [name for name, p in trained if p.grad is None]
+    if not names:
+        return ""
+    return (
+        f"no gradient reaches {len(names)} of {len(trained)} tensors that are trained, the first "
+        f"of them {names[0]}; they stay as they are"
+    )
 
 
 def total_norm(params: list[nn.Parameter], highest: float) -> float:

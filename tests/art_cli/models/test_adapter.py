@@ -118,7 +118,7 @@ def test_words_and_names_choose() -> None:
     [
         ("qwen3", "experts", "'experts' finds nothing in Qwen3ForCausalLM. It has attention: self"),
         ("qwen3", "qproj", "'qproj' finds nothing .* mlp.gate_proj.* Write one of these words"),
-        ("qwen3", "lm_head", "names lm_head, which is not in the text decoder"),
+        ("qwen3", "lm_head", "names lm_head of Qwen3ForCausalLM, which gets no adapter: only"),
         ("llama4", "experts", "the experts of Llama4ForCausalLM .* leave experts out"),
     ],
 )
@@ -132,6 +132,11 @@ def test_what_a_base_has_not_is_refused(name: str, target: str, message: str) ->
         with_adapter(base, AdapterConfig(targets=["attention", target]))
 
 
+def test_a_router_is_not_adapted() -> None:
+    with pytest.raises(UsageError, match=r"shared_expert_gate of Qwen2Moe.* and no router"):
+        with_adapter(tiny_moe.make("qwen2_moe"), AdapterConfig(targets=["shared_expert_gate"]))
+
+
 def test_a_vision_tower_is_not_adapted_and_cannot_be() -> None:
     text = Gemma3TextConfig(**DENSE, head_dim=8)
     vision = SiglipVisionConfig(
@@ -140,7 +145,7 @@ def test_a_vision_tower_is_not_adapted_and_cannot_be() -> None:
     base = AutoModelForImageTextToText.from_config(
         Gemma3Config(text_config=text, vision_config=vision)
     )
-    with pytest.raises(UsageError, match=r"names .*vision_tower.*text gives it no gradient"):
+    with pytest.raises(UsageError, match=r"names .*vision_tower.* which gets no adapter"):
         with_adapter(base, AdapterConfig(targets=["*vision_tower*"]))
     adapted = with_adapter(base, AdapterConfig())
     assert len(adapted_names(adapted)) == 2 * 7

@@ -124,3 +124,16 @@ def test_a_dense_base_has_no_router(make_policy: MakePolicy) -> None:
     check_router(moe("mixtral").base, 0.1)
     _, metrics = update(policy, make_groups(policy))
     assert not [key for key in metrics if "router" in key]
+
+
+def test_weights_that_no_gradient_reaches_are_told_once() -> None:
+    policy = moe("qwen3_moe", 2)
+    unused = torch.nn.Parameter(torch.ones(3))
+    policy.base.register_parameter("unused", unused)
+    told: list[str] = []
+    groups = make_groups(policy)
+    trainer = GRPOTrainer(policy, config(), SAMPLING, told.append)
+    for step in range(2):
+        trainer.step(groups, step)
+    assert len(told) == 1 and "no gradient reaches 1 of 25 tensors" in told[0]
+    assert "unused; they stay as they are" in told[0] and unused.sum() == 3
