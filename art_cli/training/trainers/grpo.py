@@ -61,7 +61,7 @@ class GRPOTrainer:
         self._checked = False
         self._say = say
         self._updated = False
-        self.budget = TokenBudget(cfg.microbatch_tokens, say)
+        self.budget = TokenBudget(cfg.microbatch_tokens, say, policy.ways.shares)
         self.forward = forward or Forward(policy, sampling.temperature)
         self._routers = RouterLoad(policy.model, cfg.router_aux_coef)
         self._all_ranks = all_ranks
@@ -101,7 +101,8 @@ class GRPOTrainer:
         return stats
 
     def _packed(self, part: Part) -> Microbatch:
-        batch = pack(IDLE if part is None else part).to(self._policy.device)
+        sequences = IDLE if part is None else part
+        batch = pack(sequences, self._policy.ways.shares).to(self._policy.device)
         if part is None:
             batch.repeats.zero_()
         return batch
@@ -180,7 +181,7 @@ class GRPOTrainer:
     def _check_on_policy(self, gap: float) -> None:
         """Prove on the first batch that engine and trainer mean the same distribution."""
         truncated = self._sampling.top_p < 1 or self._sampling.top_k > 0
-        bound = MAX_LOGPROB_GAP[self._policy.head.dtype]
+        bound = MAX_LOGPROB_GAP[self._policy.dtype]
         if not self._checked and not truncated and gap > bound:
             raise EngineError(
                 f"the first batch is not on-policy: |policy_logprob - engine_logprob| is {gap:.2g} "
