@@ -46,7 +46,7 @@ class RouterLoad:
         for batch in batches:
             with self.watch():
                 forward(batch)
-            load = Load.of(self._said, batch.repeats)
+            load = Load.of(self._said, _as_read(batch, self._said))
             self._whole = load if self._whole is None else self._whole + load
         if all_ranks and self._whole:
             self._whole = Load(all_ranks(self._whole.counts), all_ranks(self._whole.tokens))
@@ -64,8 +64,17 @@ class RouterLoad:
         said, self._said = self._said, []
         if not said:
             return loss, 0.0, None
-        load = Load.of(said, batch.repeats)
+        repeats = _as_read(batch, said)
+        load = Load.of(said, repeats)
         if self._whole is None:
             return loss, 0.0, load
-        part = balance_loss(said, batch.repeats, self._whole)
+        part = balance_loss(said, repeats, self._whole)
         return loss + self._coef * part, float(part.detach()), load
+
+
+def _as_read(batch: Microbatch, said: list[list[Routed]]) -> Tensor:
+    """Return how often each token counts, in the order in which the routers saw them."""
+    if len(said[0]) == 1:
+        return batch.repeats
+    nodes = (batch.repeats[s.first : s.first + s.num] for s in batch.layout.spans)
+    return torch.cat(list(nodes))

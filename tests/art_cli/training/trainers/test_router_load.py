@@ -20,7 +20,7 @@ from art_cli.types import TrajectoryGroup
 from tests import tiny_moe
 from tests.conftest import MakePolicy
 
-FAMILIES = ["qwen3_moe", "mixtral", "deepseek_v3"]
+FAMILIES = ["qwen3_moe", "mixtral", "deepseek_v3", "qwen3_5_moe"]  # the last node by node
 
 
 @pytest.fixture(autouse=True)
