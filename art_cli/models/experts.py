@@ -31,6 +31,11 @@ def use_own_forward(adapted: PeftModel) -> None:
             module.__class__ = LinearLora if isinstance(base, nn.Linear) else ExpertLora
 
 
+def adapts_experts(model: nn.Module) -> bool:
+    """Return whether an adapter is on routed experts."""
+    return any(isinstance(module, ExpertLora) for module in model.modules())
+
+
 class LinearLora(ParamWrapper):
     """LoRA on a linear map that PEFT names by its weight (see adapter.py)."""
 

@@ -188,6 +188,12 @@ class GRPOTrainer:
                 f"on average, at most {bound:g} is rounding. The engine serves other weights, or "
                 "another template, adapter or temperature than the trainer's"
             )
+        if not self._checked and self._routers.has_any:
+            self._say(
+                "a mixture of experts: where two experts are nearly equal, engine and update may "
+                f"send a token to different ones. |policy_logprob - engine_logprob| is {gap:.2g} "
+                "on average in the first batch (loss/logprob_gap)"
+            )
         self._checked = True
 
     def save(self, file: Path) -> None:

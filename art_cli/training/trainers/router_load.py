@@ -35,6 +35,11 @@ class RouterLoad:
         self._whole: Load | None = None
         self._said: list[list[Routed]] = []
 
+    @property
+    def has_any(self) -> bool:
+        """Whether the model has routers."""
+        return len(self._routers) > 0
+
     @torch.no_grad()
     def begin(
         self, forward: Forward, batches: Iterable[Microbatch], all_ranks: AllRanks | None

@@ -63,7 +63,9 @@ class Rank:
     """One rank's part. All ranks call the same method at the same time; the arguments are rank 0's
     and None elsewhere."""
 
-    def __init__(self, blueprint: Blueprint, policy: Policy | None) -> None:
+    def __init__(
+        self, blueprint: Blueprint, policy: Policy | None, say: Callable[[str], None] = silent
+    ) -> None:
         device = torch.device(blueprint.device)
         if device.type == "cuda":
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -79,6 +81,7 @@ class Rank:
             self._shard,
             blueprint.train,
             blueprint.sampling,
+            say,
             forward=self._shard.forward,
             all_ranks=_summed,
         )
@@ -165,6 +168,7 @@ class RanksTrainer:
 
         Without a `crew` that waits already, processes are started when they are needed."""
         self.budget = TokenBudget(cfg.microbatch_tokens, say)
+        self._say = say
         self._policy = policy
         self._device = device
         self._adapter = adapter
@@ -239,7 +243,7 @@ class RanksTrainer:
             with self._together():
                 crew.meet(cfg.num_processes)
                 form_group(crew.store, 0, cfg.num_processes, blueprint.device)
-                self._rank = Rank(blueprint, policy)
+                self._rank = Rank(blueprint, policy, self._say)
         return self._rank
 
     def _all(self, what: str, argument: Any) -> Any:
