@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from transformers import (
-    AutoModelForCausalLM,
+    AutoConfig,
     AutoTokenizer,
     BitsAndBytesConfig,
     PreTrainedModel,
@@ -19,6 +19,7 @@ from transformers.utils import logging
 from art_cli.config.auto import dtype_of
 from art_cli.config.schema import ModelConfig
 from art_cli.errors import PreflightError, UsageError
+from art_cli.models.classes import class_of
 from art_cli.models.policy import Policy
 from art_cli.models.tiny import make as make_tiny
 
@@ -74,7 +75,7 @@ def _from_pretrained(base: str, **settings: Any) -> tuple[PreTrainedModel, PreTr
                 f"model.base: {base!r} has no chat template; use an instruct model, or add "
                 "chat_template.jinja to its folder"
             )
-        model = AutoModelForCausalLM.from_pretrained(base, **settings)
+        model = class_of(AutoConfig.from_pretrained(base)).from_pretrained(base, **settings)
     except (OSError, ValueError, KeyError) as e:
         first = str(e).strip().splitlines()[0]
         raise UsageError(

@@ -16,6 +16,8 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D  # GPT-2's linear map, its weight transposed
 
+from art_cli.models.reading.decoder import decoder_of
+
 Role = Literal["attention", "mlp", "experts", "router"]
 
 LINEAR = (nn.Linear, Conv1D)
@@ -59,7 +61,7 @@ def parts_of(base: PreTrainedModel) -> list[ModelPart]:
 
     What is outside of it, a vision tower or the head, is not among them.
     """
-    decoder = base.get_decoder()
+    decoder = decoder_of(base)
     [prefix] = [name for name, module in base.named_modules() if module is decoder]
     head = base.get_output_embeddings()
     found = [p for p in _parts(decoder, prefix) if p.module is not head]

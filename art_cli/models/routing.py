@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from transformers.utils.output_capturing import OutputRecorder
 
+from art_cli.models.reading.decoder import decoder_of
+
 TOP_K = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_k")
 
 
@@ -27,7 +29,7 @@ class Routers:
 
     def __init__(self, model: Any) -> None:
         """`model` is a base, or one under an adapter."""
-        decoder = model.get_decoder()
+        decoder = decoder_of(model)
         self._top_k = experts_per_token(model.config)  # for routers whose caller chooses
         self._routers = list(_routers(decoder))
 
