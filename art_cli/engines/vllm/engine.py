@@ -30,10 +30,9 @@ from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.engines.vllm.machines import LocalMachine, Machine, Started, seats
 from art_cli.engines.vllm.server import BASE
-from art_cli.engines.vllm.sync_choice import SyncChoice
+from art_cli.engines.vllm.sync_choice import SyncChoice, sync_of
 from art_cli.envs.base import seed_of
 from art_cli.errors import EngineError
-from art_cli.models.experts import adapts_experts
 from art_cli.models.policy import Policy
 from art_cli.system.progress import silent
 from art_cli.types import Completion
@@ -113,10 +112,7 @@ class VLLMEngine:
         self._weights: Path | None = None  # the newest, as they were written
         self._folder = vllm_server.scratch(vllm_server.quick_disk())
         self._versions: dict[str, int] = {}  # of adapters, by name
-        self._experts = adapts_experts(policy.model)
-        # Not every machine has vLLM's kernels for adapters on experts; merged weights always work.
-        is_merged = not policy.has_adapter or (self._experts and cfg.sync == "auto")
-        self._choice = SyncChoice("merged" if is_merged else cfg.sync)
+        self._choice = SyncChoice(sync_of(policy, cfg.sync))
         self._asleep = False
 
     @classmethod
@@ -344,12 +340,7 @@ class VLLMEngine:
         if replica.is_merged:
             await self._replace_base(replica, Path(self._policy.source))
             replica.is_merged = False
-        body: dict[str, Any] = {
-            "lora_name": folder.name,
-            "lora_path": replica.place.path(folder),
-        }
-        if self._experts:
-            body["is_3d_lora_weight"] = True
+        body = vllm_server.load_request(self._policy, folder.name, replica.place.path(folder))
         await self._post(replica, "/v1/load_lora_adapter", body)
         replica.adapters.append(folder.name)
         await self._drop_adapters(

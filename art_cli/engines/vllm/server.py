@@ -174,6 +174,14 @@ def options_of(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
     return options | {k.replace("-", "_"): v for k, v in cfg.extra.items()}
 
 
+def load_request(policy: Policy, name: str, path: str) -> dict[str, Any]:
+    """Return what has a server load the adapter at `path`."""
+    request: dict[str, Any] = {"lora_name": name, "lora_path": path}
+    if adapts_experts(policy.model):
+        request["is_3d_lora_weight"] = True
+    return request
+
+
 def _free(cfg: EngineConfig) -> float:
     """Return the share of a GPU that vLLM may take: of its own nearly all, else what is free."""
     if not cfg.shares_gpu or not torch.cuda.is_available():

@@ -12,7 +12,8 @@ from art_cli.config.schema import REFERENCE, AdapterConfig, Experiment
 from art_cli.errors import PreflightError
 from art_cli.llms.services import needs_reference
 from art_cli.preflight.memory.advice import KNOBS, Advice, Change, advise
-from art_cli.preflight.memory.estimate import GIB, MemoryEstimate, Shape, Workload, estimate
+from art_cli.preflight.memory.dimensions import Shape
+from art_cli.preflight.memory.estimate import GIB, MemoryEstimate, Workload, estimate
 from art_cli.preflight.memory.gpus import Gpu
 from art_cli.preflight.memory.shape import UnknownSizeError, shape_of_base
 

@@ -12,7 +12,7 @@ import httpx
 
 from art_cli.config.schema import DEFAULT_TARGETS
 from art_cli.errors import UsageError
-from art_cli.preflight.memory.estimate import Shape
+from art_cli.preflight.memory.dimensions import Shape
 
 if TYPE_CHECKING:
     from art_cli.models.roles import ModelPart

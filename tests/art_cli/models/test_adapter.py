@@ -25,7 +25,9 @@ from transformers import (
 
 from art_cli.config.schema import AdapterConfig
 from art_cli.errors import UsageError
+from art_cli.models import experts
 from art_cli.models.adapter import adapted_names, with_adapter
+from art_cli.models.policy import Policy, Reference
 from tests import tiny_moe
 
 DENSE: dict[str, Any] = {
@@ -193,3 +195,49 @@ def test_an_update_of_experts_keeps_no_dense_delta() -> None:
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         model(torch.tensor([[5, 6]]), use_cache=False)
     assert sum(n for at, n in kept.items() if at not in parameters) < weights / 2
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe", "gpt_oss"])
+def test_the_grouped_product_of_gpus_gives_the_same(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, which has it too."""
+    model = learned(with_adapter(tiny_moe.make(name), AdapterConfig(rank=3, targets=["experts"])))
+    results = []
+    for grouped in (False, True):
+        monkeypatch.setattr(experts, "_has_grouped_product", lambda _, grouped=grouped: grouped)
+        model.zero_grad()
+        out = logits(model)
+        out.square().sum().backward()
+        results.append([out, *(p.grad for p in trained(model).values())])
+    for mine, theirs in zip(*results, strict=True):
+        assert torch.allclose(
+            mine, theirs, rtol=1e-3, atol=1e-4 * float(theirs.detach().abs().max())
+        )
+
+
+def test_a_policy_with_adapted_experts_is_kept_copied_and_switched_off(tmp_path: Path) -> None:
+    tokenizer: Any = None
+    policy = Policy(tiny_moe.make("qwen3_moe"), tokenizer)
+    ids, positions = torch.arange(9)[None], torch.arange(9)[None]
+    plain = policy.hidden(ids, positions)
+    policy.add_adapter(AdapterConfig(rank=2, targets=EVERY_PART), 0)
+    policy.keep_reference()
+    assert torch.allclose(policy.hidden(ids, positions), plain, atol=1e-5), (
+        "a fresh one adds nothing"
+    )
+    twin, other = policy.twin(), Policy(tiny_moe.make("qwen3_moe"), tokenizer)
+    assert isinstance(policy.model, PeftModel)
+    learned(policy.model)
+    found = policy.hidden(ids, positions)
+    assert (found - plain).abs().max() > 0.01
+    assert torch.allclose(twin.hidden(ids, positions), plain, atol=1e-5)
+    twin.copy_weights(policy)
+    assert torch.equal(twin.hidden(ids, positions), found)
+    with policy.as_reference():
+        assert torch.allclose(policy.hidden(ids, positions), plain, atol=1e-5)
+    assert torch.allclose(Reference(policy).hidden(ids, positions), plain, atol=1e-5)
+    policy.save_weights(tmp_path)
+    other.add_adapter(AdapterConfig(rank=2, targets=EVERY_PART), 1)
+    other.load(tmp_path)
+    assert torch.equal(other.hidden(ids, positions), found)
