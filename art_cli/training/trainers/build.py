@@ -18,7 +18,6 @@ from art_cli.training.trainers.distributed.launch import (
 from art_cli.training.trainers.distributed.ranks import RanksTrainer
 from art_cli.training.trainers.grpo import GRPOTrainer
 from art_cli.training.trainers.optimizers import check_optimizer
-from art_cli.training.trainers.router_load import check_router
 
 
 def prepare_training(cfg: Experiment) -> Crew | None:
@@ -42,10 +41,8 @@ def make_trainer(
 ) -> Trainer:
     """Make a trainer in this process, or shared with `crew` or processes started when needed.
 
-    Raises UsageError for a model whose weights cannot be shared out, or that has not what the
-    config asks for.
+    Raises UsageError for a model whose weights cannot be shared out.
     """
-    check_router(policy.base, cfg.train.router_aux_coef)
     longest = cfg.engine.max_model_len
     if cfg.train.num_processes == 1:
         return GRPOTrainer(policy, cfg.train, cfg.sampling, say, max_model_len=longest)
