@@ -86,6 +86,8 @@ class WarmStart:
             chosen_parts(policy.base, cfg.model.adapter.targets)
         check_router(policy.base, cfg.train.router_aux_coef)
         _limit_threads(policy)
+        if slower := policy.ways.in_words(embedded=cfg.engine.use == "transformers"):
+            self._say(f"{type(policy.base).__name__}: {slower}: exact, and slower")
         policy.recompute_layers(cfg.train.gradient_checkpointing)
         renderer = Renderer(policy.tokenizer, schemas_of(self._env_class), policy.eos_token_ids)
         if warmup and warm_all and not made:
