@@ -103,7 +103,7 @@ def named_calls(call: str, arguments: ReadArguments) -> Reader:
         place = 0
         while place < len(text) or not place:
             match = pattern.match(text, place)
-            if match is None or match.end() == place:
+            if match is None:
                 yield wrong(text[place:], "cannot be read", shape)
                 return
             yield _named(match, arguments, shape, schemas)

@@ -202,6 +202,13 @@ def test_a_turn_that_another_role_would_have_followed_forks() -> None:
     talk.check()
 
 
+def test_an_end_that_no_role_begins_with_forks() -> None:
+    talk = Talk(BY_NAME["glm-4.6"].renderer(TOOLS))
+    talk.say_own("\n<think></think>\nDone.", "<|endoftext|>")
+    talk.hear(user("Thanks"))
+    assert talk.forks == 1 and talk.is_whole()
+
+
 def test_gpt_oss_ends_a_call_and_an_answer_in_different_ways() -> None:
     renderer = BY_NAME["gpt-oss"].renderer(TOOLS)
     assert (renderer.end_of_turn, renderer.dialect.end_of_calls) == ("<|return|>", "<|call|>")

@@ -320,6 +320,34 @@ def test_a_tool_call_is_in_the_history_once() -> None:
         assert text.partition("a<|")[2].count('"name": "weather"') == 1
 
 
+@pytest.mark.parametrize("end", [True, False])
+def test_a_template_that_adds_to_what_was_said_forks(end: bool) -> None:
+    template = (
+        "{% for m in messages %}{{ '<|start_header_id|>' + m.role + m.content }}"
+        "{{ '!' if m.content == 'b' }}{{ '<|eot_id|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant' }}{% endif %}"
+    )
+    renderer = Renderer(tokenizer_of("llama3", template))
+    conversation = Conversation(renderer)
+    conversation.add_messages([user("a")])
+    conversation.add_completion(completion(renderer, "b", end=end))
+    conversation.add_messages([user("c")])
+    assert len(conversation.sequences) == 2
+    assert conversation.ids == list(renderer.encode(renderer.text(conversation.said)))
+
+
+def test_a_turn_cut_short_behind_its_thinking_forks_where_that_is_dropped() -> None:
+    renderer = Renderer(tokenizer_of("qwen3"))
+    conversation = Conversation(renderer)
+    conversation.add_messages([user("weather?")])
+    conversation.add_completion(
+        completion(renderer, "<think>\nhm\n</think>\n\nSunny, and", end=False)
+    )
+    conversation.add_messages([user("news?")])
+    assert len(conversation.sequences) == 2
+    assert conversation.ids == list(renderer.encode(renderer.text(conversation.said)))
+
+
 # ---------------------------------------------------------------- other tokenizers
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 from chat_models import BY_NAME as MODELS
-from chat_models import TOOLS
+from chat_models import TOOLS, call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -214,6 +214,19 @@ def test_a_good_call_beside_a_broken_one_is_made() -> None:
     text = "<tool_call>\n<function=cancel>\nno\n</function>\n</tool_call>\n" + BOTH["qwen_xml"]
     broken, *good = read("qwen_xml", text).calls
     assert isinstance(broken, str) and len(good) == 2 and not isinstance(good[0], str)
+
+
+def test_two_turns_mean_the_same_where_they_call_the_same() -> None:
+    one = read_turn(f"<think>hm</think>so {call('look_up', order='17')}")
+    assert one.means(read_turn(f"<think>\nhm\n</think>\n\nso\n{call('look_up', order='17')}"))
+    for other in (
+        f"so {call('look_up', order='17')}",
+        f"<think>hm</think>{call('look_up', order='17')}",
+        f"<think>hm</think>so {call('look_up', order='18')}",
+        f"<think>hm</think>so {call('cancel', order='17')}",
+        "<think>hm</think>so ",
+    ):
+        assert not one.means(read_turn(other)), other
 
 
 def test_calls_without_arguments() -> None:
