@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from art_cli.config.marks import NotWith, OnlyWith
+from art_cli.config.tool_formats import ToolFormatName
 
 FORBID_UNKNOWN = ConfigDict(extra="forbid")
 
@@ -99,6 +100,10 @@ class ModelConfig:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: float32 on a CPU
     device: Literal["auto", "cpu", "cuda"] = "auto"
     quantize: Literal["4bit", "8bit"] | None = None  # the base, under an adapter; on a GPU
+    # How it writes tool calls; auto asks its chat template.
+    tool_format: ToolFormatName = "auto"
+    # Variables of its chat template, such as {enable_thinking: false}.
+    template_args: dict[str, Any] = field(default_factory=dict)
     tiny: TinyConfig = field(default_factory=TinyConfig)
 
 
