@@ -207,7 +207,7 @@ FAULTS = [
             "if not (has_gradient(group.rewards) or cfg.kl_coef):",
             "if not has_gradient(group.rewards):",
         ),
-        ("self.optimizer.zero_grad(set_to_none=True)\n        stats = Stats()", "stats = Stats()"),
+        ("self.optimizer.zero_grad(set_to_none=True)\n        self._routers", "self._routers"),
         ("not truncated and gap > bound", "not truncated and gap > 100 * bound"),
         ('trajectory.truncated and cfg.overlong == "mask"', 'cfg.overlong == "mask"'),
         ("if not math.isfinite(norm):", "if norm < 0:"),

@@ -15,6 +15,8 @@ from art_cli.config.marks import NotWith, OnlyWith
 from art_cli.config.tool_formats import ToolFormatName
 
 FORBID_UNKNOWN = ConfigDict(extra="forbid")
+MAX_MODEL_LEN, MIN_MICROBATCH_TOKENS = 4096, 64
+DEFAULT_TARGETS = ("attention", "mlp")
 
 Count = Annotated[int, Field(ge=1)]
 CountOrZero = Annotated[int, Field(ge=0)]
@@ -62,9 +64,6 @@ class AgentConfig:
     timeout: Annotated[Positive, HOSTED] = 600.0  # seconds, of one episode
     concurrency: Annotated[Count, HOSTED] = 16  # at once
     on_crash: Annotated[Literal["score", "drop"], HOSTED] = "score"  # drop: it is left out
-
-
-DEFAULT_TARGETS = ("attention", "mlp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +117,6 @@ class WarmupConfig:
     learning_rate: Positive = 2.0e-5
     optimizer: Literal["adamw", "muon"] = "adamw"
     weights: Literal["auto", "all", "adapter"] = "auto"  # auto: the adapter, where there is one
-
-
-MAX_MODEL_LEN = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +224,6 @@ class RewardConfig:
     gate: Literal["env"] | None = None
 
 
-MIN_MICROBATCH_TOKENS = 64
 LossName = Literal[
     "token_mean", "sequence_mean", "group_mean", "grpo", "dr_grpo", "dapo", "gspo", "cispo"
 ]
