@@ -103,12 +103,12 @@ FAULTS = [
         ),
     ),
     *at(
-        "models/tree_attention",
+        "models/reading/tree_attention",
         ("(enter[kv] <= enter[q]) & (enter[q] < leave[kv])", "enter[kv] <= enter[q]"),
         ("descends & (position[kv] <= position[q])", "descends"),
     ),
     *at(
-        "models/attention",
+        "models/reading/attention",
         (
             "q.reshape(rows, kv_heads, group, width) * scale",
             "q.reshape(rows, kv_heads, group, width)",
@@ -120,7 +120,7 @@ FAULTS = [
         ("causal=True).transpose(1, 2)", "causal=False).transpose(1, 2)"),
     ),
     *at(
-        "engines/embedded/kv_cache",
+        "models/reading/kv_cache",
         ("own > positions[:, None, :, None]", "own >= positions[:, None, :, None]"),
         (
             "x[target, :, start:end] = x[source, :, start:end]",

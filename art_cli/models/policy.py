@@ -27,10 +27,10 @@ from transformers.utils import logging as transformers_logging
 from art_cli.config.auto import dtype_of, recomputes
 from art_cli.config.schema import AdapterConfig, ModelConfig
 from art_cli.errors import PreflightError, UsageError
-from art_cli.models.attention import NAME as ATTENTION
-from art_cli.models.attention import Causal, Layout
-from art_cli.models.decoder import decode, fits, hidden_states
 from art_cli.models.merge import write_merged
+from art_cli.models.reading.attention import NAME as ATTENTION
+from art_cli.models.reading.attention import Causal, Layout
+from art_cli.models.reading.decoder import decode, fits, hidden_states
 from art_cli.models.tiny import make as make_tiny
 
 FINGERPRINT_SIZE = 4096  # weights

@@ -36,7 +36,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
 from art_cli.models.policy import Policy
-from art_cli.models.tree_attention import works
+from art_cli.models.reading.tree_attention import works
 from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.algorithm.logprobs import chosen_logprobs
 from art_cli.training.algorithm.packing import TrainSequence, num_packed, pack, partition

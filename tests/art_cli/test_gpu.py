@@ -23,8 +23,8 @@ from batches import (
 from colours import colours_model
 
 import art_cli as art
-from art_cli.models import tree_attention as flex
 from art_cli.models.policy import Policy, load_policy
+from art_cli.models.reading import tree_attention as flex
 from art_cli.training.algorithm import packing as pack_module
 from art_cli.training.algorithm.packing import TrainSequence, pack
 from art_cli.training.trainers.distributed.ranks import RanksTrainer

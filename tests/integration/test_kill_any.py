@@ -45,6 +45,7 @@ PROGRAMS = f"{CONFIG}agent: {{type: program, command: [sh, -c, '{AGENT}; true']}
 ADAPTER = CONFIG.replace("adapter: null", "adapter: {rank: 4}").replace(
     "warmup: {", "warmup: {weights: all, "
 )
+pytestmark = pytest.mark.timeout(0)  # it lasts as long as it is told to
 
 
 @pytest.mark.parametrize("config", [RANKS, JUDGED], ids=["ranks", "judge"])

@@ -17,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hostile.env import FAILING, PATIENCE, kind_of
 from loopback_judge import Answer, Ask, LoopbackJudge, dying, refused, says, scored
 from short_run import Art, at_work_in
@@ -50,6 +51,7 @@ WRONG = (
     scored(change=lambda found: [*found, *found]),
     says('{"scores": [{"trajectory_id": "1", "score": ' + "9" * 5000 + "}]}"),
 )
+pytestmark = pytest.mark.timeout(0)  # it lasts as long as it is told to
 
 
 def test_nothing_is_lost_and_nothing_grows(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
-from art_cli.engines.embedded.kv_cache import KVCache
 from art_cli.engines.embedded.sampler import draw
 from art_cli.models.policy import Policy, Reference
+from art_cli.models.reading.kv_cache import KVCache
 
 PREFILL_TOKENS = 16384  # at most in one forward, padding included
 PADDING = 256  # tokens; fewer are not worth another forward

@@ -15,8 +15,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from art_cli.models.attention import sdpa
-from art_cli.models.tree_attention import Span, TreeMask, works
+from art_cli.models.reading.attention import sdpa
+from art_cli.models.reading.tree_attention import Span, TreeMask, works
 
 MIN_SAVING = 32  # tokens that sharing must save; a split costs an attention call in every layer
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from art_cli.models.attention import Layout
+from art_cli.models.reading.attention import Layout
 from art_cli.training.algorithm.logprobs import Objective, chosen_logprobs, head_loss
 from art_cli.training.algorithm.packing import Microbatch
 

@@ -422,7 +422,7 @@ def test_a_call_that_is_broken_off_here_counts_too(tmp_path: Path) -> None:
         )
         llm = RemoteLLM(cfg, budget)
         asking = asyncio.ensure_future(llm.ask(QUESTION))
-        while not server.asked:
+        while not (server.asked or asking.done()):
             await asyncio.sleep(0.01)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -25,10 +25,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
-from art_cli.models.attention import NAME as ATTENTION
-from art_cli.models.attention import Causal, Layout
-from art_cli.models.decoder import decode
 from art_cli.models.policy import Policy, with_adapter
+from art_cli.models.reading.attention import NAME as ATTENTION
+from art_cli.models.reading.attention import Causal, Layout
+from art_cli.models.reading.decoder import decode
 from art_cli.training.trainers.forward import Forward
 
 

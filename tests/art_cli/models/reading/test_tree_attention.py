@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
 
-from art_cli.models.tree_attention import BLOCK, TreeMask
+from art_cli.models.reading.tree_attention import BLOCK, TreeMask
 from art_cli.training.algorithm import packing as pack
 from art_cli.training.algorithm.packing import TrainSequence
 

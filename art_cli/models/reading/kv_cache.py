@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from art_cli.models.attention import one_query_sdpa, sdpa
-from art_cli.models.policy import Policy, Reference
+from art_cli.models.reading.attention import one_query_sdpa, sdpa
+
+if TYPE_CHECKING:
+    from art_cli.models.policy import Policy, Reference
 
 
 class KVCache:

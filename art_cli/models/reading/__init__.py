@@ -1,0 +1,1 @@
+"""How a model reads tokens: attention, caches, and the ways in which a family can be read."""
