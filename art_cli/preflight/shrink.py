@@ -266,7 +266,7 @@ def _of_layer(
     whole: dict[str, Any], small: dict[str, Any], layer: dict[str, Any]
 ) -> dict[str, Any]:
     """Return what one layer has of its own, in the proportions of all."""
-    found = {name: _at_most(value, AT_MOST.get(name, value)) for name, value in layer.items()}
+    found = {k: _at_most(v, AT_MOST[k]) if k in AT_MOST else v for k, v in layer.items()}
     if "head_dim" in layer and whole.get("head_dim"):
         found["head_dim"] = max(4, layer["head_dim"] * small["head_dim"] // whole["head_dim"])
     return (

@@ -1,0 +1,54 @@
+"""A small model with random weights, of a base's own architecture: made from its config.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from art_cli.errors import UsageError
+from art_cli.preflight.shrink import BROKEN, shrunk
+
+SPEAKS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # ends of classes' names
+
+
+def small_model(config: dict[str, Any], vocab_size: int, seed: int) -> PreTrainedModel:
+    """Return a small model of the architecture in float32; the same for the same seed.
+
+    Raises UsageError where the config makes no language model.
+    """
+    small = shrunk(config, vocab_size)
+    torch.manual_seed(seed)
+    try:
+        return class_of(small)._from_config(small, dtype=torch.float32).eval()
+    except BROKEN as e:
+        first = str(e).strip().partition("\n")[0]
+        raise UsageError(f"model.base: its config.json makes no language model: {first}") from e
+
+
+def class_of(config: PreTrainedConfig) -> Any:
+    """Return the class that the base's weights are saved by. Raises ValueError."""
+    for name in config.architectures or ():
+        found = getattr(transformers, name, None)
+        if name.endswith(SPEAKS) and isinstance(found, type):
+            return found
+    causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    auto: Any = AutoModelForCausalLM if causal else AutoModelForImageTextToText
+    try:
+        return auto._model_mapping[type(config)]
+    except KeyError:
+        raise ValueError(f"{config.model_type} is no language model of transformers") from None
+
+
+def vocabulary_of(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return how many embeddings the tokenizer's ids take: some leave ids out."""
+    return 1 + max(tokenizer.get_vocab().values())
