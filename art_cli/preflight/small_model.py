@@ -18,6 +18,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from art_cli.errors import UsageError
 from art_cli.preflight.shrink import BROKEN, shrunk
 
+DECAYS = ("A_log", "dt_bias", "conv1d", ".D", "time_", "recurrent_")  # parts of names
 SPEAKS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # ends of classes' names
 
 
@@ -52,3 +53,27 @@ def class_of(config: PreTrainedConfig) -> Any:
 def vocabulary_of(tokenizer: PreTrainedTokenizerBase) -> int:
     """Return how many embeddings the tokenizer's ids take: some leave ids out."""
     return 1 + max(tokenizer.get_vocab().values())
+
+
+@torch.no_grad()
+def spread(model: PreTrainedModel, seed: int) -> None:
+    """Give every weight a value of its own, wide enough to matter and no wider.
+
+    As they are initialised, many are zero, one or alike: who leaves out a bias or a sink computes
+    the same. What recurrences decay by stays as the family makes it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    tied = head is not None and head.weight is embedding.weight
+    scale = 0.2 if tied or "gemma" in str(model.config.model_type) else 1.0  # they scale it up
+    for name, p in model.named_parameters():  # a tied one once
+        if any(word in name for word in DECAYS):
+            continue
+        noise = torch.randn(p.shape, generator=generator)
+        if p.ndim >= 2:
+            p.copy_(noise * (scale if "embed" in name else 1.6 / p.shape[-1] ** 0.5))
+        else:
+            p.add_(noise * 0.2)
+    for name, buffer in model.named_buffers():
+        if "e_score_correction_bias" in name or "expert_bias" in name:
+            buffer.copy_(torch.randn(buffer.shape, generator=generator) * 0.1)

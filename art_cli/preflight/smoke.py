@@ -24,7 +24,8 @@ from art_cli.llms.stand_in import STAND_IN
 from art_cli.models import tiny
 from art_cli.models.render import Renderer
 from art_cli.models.tiny import END_OF_TEXT, END_OF_TURN
-from art_cli.preflight.memory.shape import UnknownSizeError, local_config, read_config
+from art_cli.preflight.base_model import tokenizer_of
+from art_cli.preflight.memory.shape import UnknownSizeError, read_config
 from art_cli.preflight.small_model import small_model, vocabulary_of
 from art_cli.training.trainers.warmup import demonstration
 from art_cli.types import Message
@@ -142,7 +143,7 @@ def stand_in_for(base: str, folder: Path) -> StandIn:
         config = read_config(base)
     except UnknownSizeError as e:
         return StandIn(name=str(folder), missing=str(e))
-    tokenizer, why = _tokenizer(base)
+    tokenizer, why = tokenizer_of(base)
     if tokenizer is not None and not tokenizer.chat_template:
         raise UsageError(
             f"model.base: {base!r} has no chat template; use an instruct model, or add "
@@ -170,15 +171,6 @@ def make_small(stand_in: StandIn, texts: list[str], seed: int) -> str:
     model.save_pretrained(stand_in.name)
     tokenizer.save_pretrained(stand_in.name)
     return str(model.config.model_type)
-
-
-def _tokenizer(base: str) -> tuple[PreTrainedTokenizerBase | None, str]:
-    """Return the tokenizer, of this machine or of the hub, or why there is none."""
-    is_here = local_config(base) is not None  # then the hub may be dead, and that takes a minute
-    try:
-        return AutoTokenizer.from_pretrained(base, local_files_only=is_here), ""
-    except (OSError, ValueError, KeyError, ImportError) as e:
-        return None, f"no tokenizer of {base}: {str(e).strip().partition(chr(10))[0]}"
 
 
 # -- what a random model never does --------------------------------------------------------

@@ -1,0 +1,189 @@
+"""What a base's config.json and tokenizer say of it before its weights are loaded or paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+from transformers import (
+    CONFIG_MAPPING,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
+
+from art_cli.config.load import LoadedExperiment
+from art_cli.errors import ConfigError, UsageError
+from art_cli.models.render import Renderer
+from art_cli.preflight.finding import Finding, failed, ok, skipped, warning
+from art_cli.preflight.memory.shape import UnknownSizeError, local_config, read_config
+from art_cli.preflight.shrink import as_transformers_reads
+from art_cli.preflight.small_model import class_of, vocabulary_of
+
+LONGEST = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
+# Kinds of rope that reach `factor` times as far as the positions which they name.
+STRETCHING = ("yarn", "linear", "dynamic")
+PLAIN = "take its unquantized weights; model.quantize: 4bit makes a base small when it is loaded"
+
+
+def check_base(loaded: LoadedExperiment) -> None:
+    """Raise ConfigError with all that makes the base of a config unfit, each with its place."""
+    if loaded.experiment.model.base == "tiny":
+        return
+    wrong = [f for f in findings_of(loaded) if f.status == "failed"]
+    if wrong:
+        raise ConfigError(
+            [f"{f.where}: {f.what}" + (f"; {f.todo}" if f.todo else "") for f in wrong]
+        )
+
+
+def findings_of(loaded: LoadedExperiment) -> Iterator[Finding]:
+    """Return what is known of the base, and whether the config's other lines go with it.
+
+    Raises UsageError where there is no such model.
+    """
+    base = loaded.experiment.model.base
+    where = _place(loaded, "model.base")
+    try:
+        config = read_config(base)
+    except UnknownSizeError as e:
+        return (yield skipped(f"{base} was not looked at: {e}"))
+    found = list(of_config(base, config, where))
+    yield from found
+    if any(f.status == "failed" for f in found):
+        return
+    whole = as_transformers_reads(config)
+    yield from _of_length(loaded, base, whole)
+    tokenizer, missing = tokenizer_of(base)
+    if tokenizer is None:
+        yield skipped(f"its chat template was not looked at: {missing}")
+    else:
+        yield from of_tokenizer(base, whole, tokenizer, where)
+
+
+def of_config(base: str, config: dict[str, Any], where: str = "") -> Iterator[Finding]:
+    """Return what a config.json says by itself."""
+    family = config.get("model_type")
+    if family not in CONFIG_MAPPING:
+        own = ", and its own code is not run" if "auto_map" in config else ""
+        what = (
+            f"model.base: {base} is of model_type {family!r}, which transformers "
+            f"{version('transformers')} does not know{own}"
+        )
+        return (yield failed(what, where, "take a base that transformers has a class for"))
+    if quantization := config.get("quantization_config"):
+        how = quantization.get("quant_method", "?") if isinstance(quantization, dict) else "?"
+        yield failed(
+            f"model.base: the weights of {base} are quantized ({how}), and such cannot be trained",
+            where,
+            PLAIN,
+        )
+    try:
+        whole = as_transformers_reads(config)
+        model_class = class_of(whole)
+    except (UsageError, ValueError) as e:
+        return (yield failed(f"model.base: {base}: {e}", where))
+    if getattr(whole, "is_encoder_decoder", False):
+        what = f"model.base: {base} ({model_class.__name__}) has an encoder, which is not trained"
+        yield failed(what, where, "take a decoder: a causal language model")
+    elif "vision_config" in whole.sub_configs or "audio_config" in whole.sub_configs:
+        yield warning(
+            f"{base} ({model_class.__name__}) reads images or sound, too: only text is given to "
+            "it, and what reads them is not trained"
+        )
+    else:
+        yield ok(f"{base} is a {model_class.__name__}")
+
+
+def _of_length(loaded: LoadedExperiment, base: str, whole: PreTrainedConfig) -> Iterator[Finding]:
+    longest, asked = longest_of(whole), loaded.experiment.engine.max_model_len
+    if longest is None or asked <= longest:
+        return
+    key = "engine.max_model_len"
+    written = loaded.origins[key] != "default"
+    yield failed(
+        f"{key} is {asked}, and {base} reads at most {longest} tokens",
+        _place(loaded, key if written else "model.base"),
+        f"{'set' if written else 'add'} {key}: {longest}",
+    )
+
+
+def longest_of(config: PreTrainedConfig) -> int | None:
+    """Return how many tokens the base's positions reach, its rope's scaling included.
+
+    None where nothing says so: recurrent layers have no positions.
+    """
+    text: Any = config.get_text_config()
+    named = [getattr(text, name, None) for name in LONGEST]
+    reach = next((n for n in named if isinstance(n, int) and n > 0), None)
+    rope = getattr(text, "rope_parameters", None) or {}
+    ropes = [each for each in rope.values() if isinstance(each, dict)] or [rope]
+    if reach is None:
+        return None
+    for each in ropes:
+        factor = each.get("factor")
+        if each.get("rope_type", each.get("type")) in STRETCHING and factor:
+            trained = each.get("original_max_position_embeddings") or reach
+            reach = max(reach, int(trained * factor))
+    return reach
+
+
+def of_tokenizer(
+    base: str, whole: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, where: str = ""
+) -> Iterator[Finding]:
+    """Return what the tokenizer and its chat template say."""
+    size, rows = vocabulary_of(tokenizer), getattr(whole.get_text_config(), "vocab_size", None)
+    if isinstance(rows, int) and size > rows:
+        yield failed(
+            f"model.base: the tokenizer of {base} has {size} tokens, and the model {rows} "
+            "embeddings: the last ones would be read beyond its table",
+            where,
+            "take the tokenizer that belongs to the weights",
+        )
+    if not tokenizer.chat_template:
+        yield failed(
+            f"model.base: {base} has no chat template",
+            where,
+            "use an instruct model, or add chat_template.jinja to its folder",
+        )
+        return
+    try:
+        renderer = Renderer(tokenizer, [ANY_TOOL], eos_of(whole))
+    except UsageError as e:
+        return (yield failed(f"model.base: {base}: {e}", where))
+    if renderer.tools_by_hand:
+        yield ok("its chat template shows no tools: they are described in the system message")
+
+
+def eos_of(config: PreTrainedConfig) -> list[int]:
+    """Return the tokens that a config.json says end a text."""
+    eos = getattr(config.get_text_config(), "eos_token_id", None)
+    return [eos] if isinstance(eos, int) else list(eos or [])
+
+
+ANY_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "look_up",
+        "description": "Look an order up.",
+        "parameters": {
+            "type": "object",
+            "properties": {"order": {"type": "integer"}, "note": {"type": "string"}},
+            "required": ["order"],
+        },
+    },
+}
+
+
+def tokenizer_of(base: str) -> tuple[PreTrainedTokenizerBase | None, str]:
+    """Return the tokenizer, of this machine or of the hub, or why there is none."""
+    is_here = local_config(base) is not None  # then the hub may be dead, and that takes a minute
+    try:
+        return AutoTokenizer.from_pretrained(base, local_files_only=is_here), ""
+    except (OSError, ValueError, KeyError, ImportError) as e:
+        return None, f"no tokenizer of {base}: {str(e).strip().partition(chr(10))[0]}"
+
+
+def _place(loaded: LoadedExperiment, key: str) -> str:
+    return {"override": "command line"}.get(loaded.origins[key], loaded.origins[key])
