@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from transformers import (
@@ -16,6 +18,7 @@ from transformers import (
 from art_cli.config.load import LoadedExperiment
 from art_cli.errors import ConfigError, UsageError
 from art_cli.models.render import Renderer
+from art_cli.preflight.certified import is_certified
 from art_cli.preflight.finding import Finding, failed, ok, skipped, warning
 from art_cli.preflight.memory.shape import UnknownSizeError, local_config, read_config
 from art_cli.preflight.shrink import as_transformers_reads
@@ -24,26 +27,32 @@ from art_cli.preflight.small_model import class_of, vocabulary_of
 LONGEST = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
 # Kinds of rope that reach `factor` times as far as the positions which they name.
 STRETCHING = ("yarn", "linear", "dynamic")
+TOKENIZERS = ("tokenizer", "vocab", "spiece", "tekken")  # how names of their files begin
 PLAIN = "take its unquantized weights; model.quantize: 4bit makes a base small when it is loaded"
 
 
-def check_base(loaded: LoadedExperiment) -> None:
-    """Raise ConfigError with all that makes the base of a config unfit, each with its place."""
-    if loaded.experiment.model.base == "tiny":
-        return
-    wrong = [f for f in findings_of(loaded) if f.status == "failed"]
-    if wrong:
+def check_base(loaded: LoadedExperiment) -> list[str]:
+    """Return what the user should know of the base of a config, before it is loaded.
+
+    Raises ConfigError with all that makes it unfit, each with its place; UsageError where there is
+    no such model.
+    """
+    found = list(findings_of(loaded))
+    if wrong := [f for f in found if f.status == "failed"]:
         raise ConfigError(
             [f"{f.where}: {f.what}" + (f"; {f.todo}" if f.todo else "") for f in wrong]
         )
+    return [f.what for f in found if f.status == "warning"]
 
 
 def findings_of(loaded: LoadedExperiment) -> Iterator[Finding]:
     """Return what is known of the base, and whether the config's other lines go with it.
 
-    Raises UsageError where there is no such model.
+    Nothing of `tiny`, which is made here. Raises UsageError where there is no such model.
     """
     base = loaded.experiment.model.base
+    if base == "tiny":
+        return
     where = _place(loaded, "model.base")
     try:
         config = read_config(base)
@@ -60,6 +69,11 @@ def findings_of(loaded: LoadedExperiment) -> Iterator[Finding]:
         yield skipped(f"its chat template was not looked at: {missing}")
     else:
         yield from of_tokenizer(base, whole, tokenizer, where)
+    if not is_certified(config):
+        yield warning(
+            f"{base} has not been certified by this version of art on this machine: `art certify "
+            f"{base}` tries its architecture in seconds, on a CPU"
+        )
 
 
 def of_config(base: str, config: dict[str, Any], where: str = "") -> Iterator[Finding]:
@@ -179,6 +193,8 @@ ANY_TOOL = {
 def tokenizer_of(base: str) -> tuple[PreTrainedTokenizerBase | None, str]:
     """Return the tokenizer, of this machine or of the hub, or why there is none."""
     is_here = local_config(base) is not None  # then the hub may be dead, and that takes a minute
+    if os.path.isdir(base) and not any(p.name.startswith(TOKENIZERS) for p in Path(base).iterdir()):
+        return None, f"no tokenizer in {base}"  # transformers would make an empty one
     try:
         return AutoTokenizer.from_pretrained(base, local_files_only=is_here), ""
     except (OSError, ValueError, KeyError, ImportError) as e:

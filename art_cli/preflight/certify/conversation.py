@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from art_cli.models.render import Conversation, Renderer, parse_tool_calls
 from art_cli.preflight.base_model import ANY_TOOL, eos_of, of_tokenizer
-from art_cli.preflight.certify.subject import Trial
+from art_cli.preflight.certify.specimen import Trial
 from art_cli.types import Completion, Message, ToolCall
 
 CALL = ToolCall(name="look_up", arguments={"order": 17, "note": 'it says "late"\n'})

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.engines.embedded.engine import TransformersEngine
-from art_cli.preflight.certify.subject import SEED, Subject, Trial, logprobs
+from art_cli.preflight.certify.specimen import SEED, Specimen, Trial, logprobs
 from art_cli.training.algorithm.logprobs import Objective
 from art_cli.training.algorithm.packing import Microbatch, TrainSequence, pack
 from art_cli.training.trainers.forward import Forward
@@ -33,36 +33,36 @@ def compared(name: str, difference: float, what: str, most: float = MOST) -> Tri
     )
 
 
-def check_numbers(subject: Subject) -> Iterator[Trial]:
+def check_numbers(specimen: Specimen) -> Iterator[Trial]:
     """Compare values of single sequences, values and gradients of the tree."""
-    reference = subject.reference()
+    reference = specimen.reference()
     theirs: list[Tensor] = []
     loss = torch.tensor(0.0)
-    for sequence, weights in zip(subject.sequences, subject.weights, strict=True):
+    for sequence, weights in zip(specimen.sequences, specimen.weights, strict=True):
         mask = torch.tensor(sequence.mask[1:]).bool()
         found = logprobs(reference, sequence.ids)
         theirs.append(found.detach()[mask])
         loss = loss - (found * weights[1:])[mask].sum()
     loss.backward()
 
-    forward = Forward(subject.policy, 1.0)
+    forward = Forward(specimen.policy, 1.0)
     with torch.no_grad():
-        alone = [sampled(forward, pack([s])) for s in subject.sequences]
+        alone = [sampled(forward, pack([s])) for s in specimen.sequences]
     gap = max(apart(a, b) for a, b in zip(alone, theirs, strict=True))
     yield compared("sequences", gap, f"{len(alone)} sequences, one by one")
 
-    batch = pack(subject.sequences)
-    mine_loss, found = forward(batch, objective_of(subject, batch))
+    batch = pack(specimen.sequences)
+    mine_loss, found = forward(batch, objective_of(specimen, batch))
     mine_loss.backward()
     gap = max(
         apart(found[batch.row][batch.sequence == i].detach(), expected)
         for i, expected in enumerate(theirs)
     )
-    num = sum(len(s.ids) for s in subject.sequences)
+    num = sum(len(s.ids) for s in specimen.sequences)
     yield compared("tree", gap, f"together, {batch.ids.shape[1]} of {num} tokens read")
-    difference, worst = _gradients_apart(subject, reference)
+    difference, worst = _gradients_apart(specimen, reference)
     yield compared("gradients", difference, f"of all weights ({worst})", MOST_GRADIENT)
-    subject.policy.base.zero_grad(set_to_none=True)
+    specimen.policy.base.zero_grad(set_to_none=True)
 
 
 def sampled(forward: Forward, batch: Microbatch) -> Tensor:
@@ -75,11 +75,11 @@ def apart(mine: Tensor, theirs: Tensor) -> float:
     return float((mine - theirs).abs().max())
 
 
-def objective_of(subject: Subject, batch: Microbatch) -> Objective:
+def objective_of(specimen: Specimen, batch: Microbatch) -> Objective:
     """Return a loss in which every sampled token has a weight of its own."""
     weights = torch.zeros(len(batch.row))
-    for i, sequence in enumerate(subject.sequences):
-        weights[batch.sequence == i] = subject.weights[i][torch.tensor(sequence.mask).bool()]
+    for i, sequence in enumerate(specimen.sequences):
+        weights[batch.sequence == i] = specimen.weights[i][torch.tensor(sequence.mask).bool()]
 
     def objective(found: Tensor, rows: slice) -> Tensor:
         ends = torch.tensor([rows.start, rows.stop])
@@ -89,12 +89,12 @@ def objective_of(subject: Subject, batch: Microbatch) -> Objective:
     return objective
 
 
-def _gradients_apart(subject: Subject, reference: torch.nn.Module) -> tuple[float, str]:
+def _gradients_apart(specimen: Specimen, reference: torch.nn.Module) -> tuple[float, str]:
     """Return the relative difference of the gradient, and the weight where it is largest."""
     theirs = dict(reference.named_parameters())
     total = squares = 0.0
     worst, most = "", -1.0
-    for name, p in subject.policy.base.named_parameters():
+    for name, p in specimen.policy.base.named_parameters():
         expected = theirs[name].grad
         expected = torch.zeros_like(p) if expected is None else expected
         mine = torch.zeros_like(p) if p.grad is None else p.grad
@@ -105,10 +105,10 @@ def _gradients_apart(subject: Subject, reference: torch.nn.Module) -> tuple[floa
     return (total / max(squares, 1e-30)) ** 0.5, f"most in {worst}"
 
 
-def check_engine(subject: Subject) -> Iterator[Trial]:
+def check_engine(specimen: Specimen) -> Iterator[Trial]:
     """Compare what the embedded engine says of its own samples, turn by turn over a fork."""
-    turns = asyncio.run(_play(subject))
-    reference = subject.reference()
+    turns = asyncio.run(_play(specimen))
+    reference = specimen.reference()
     with torch.no_grad():
         gap = max(
             apart(torch.tensor(found), logprobs(reference, ids)[start - 1 :])
@@ -118,13 +118,13 @@ def check_engine(subject: Subject) -> Iterator[Trial]:
     yield compared("engine", gap, f"{num} sampled tokens, {TURNS} turns of {EPISODES} episodes")
 
 
-async def _play(subject: Subject) -> list[tuple[list[int], int, list[float]]]:
+async def _play(specimen: Specimen) -> list[tuple[list[int], int, list[float]]]:
     """Return each turn: the sequence up to its end, where it begins, its log-probabilities."""
     engine = TransformersEngine(
-        subject.policy, EngineConfig(max_model_len=320), SamplingConfig(max_tokens=24), frozenset()
+        specimen.policy, EngineConfig(max_model_len=320), SamplingConfig(max_tokens=24), frozenset()
     )
     words = random.Random(SEED)
-    vocab = int(subject.policy.base.get_input_embeddings().weight.shape[0])  # type: ignore[arg-type]
+    vocab = int(specimen.policy.base.get_input_embeddings().weight.shape[0])  # type: ignore[arg-type]
     turns: list[tuple[list[int], int, list[float]]] = []
 
     def text(length: int) -> list[int]:
@@ -151,11 +151,11 @@ async def _play(subject: Subject) -> list[tuple[list[int], int, list[float]]]:
     return turns
 
 
-def values(subject: Subject) -> list[Tensor]:
+def values(specimen: Specimen) -> list[Tensor]:
     """Return the policy's log-probabilities of each sequence's sampled tokens."""
-    forward = Forward(subject.policy, 1.0)
+    forward = Forward(specimen.policy, 1.0)
     with torch.no_grad():
-        return [sampled(forward, pack([s])) for s in subject.sequences]
+        return [sampled(forward, pack([s])) for s in specimen.sequences]
 
 
 def values_of(model: torch.nn.Module, sequences: list[TrainSequence]) -> list[Tensor]:

@@ -8,17 +8,17 @@ from typing import Any
 
 from art_cli.errors import ArtError, PreflightError, UsageError
 from art_cli.preflight.base_model import of_config, tokenizer_of
+from art_cli.preflight.certified import remember
 from art_cli.preflight.certify.adapters import check_adapter
 from art_cli.preflight.certify.conversation import check_conversation
 from art_cli.preflight.certify.numbers import check_engine, check_numbers
-from art_cli.preflight.certify.record import remember
 from art_cli.preflight.certify.serving import vllm_command
-from art_cli.preflight.certify.subject import Subject, Trial, subject_of
+from art_cli.preflight.certify.specimen import Specimen, Trial, specimen_of
 from art_cli.preflight.memory.shape import UnknownSizeError, read_config
 from art_cli.preflight.shrink import as_transformers_reads
 from art_cli.system.progress import Report
 
-Check = Callable[[Subject], Iterator[Trial]]
+Check = Callable[[Specimen], Iterator[Trial]]
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("log-probabilities and gradients", check_numbers),
     ("the engine", check_engine),
@@ -83,27 +83,27 @@ def _computed(found: Certificate, config: dict[str, Any], report: Report) -> Ite
     """Load a small checkpoint as a run does, and hold all that is computed against transformers."""
     report("making a small model of the same architecture")
     try:
-        with subject_of(config) as subject:
-            yield _size(subject)
+        with specimen_of(config) as specimen:
+            yield _size(specimen)
             for what, check in CHECKS:
                 report(f"comparing {what}")
-                yield from _guarded(what, check, subject)
-            found.vllm = vllm_command(found.base, as_transformers_reads(config), subject)
+                yield from _guarded(what, check, specimen)
+            found.vllm = vllm_command(found.base, as_transformers_reads(config), specimen)
     except ArtError as e:
         yield Trial(name="loading", status="failed", what=str(e))
 
 
-def _size(subject: Subject) -> Trial:
-    model = subject.policy.base
+def _size(specimen: Specimen) -> Trial:
+    model = specimen.policy.base
     size = sum(p.numel() for p in model.parameters()) / 1e6
     layers = getattr(model.config.get_text_config(), "num_hidden_layers", "?")
     what = f"a {type(model).__name__} of {layers} layers and {size:.2f}M parameters was loaded"
     return Trial(name="loading", status="passed", what=what)
 
 
-def _guarded(what: str, check: Check, subject: Subject) -> Iterator[Trial]:
+def _guarded(what: str, check: Check, specimen: Specimen) -> Iterator[Trial]:
     try:
-        yield from check(subject)
+        yield from check(specimen)
     except Exception as e:  # code of any family runs in here, and anything may come of it
         first = str(e).strip().partition("\n")[0]
         yield Trial(name=what, status="failed", what=f"{type(e).__name__}: {first:.300}")

@@ -36,7 +36,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Specimen:
     """The small checkpoint in a folder, as `art` loads it, and what it is to read.
 
     Siblings share prompts and first turns, and are longer than a window or a chunk.
@@ -57,7 +57,7 @@ class Subject:
 
 
 @contextmanager
-def subject_of(config: dict[str, Any]) -> Iterator[Subject]:
+def specimen_of(config: dict[str, Any]) -> Iterator[Specimen]:
     """Make the checkpoint, and remove it afterwards.
 
     Raises UsageError where there is no such architecture, or `art` refuses to load it.
@@ -71,7 +71,7 @@ def subject_of(config: dict[str, Any]) -> Iterator[Subject]:
         tokenizer.save_pretrained(folder)
         base = ModelConfig(base=name, adapter=None, device="cpu", dtype="float32")
         sequences, weights = _siblings(vocabulary_of(tokenizer))
-        yield Subject(
+        yield Specimen(
             folder=folder,
             policy=load_policy(base, [], SEED),
             sequences=sequences,
