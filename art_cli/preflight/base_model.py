@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -88,16 +89,13 @@ def of_config(base: str, config: dict[str, Any], where: str = "") -> Iterator[Fi
         return (yield failed(what, where, "take a base that transformers has a class for"))
     if quantization := config.get("quantization_config"):
         how = quantization.get("quant_method", "?") if isinstance(quantization, dict) else "?"
-        yield failed(
-            f"model.base: the weights of {base} are quantized ({how}), and such cannot be trained",
-            where,
-            PLAIN,
-        )
+        what = f"the weights of {base} are quantized ({how}), and such cannot be trained"
+        yield replace(failed(f"model.base: {what}", where, PLAIN), check="weights")
     try:
         whole = as_transformers_reads(config)
         model_class = class_of(whole)
     except (UsageError, ValueError) as e:
-        return (yield failed(f"model.base: {base}: {e}", where))
+        return (yield failed(str(e), where))
     if getattr(whole, "is_encoder_decoder", False):
         what = f"model.base: {base} ({model_class.__name__}) has an encoder, which is not trained"
         yield failed(what, where, "take a decoder: a causal language model")

@@ -104,20 +104,31 @@ def shrunk(config: dict[str, Any], vocab_size: int | None = None) -> PreTrainedC
 
     Raises UsageError where transformers makes no config of it.
     """
+    whole = as_transformers_reads(config)
     try:
-        whole = as_transformers_reads(config)
         return type(whole)(**_small(whole, config, vocab_size))
     except BROKEN as e:
-        first = str(e).strip().partition("\n")[0]
-        raise UsageError(f"model.base: its config.json makes no language model: {first}") from e
+        raise no_model(e) from e
 
 
 def as_transformers_reads(config: dict[str, Any]) -> PreTrainedConfig:
-    """Return transformers' object of a config.json, without what says how weights are stored."""
+    """Return transformers' object of a config.json, without what says how weights are stored.
+
+    Raises UsageError where it makes none of it.
+    """
     known = {name: value for name, value in config.items() if name not in DROPPED}
     with TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(known), encoding="utf-8")
-        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        try:
+            return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        except BROKEN as e:
+            raise no_model(e) from e
+
+
+def no_model(error: Exception) -> UsageError:
+    """Return the error for a config.json that transformers cannot make a model of."""
+    said = " ".join(str(error).split())
+    return UsageError(f"model.base: its config.json makes no language model: {said:.300}")
 
 
 def _small(

@@ -15,8 +15,7 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from art_cli.errors import UsageError
-from art_cli.preflight.shrink import BROKEN, shrunk
+from art_cli.preflight.shrink import BROKEN, no_model, shrunk
 
 DECAYS = ("A_log", "dt_bias", "conv1d", ".D", "time_", "recurrent_")  # parts of names
 SPEAKS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # ends of classes' names
@@ -32,8 +31,7 @@ def small_model(config: dict[str, Any], vocab_size: int, seed: int) -> PreTraine
     try:
         return class_of(small)._from_config(small, dtype=torch.float32).eval()
     except BROKEN as e:
-        first = str(e).strip().partition("\n")[0]
-        raise UsageError(f"model.base: its config.json makes no language model: {first}") from e
+        raise no_model(e) from e
 
 
 def class_of(config: PreTrainedConfig) -> Any:

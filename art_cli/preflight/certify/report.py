@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,11 +59,13 @@ def certify(base: str, report: Report) -> Certificate:
     except UnknownSizeError as e:
         raise PreflightError(f"{base} cannot be certified: {e}") from e
     found = Certificate(base=base)
-    found.trials += _architecture(base, config)
-    if not found.failed:
-        found.trials += _computed(found, config, report)
-    report("its chat template")
-    found.trials += _spoken(base, config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries, about what is measured here
+        found.trials += _architecture(base, config)
+        if not found.failed:
+            found.trials += _computed(found, config, report)
+        report("reading its chat template")
+        found.trials += _spoken(base, config)
     report("")
     if found.is_whole:
         try:
@@ -76,7 +79,8 @@ def _architecture(base: str, config: dict[str, Any]) -> Iterator[Trial]:
     for finding in of_config(base, config):
         status = "failed" if finding.status == "failed" else "passed"
         todo = f"; {finding.todo}" if finding.todo else ""
-        yield Trial(name="architecture", status=status, what=f"{finding.what}{todo}")
+        name = finding.check or "architecture"
+        yield Trial(name=name, status=status, what=f"{finding.what}{todo}")
 
 
 def _computed(found: Certificate, config: dict[str, Any], report: Report) -> Iterator[Trial]:
