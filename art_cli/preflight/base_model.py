@@ -94,8 +94,10 @@ def of_config(base: str, config: dict[str, Any], where: str = "") -> Iterator[Fi
     try:
         whole = as_transformers_reads(config)
         model_class = class_of(whole)
-    except (UsageError, ValueError) as e:
+    except UsageError as e:
         return (yield failed(str(e), where))
+    except ValueError as e:
+        return (yield failed(f"model.base: {e}", where, "take a causal language model"))
     if getattr(whole, "is_encoder_decoder", False):
         what = f"model.base: {base} ({model_class.__name__}) has an encoder, which is not trained"
         yield failed(what, where, "take a decoder: a causal language model")
@@ -115,7 +117,7 @@ def _of_length(loaded: LoadedExperiment, base: str, whole: PreTrainedConfig) -> 
     key = "engine.max_model_len"
     written = loaded.origins[key] != "default"
     yield failed(
-        f"{key} is {asked}, and {base} reads at most {longest} tokens",
+        f"{key}: {base} reads at most {longest} tokens, got {asked}",
         _place(loaded, key if written else "model.base"),
         f"{'set' if written else 'add'} {key}: {longest}",
     )
@@ -155,7 +157,7 @@ def of_tokenizer(
         )
     if not tokenizer.chat_template:
         yield failed(
-            f"model.base: {base} has no chat template",
+            f"model.base: {base!r} has no chat template",
             where,
             "use an instruct model, or add chat_template.jinja to its folder",
         )
