@@ -203,7 +203,7 @@ def test_tokens_are_drawn_as_often_as_their_probability_says(
     ids = [row[0] for row in sampled(play(engine, [SHARED[:4]] * draws, turns=1))]
     with torch.no_grad():
         hidden = policy.hidden(torch.tensor([SHARED[:4]]), torch.arange(4)[None])[0, -1:]
-    p = log_distribution(hidden @ policy.head.T, SamplingConfig(**settings)).exp()[0].tolist()
+    p = log_distribution(policy.head.logits(hidden), SamplingConfig(**settings)).exp()[0].tolist()
     counts = Counter(ids)
     assert all(p[i] > 0 for i in counts)
     # Pearson's statistic over tokens that are expected 5 times or more, the rest as one.

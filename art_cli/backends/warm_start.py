@@ -16,7 +16,8 @@ from art_cli.config.schema import WarmupConfig
 from art_cli.envs.base import Env
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import Interrupted
-from art_cli.models.policy import Policy, load_policy
+from art_cli.models.loading import load_policy
+from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
 from art_cli.runs.checkpoint import (
     MAKE_AGAIN,

@@ -289,8 +289,7 @@ def _import_litellm() -> ModuleType:
     except ImportError as e:
         raise PreflightError(f"litellm is not usable here: {e}") from e
     # It copies answers that are none, and then refuses them; pydantic dislikes some of its types.
-    warnings.filterwarnings("ignore", "Pydantic serializer warnings")
-    warnings.filterwarnings("ignore", r"(Extra items|Items?) .*`ReadOnly` qualifier")
+    warnings.filterwarnings("ignore", "Pydantic serializer warnings|.*`ReadOnly` qualifier")
     litellm.suppress_debug_info = True
     setattr(litellm, "telemetry", False)  # noqa: B010 (pyright does not know it)
     return litellm

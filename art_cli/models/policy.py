@@ -6,8 +6,7 @@ import contextlib
 import copy
 import hashlib
 import warnings
-from collections.abc import Iterable, Iterator
-from importlib.util import find_spec
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,32 +16,30 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
-    AutoTokenizer,
-    BitsAndBytesConfig,
+    Cache,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging as transformers_logging
 
-from art_cli.config.auto import dtype_of, recomputes
-from art_cli.config.schema import AdapterConfig, ModelConfig
-from art_cli.errors import PreflightError, UsageError
+from art_cli.config.auto import recomputes
+from art_cli.config.schema import AdapterConfig
 from art_cli.models.merge import write_merged
 from art_cli.models.reading.attention import NAME as ATTENTION
 from art_cli.models.reading.attention import Causal, Layout
-from art_cli.models.reading.decoder import decode, fits, hidden_states
-from art_cli.models.tiny import make as make_tiny
+from art_cli.models.reading.decoder import decode, decoder_of, hidden_states
+from art_cli.models.reading.forks import by_node
+from art_cli.models.reading.head import Head, head_of
+from art_cli.models.reading.probe import find_ways
+from art_cli.models.reading.token_tree import TreeLayout
+from art_cli.models.reading.ways import Ways
 
 FINGERPRINT_SIZE = 4096  # weights
-
-transformers_logging.disable_progress_bar()
-transformers_logging.set_verbosity_error()
 
 
 class Policy:
     """A causal language model with what training needs of it.
 
-    Raises UsageError for a model whose attention or head this program would compute wrongly.
+    Raises UsageError for a model that this program would compute wrongly in every way it knows.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -50,24 +47,23 @@ class Policy:
         self.base = model
         self.model: PreTrainedModel | PeftModel = model
         self._reference: list[Tensor] | None = None
-        self._decoder: Any = model.get_decoder()
-        self._own_forward = False
+        self._decoder: Any = decoder_of(model)
+        self.head: Head = head_of(model)  # what makes logits of hidden states
         self.recomputes = False  # layers in the backward: train.gradient_checkpointing
-        _check_attention(model)
-        model.set_attn_implementation(ATTENTION)
         self.base.eval()  # no dropout: what is sampled and what is trained is one distribution
-        _check_head(self)
-        self._own_forward = fits(self._decoder) and _same_hidden(self)
+        self.ways = Ways()
+        self.ways = find_ways(self)
+        self.use_attention(self.ways.attention)
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.head.device
+        return self.head.weight.device
 
     @property
-    def head(self) -> nn.Parameter:
-        """The output embedding [V, D]; logits are hidden @ head.T."""
-        return self.base.get_output_embeddings().weight  # type: ignore[union-attr, return-value]
+    def dtype(self) -> torch.dtype:
+        """What the weights of the head are in."""
+        return self.head.weight.dtype
 
     @property
     def trainable(self) -> list[nn.Parameter]:
@@ -115,10 +111,34 @@ class Policy:
         """
         layout = layout or Causal()
         recompute = self.recomputes and torch.is_grad_enabled()
-        if self._own_forward:
+        if self.ways.quick:
             return hidden_states(self._decoder, ids, positions, layout, wanted, recompute)
-        hidden = decode(self._decoder, ids, positions, layout, recompute)
+        if isinstance(layout, TreeLayout) and self.ways.update != "tree":
+            ours = self.ways.attention == ATTENTION
+            hidden = by_node(self, ids, positions, layout.spans, ours, recompute)
+        else:
+            hidden = self.decode(ids, positions, layout=layout, recompute=recompute)
         return hidden if wanted is None else hidden[0, wanted]
+
+    def decode(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        past: Cache | None = None,
+        layout: Layout | None = None,
+        recompute: bool = False,
+    ) -> Tensor:
+        """Return the last hidden states [B, T, D] by transformers' own forward.
+
+        It reads and writes its cache `past`, if that is given.
+        """
+        ours = self.ways.attention == ATTENTION
+        layout = (layout or Causal()) if ours else None
+        return decode(self._decoder, ids, positions, layout, past, recompute)
+
+    def use_attention(self, name: str) -> None:
+        """Let the model's layers call this implementation of attention."""
+        self.base.set_attn_implementation(name)
 
     def to(self, device: str) -> None:
         """Move all of it."""
@@ -164,7 +184,7 @@ class Policy:
         if isinstance(self.model, PeftModel):
             set_peft_model_state_dict(self.model, load_file(folder / "adapter_model.safetensors"))
             return
-        loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=self.head.dtype)
+        loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=self.dtype)
         for mine, theirs in zip(self.base.parameters(), loaded.parameters(), strict=True):
             mine.copy_(theirs)
 
@@ -175,7 +195,7 @@ class Policy:
         other.model = copy.deepcopy(self.model, frozen)  # type: ignore[arg-type]
         adapted: Any = other.model
         other.base = adapted.base_model.model if self.has_adapter else adapted
-        other._decoder = other.base.get_decoder()
+        other._decoder, other.head = decoder_of(other.base), head_of(other.base)
         return other
 
     @torch.no_grad()
@@ -228,126 +248,38 @@ class Reference:
         self.base = policy.base
         self.head = policy.head
         self.device = policy.device
+        self.dtype = policy.dtype
+        self.ways = policy.ways
 
-    def hidden(self, *args: Any) -> Tensor:
+    def hidden(self, ids: Tensor, positions: Tensor, layout: Layout | None = None) -> Tensor:
         with self._adapted.disable_adapter():
-            return self._policy.hidden(*args)
+            return self._policy.hidden(ids, positions, layout)
+
+    def decode(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        past: Cache | None = None,
+        layout: Layout | None = None,
+    ) -> Tensor:
+        with self._adapted.disable_adapter():
+            return self._policy.decode(ids, positions, past, layout)
 
     def fingerprint(self) -> str:
         """Return a hash that tells these weights from those of another base."""
-        weights = self.head.detach().flatten()
+        weights = self.head.weight.detach().flatten()
         some = weights[:: max(1, len(weights) // FINGERPRINT_SIZE)].float().cpu().numpy()
         return hashlib.sha256(some.tobytes()).hexdigest()
-
-
-def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
-    """Return the base that the config names, before any adapter.
-
-    `texts` train the tokenizer of `tiny`. Raises UsageError where the folder or hub id cannot be
-    loaded, PreflightError where there is no such device.
-    """
-    device = _device(cfg)
-    dtype = getattr(torch, dtype_of(cfg, on_gpu=device == "cuda"))
-    if cfg.base == "tiny":
-        model, tokenizer = make_tiny(cfg.tiny, texts, seed)
-    elif cfg.quantize:
-        settings = _quantization(cfg.quantize, device, dtype)
-        model, tokenizer = _from_pretrained(cfg.base, dtype=dtype, **settings)
-        return Policy(model, tokenizer)  # a quantized model is made where it stays
-    else:
-        model, tokenizer = _from_pretrained(cfg.base, dtype="auto")
-    return Policy(model.to(device=device, dtype=dtype), tokenizer)  # type: ignore[arg-type]
-
-
-def _quantization(bits: str, device: str, dtype: torch.dtype) -> dict[str, Any]:
-    """How transformers loads the base: NF4 (2305.14314) or LLM.int8 (2208.07339); the head stays.
-
-    Raises PreflightError without a GPU or the package.
-    """
-    if device != "cuda":
-        raise PreflightError(f"model.quantize={bits} needs a CUDA device; remove it to train here")
-    if find_spec("bitsandbytes") is None:
-        raise PreflightError(
-            f"model.quantize={bits} needs bitsandbytes: pip install 'art-cli[quantize]'"
-        )
-    quantization = BitsAndBytesConfig(
-        load_in_4bit=bits == "4bit",
-        load_in_8bit=bits == "8bit",
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=dtype,
-    )
-    return {"quantization_config": quantization, "device_map": {"": 0}}
-
-
-def _from_pretrained(base: str, **settings: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(base)
-        if not tokenizer.chat_template:
-            raise UsageError(
-                f"model.base: {base!r} has no chat template; use an instruct model, or add "
-                "chat_template.jinja to its folder"
-            )
-        model = AutoModelForCausalLM.from_pretrained(base, **settings)
-    except (OSError, ValueError, KeyError) as e:
-        first = str(e).strip().splitlines()[0]
-        raise UsageError(
-            f"model.base: cannot load {base!r} (neither a folder with a model nor a hub id that "
-            f"can be reached): {first}"
-        ) from e
-    return model, tokenizer
-
-
-def _device(cfg: ModelConfig) -> str:
-    if cfg.device == "cuda" and not torch.cuda.is_available():
-        raise PreflightError(
-            "model.device is cuda, but torch sees no CUDA device; use model.device=cpu or auto"
-        )
-    if cfg.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return cfg.device
-
-
-def _check_attention(model: PreTrainedModel) -> None:
-    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"}:
-        raise UsageError(
-            f"{type(model).__name__} uses {', '.join(sorted(kinds))}; this engine and trainer "
-            "need full attention in every layer (Qwen2.5, Qwen3, Llama and their like)"
-        )
-
-
-@torch.no_grad()
-def _check_head(policy: Policy) -> None:
-    """Raise where logits are not hidden states times the head, or a layer ignores the layout."""
-    ids = torch.arange(8, device=policy.device)[None] % policy.head.shape[0]
-    logits = policy.base(input_ids=ids, use_cache=False).logits.float()
-    mine = (policy.hidden(ids, torch.arange(8, device=policy.device)[None]) @ policy.head.T).float()
-    if not torch.allclose(logits, mine, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):
-        raise UsageError(
-            f"{type(policy.base).__name__} computes its logits in a way that this program does "
-            "not know (soft-capping, scaling or a bias); use another model family"
-        )
-
-
-@torch.no_grad()
-def _same_hidden(policy: Policy) -> bool:
-    """Return whether our forward of the family computes what transformers' does."""
-    ids = torch.arange(8, device=policy.device)[None] % policy.head.shape[0]
-    positions = torch.arange(8, device=policy.device)[None]
-    theirs = policy.hidden(ids, positions).float()
-    mine = hidden_states(policy._decoder, ids, positions, Causal(), None).float()
-    bound = 1e-4 if policy.head.dtype == torch.float32 else 2e-2
-    return torch.allclose(mine, theirs, rtol=bound, atol=bound * float(theirs.abs().max()))
 
 
 @contextlib.contextmanager
 def _transformers_attention(model: PreTrainedModel) -> Iterator[None]:
     """Keep our attention function's name out of configs that are saved within."""
-    model.set_attn_implementation("sdpa")
+    before = str(model.config._attn_implementation)
+    model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PEFT looks for the base on the hub to warn of it
             yield
     finally:
-        model.set_attn_implementation(ATTENTION)
+        model.set_attn_implementation(before)

@@ -34,7 +34,7 @@ class Canary:
     ) -> None:
         self._trainer = trainer
         self._is_cut = sampling.top_p < 1 or sampling.top_k > 0
-        self._dtype, vocab = policy.head.dtype, policy.head.shape[0]
+        self._dtype, vocab = policy.dtype, policy.head.weight.shape[0]
         num = max(1, min(PROMPT_TOKENS, max_model_len - ANSWER_TOKENS))
         self._prompt = [(7 * i + 3) % vocab for i in range(num)]
         self._last: tuple[Completion, Tensor] | None = None

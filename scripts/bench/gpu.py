@@ -115,7 +115,7 @@ def main() -> None:
         policy = make_policy(size, device)
         groups = make_groups(size, policy)
         if device.type == "cuda":
-            args_ = (size.heads, size.kv_heads, size.width, policy.head.dtype, device)
+            args_ = (size.heads, size.kv_heads, size.width, policy.dtype, device)
             found["fused_attention"][name] = works(*args_)
             print(f"{name}: fused attention over shared prefixes: {works(*args_)}")
         error = logprob_error(size, policy, groups)

@@ -77,6 +77,7 @@ def peak_of_logprobs(vocab: int, device: str) -> dict[str, float]:
     """In this process: memory that one loss and gradient took, in MB."""
     import torch
 
+    from art_cli.models.reading.head import Head
     from art_cli.training.algorithm.logprobs import head_loss
 
     torch.manual_seed(0)
@@ -86,7 +87,9 @@ def peak_of_logprobs(vocab: int, device: str) -> dict[str, float]:
     head_mb = 2 * head.numel() * head.element_size() / 2**20  # with the gradient
 
     before = memory_mb(device) - head_mb / 2  # the weights are there already
-    loss, _ = head_loss(hidden, head, ids, 1.0, lambda logprobs, rows: -logprobs.sum() / SCORED)
+    loss, _ = head_loss(
+        hidden, Head(head), ids, 1.0, lambda logprobs, rows: -logprobs.sum() / SCORED
+    )
     loss.backward()
     peak = memory_mb(device, peak=True) - before
     return {

@@ -299,7 +299,7 @@ def padded_loss(policy: Policy, group: TrajectoryGroup) -> torch.Tensor:
     advantage = advantage[:, None].expand(mask.shape)[mask]
     decoder = policy.base.get_decoder()
     hidden = decoder(input_ids=ids, use_cache=False).last_hidden_state[:, :-1][mask]
-    logprobs = torch.log_softmax(hidden @ policy.head.T, -1)
+    logprobs = torch.log_softmax(policy.head.logits(hidden), -1)
     ratio = torch.exp(logprobs.gather(1, ids[:, 1:][mask][:, None])[:, 0] - old)
     return -torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage).mean()
 
@@ -308,6 +308,7 @@ def logprobs(side: str, *, trained: bool) -> tuple[Run, Gradient, int]:
     """-> (loss and gradient of the head's input, and of the head if `trained`, ...)"""
     import torch
 
+    from art_cli.models.reading.head import Head
     from art_cli.training.algorithm.logprobs import head_loss
     from art_cli.training.algorithm.loss import LOSSES, Tokens
 
@@ -328,7 +329,7 @@ def logprobs(side: str, *, trained: bool) -> tuple[Run, Gradient, int]:
     def run() -> float:
         hidden.grad = head.grad = None
         if side == "art":
-            loss, _ = head_loss(hidden, head, ids, 1.0, objective)
+            loss, _ = head_loss(hidden, Head(head), ids, 1.0, objective)
         else:
             logits = torch.nn.functional.linear(hidden, head)
             chosen = torch.log_softmax(logits, -1).gather(1, ids[:, None])[:, 0]

@@ -23,9 +23,10 @@ from batches import (
 from colours import colours_model
 
 import art_cli as art
-from art_cli.models.policy import Policy, load_policy
+from art_cli.models.loading import load_policy
+from art_cli.models.policy import Policy
+from art_cli.models.reading import token_tree
 from art_cli.models.reading import tree_attention as flex
-from art_cli.training.algorithm import packing as pack_module
 from art_cli.training.algorithm.packing import TrainSequence, pack
 from art_cli.training.trainers.distributed.ranks import RanksTrainer
 from art_cli.training.trainers.grpo import GRPOTrainer
@@ -77,7 +78,7 @@ def test_the_fused_kernel_serves_trees_of_any_size(monkeypatch: pytest.MonkeyPat
         made = [torch.randn(1, h, batch.ids.shape[1], 64, device=CUDA) for h in (4, 2, 2)]
         results = []
         for fused in (True, False):
-            monkeypatch.setattr(pack_module, "works", lambda *_, fused=fused: fused)
+            monkeypatch.setattr(token_tree, "works", lambda *_, fused=fused: fused)
             leaves = [x.to(torch.bfloat16).requires_grad_() for x in made]
             o = batch.layout.attend(0, leaves[0], leaves[1], leaves[2], 0.125)
             (o.float() ** 2).sum().backward()
@@ -155,7 +156,7 @@ def test_an_adapter_on_a_quantized_base_learns_and_the_base_stays(
     ids = torch.arange(40, device=CUDA)[None]
     before = policy.hidden(ids, ids).detach()
     assert all(p.dtype == torch.float32 for p in policy.trainable)
-    assert policy.head.dtype == torch.bfloat16
+    assert policy.dtype == torch.bfloat16
     policy.hidden(ids, ids).float().sum().backward()
     assert all(p.grad is not None for p in policy.trainable)
     for p in policy.trainable:

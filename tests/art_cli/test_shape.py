@@ -17,7 +17,6 @@ LONG_FILES = {
     "backends/cloud/skypilot.py": 389,
     "engines/vllm/engine.py": 374,
     "llms/remote.py": 360,
-    "models/policy.py": 353,
     "runs/directory.py": 368,
     "runs/trackers/wandb/tracker.py": 366,
 }

@@ -33,7 +33,8 @@ class _Session(Occupant):
     async def generate(
         self, ids: list[int], *, max_tokens: int | None = None, stop: tuple[str, ...] = ()
     ) -> Completion:
-        self.prepare(ids, self.engine.room_behind(len(ids), max_tokens), stop)
+        room = self.engine.room_behind(len(ids), max_tokens)
+        self.engine._rows.prepare(self, ids, room, stop)
         self.answer = asyncio.get_running_loop().create_future()
         self.engine._arrived(self)
         try:

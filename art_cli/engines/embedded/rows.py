@@ -17,7 +17,8 @@ from torch import Tensor
 from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.engines.embedded.sampler import draw
 from art_cli.models.policy import Policy, Reference
-from art_cli.models.reading.kv_cache import KVCache
+from art_cli.models.reading.memory import Memory
+from art_cli.models.reading.ways import make_memory
 
 PREFILL_TOKENS = 16384  # at most in one forward, padding included
 PADDING = 256  # tokens; fewer are not worth another forward
@@ -46,17 +47,6 @@ class Occupant:
     room: int = 0  # tokens that the turn may have
     stop: tuple[str, ...] = ()
     longest_stop: int = 0  # bytes of the longest of them
-
-    def prepare(self, ids: list[int], room: int, stop: tuple[str, ...]) -> None:
-        """Make ready for a turn behind these ids. What is cached of them is not read again."""
-        same = len(self.cached)
-        if ids[:same] != self.cached:  # a fork: keep what still stands
-            same = _common_prefix([ids, self.cached])
-            self.shares = False
-        same = min(same, len(ids) - 1)
-        self.cached, self.pending = ids[:same], ids[same:]
-        self.room, self.stop = room, stop
-        self.longest_stop = max((len(s.encode()) for s in stop), default=0)
 
     def end_turn(self) -> tuple[list[int], list[float]]:
         """Return what was sampled, and its log-probabilities."""
@@ -94,8 +84,8 @@ class Rows:
         self._stop_ids = stop_ids
         self._finished = finished
         self._rows: list[Occupant | None] = []
-        self._cache: KVCache | None = None
-        self._prefix: tuple[list[int], KVCache] | None = None
+        self._cache: Memory | None = None
+        self._prefix: tuple[list[int], Memory] | None = None
         self._widest = (0, 0)  # the most rows that a cache had, and how long they became
 
     @property
@@ -110,6 +100,20 @@ class Rows:
             return True
         taken = sum(s is not None and not s.is_idle for s in self._rows)
         return bool(self.queue) and taken < self._cfg.max_concurrent
+
+    def prepare(self, occupant: Occupant, ids: list[int], room: int, stop: tuple[str, ...]) -> None:
+        """Make ready for a turn behind these ids. What is cached of them is not read again."""
+        length = same = len(occupant.cached)
+        if ids[:same] != occupant.cached:  # a fork: keep what still stands
+            same = _common_prefix([ids, occupant.cached])
+            occupant.shares = False
+        same = min(same, len(ids) - 1)
+        if same < length and occupant.row is not None and self._cache:
+            with torch.inference_mode():
+                same = self._cache.rewind(occupant.row, length, same)
+        occupant.cached, occupant.pending = ids[:same], ids[same:]
+        occupant.room, occupant.stop = room, stop
+        occupant.longest_stop = max((len(s.encode()) for s in stop), default=0)
 
     def add(self, occupant: Occupant) -> None:
         """Let an occupant ask for the turn that it is prepared for."""
@@ -158,7 +162,7 @@ class Rows:
         if self._cache is None:
             longest = max(len(s.pending) for s in arriving) + self._sampling.max_tokens
             before = self._widest[1] if new <= self._widest[0] else 0  # saves it from growing again
-            self._cache = KVCache(self._policy, new, max(longest, before))
+            self._cache = self._memory(new, max(longest, before))
         elif new:
             self._cache.add_rows(new)
         free += range(len(self._rows), len(self._rows) + new)
@@ -197,7 +201,7 @@ class Rows:
             shared = _common_prefix([s.pending[:-1] for s in arriving])
             if shared >= SHORTEST_PREFIX:
                 ids = arriving[0].pending[:shared]
-                cache = KVCache(self._policy, 1, shared)
+                cache = self._memory(1, shared)
                 self._forward(cache, [0], [ids], [0])
                 self._prefix = (ids, cache)
         if self._prefix is None:
@@ -221,10 +225,13 @@ class Rows:
             alike.setdefault((len(s.cached), *s.cached, *s.pending), []).append(s)
         groups = sorted(alike.values(), key=lambda g: (len(g[0].pending), g[0].row))
         while groups:
-            count = _worth_padding([len(g[0].pending) for g in groups])
+            lengths = [len(g[0].pending) for g in groups]
+            count = _worth_padding(lengths) if self._cache.may_pad else lengths.count(lengths[0])
             # In the order of rows: where all take part, nothing has to be gathered.
             part, groups = sorted(groups[:count], key=lambda g: g[0].row or 0), groups[count:]
             first = [g[0] for g in part]
+            for s in (s for g in part for s in g):
+                self._cache.mark(s.row or 0, len(s.cached))
             rows, tokens = [s.row or 0 for s in first], [s.pending for s in first]
             logits = self._forward(self._cache, rows, tokens, [len(s.cached) for s in first])
             everyone = [s for g in part for s in g]
@@ -243,7 +250,7 @@ class Rows:
         assert self._cache is not None
         shared = self._shared_by(asking)
         idle = len(self._rows) - len(asking)
-        if 0 < idle <= IDLE_ROWS * len(self._rows):
+        if self._cache.may_pad and 0 < idle <= IDLE_ROWS * len(self._rows):
             logits = self._decode_all(asking, shared)
         else:
             tokens = [[s.sampled[-1]] for s in asking]
@@ -254,13 +261,14 @@ class Rows:
             s.cached.append(s.sampled[-1])
         self._sample(asking, logits)
 
-    def _shared_by(self, asking: list[Occupant]) -> KVCache | None:
+    def _shared_by(self, asking: list[Occupant]) -> Memory | None:
         """Return the prefix that these rows share, where reading it from one place is worth it."""
-        if self._prefix is None or not all(s.shares for s in asking):
+        assert self._cache is not None
+        if self._prefix is None or not self._cache.may_pad or not all(s.shares for s in asking):
             return None
         return self._prefix[1] if len(self._prefix[0]) >= SHORTEST_SHARED else None
 
-    def _decode_all(self, asking: list[Occupant], shared: KVCache | None) -> Tensor:
+    def _decode_all(self, asking: list[Occupant], shared: Memory | None) -> Tensor:
         """Return the logits of these rows from a forward of all rows, idle ones too.
 
         That is cheaper than copying the keys of those that ask out and back. An idle row gets a
@@ -276,32 +284,20 @@ class Rows:
 
     def _forward(
         self,
-        cache: KVCache,
+        cache: Memory,
         rows: list[int],
         tokens: list[list[int]],
         starts: list[int],
-        shared: KVCache | None = None,
+        shared: Memory | None = None,
     ) -> Tensor:
         """Return the logits [R, V] behind the last of the new tokens of each row.
 
-        `rows` ascend. The tokens of each begin at its position in `starts`, and are padded on the
-        right.
+        `rows` ascend. The tokens of each begin at its position in `starts`.
         """
-        device = self._policy.device
-        lengths = [len(t) for t in tokens]
-        width = max(lengths)
-        padded = [i for t in tokens for i in (*t, *[0] * (width - len(t)))]
-        ids = torch.tensor(padded, device=device).view(-1, width)
-        positions = torch.tensor(starts, device=device)[:, None] + torch.arange(
-            width, device=device
-        )
-        index = None if len(rows) == cache.num_rows else torch.tensor(rows, device=device)
-        layout = cache.at(index, positions, max(starts) + width, shared)
-        hidden = self._policy.hidden(ids, positions, layout)
-        if width > 1:
-            last = torch.tensor(lengths, device=device)[:, None, None] - 1
-            hidden = hidden.gather(1, last.expand(-1, 1, hidden.shape[2]))
-        return hidden[:, 0] @ self._policy.head.T
+        return self._policy.head.logits(cache.read(rows, tokens, starts, shared))
+
+    def _memory(self, rows: int, length: int) -> Memory:
+        return make_memory(self._policy, self._policy.ways, rows, length)
 
     def _sample(self, asking: list[Occupant], logits: Tensor) -> None:
         """Draw a token for each row from its own stream of random numbers."""

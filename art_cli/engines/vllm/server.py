@@ -149,7 +149,7 @@ def options_of(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
     options: dict[str, Any] = {
         "model": policy.source,
         "served_model_name": BASE,
-        "dtype": str(policy.head.dtype).removeprefix("torch."),
+        "dtype": str(policy.dtype).removeprefix("torch."),
         "max_model_len": cfg.max_model_len,
         "max_num_seqs": cfg.max_concurrent,
         "tensor_parallel_size": cfg.tensor_parallel,

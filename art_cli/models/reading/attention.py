@@ -3,11 +3,13 @@
 transformers lets a model call a registered attention function and passes keyword arguments of the
 forward through to it. Ours hands the queries, keys and values of each layer to a *layout*: the
 engine's writes them into its KV cache, the trainer's attends over a tree of shared prefixes. The
-model's own code does everything else, so any architecture with full attention works.
+model's own code does everything else. How the queries of a layer look at its keys (a window, a
+soft cap, sinks) is a `Look`; an argument that says more than that is an error, never ignored.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -15,28 +17,81 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from art_cli.errors import UsageError
+
 NAME = "art"
+# What models also pass, and what changes nothing here: a layout says who sees whom.
+WITHOUT_EFFECT = {
+    *("is_causal", "position_ids", "use_cache", "output_attentions", "past_key_values"),
+    *("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "output_router_logits"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How the queries of one layer look at its keys."""
+
+    scale: float
+    window: int | None = None  # the last so many tokens are seen, itself among them
+    chunk: int | None = None  # only tokens of the same chunk of positions are seen
+    softcap: float | None = None  # scores become cap * tanh(score / cap): Gemma 2, 2408.00118
+    sinks: Tensor | None = None  # [H] scores that take weight and give no value: gpt-oss
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is softmax(q k / sqrt(d)) v over all that came before."""
+        return self == Look(scale=self.scale)
+
+    @property
+    def reach(self) -> tuple[int | None, int | None]:
+        """What its masks depend on."""
+        return self.window, self.chunk
+
+    def sees(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return where a query at one position sees a key at another; they broadcast."""
+        seen = key <= query
+        if self.window:
+            seen = seen & (key > query - self.window)
+        if self.chunk:
+            seen = seen & (key // self.chunk == query // self.chunk)
+        return seen
 
 
 class Layout(Protocol):
     """Where the tokens of one forward stand to each other."""
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, look: Look) -> Tensor:
         """Return [B, T, H, D] of the forward's q [B, H, T, D] and k, v [B, K, T, D]."""
         ...
 
 
 class Causal:
-    """Plain left-to-right attention over each row."""
+    """Left-to-right attention over each row; keys may begin before the queries, as in a cache."""
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        return sdpa(q, k, v, scale, causal=True).transpose(1, 2)
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, look: Look) -> Tensor:
+        if q.shape[2] == k.shape[2] and look.is_plain:
+            return attention(q, k, v, look, causal=True).transpose(1, 2)
+        keys = torch.arange(k.shape[2], device=q.device)
+        mask = look.sees(keys[-q.shape[2] :, None], keys)
+        return attention(q, k, v, look, mask[None, None]).transpose(1, 2)
 
 
-def sdpa(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None = None, causal: bool = False
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, look: Look, mask: Tensor | None = None, causal: bool = False
 ) -> Tensor:
-    """Compute attention with grouped keys; `mask` is True where a query may look."""
+    """Compute attention with grouped keys: [B, H, T, D].
+
+    `mask` is True where a query may look, or is added to the scores; a window or chunk is in it.
+    """
+    if look.softcap or look.sinks is not None:
+        assert mask is not None
+        return _scored(q, k, v, look, mask)
+    return _sdpa(q, k, v, look.scale, mask, causal)
+
+
+def _sdpa(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, causal: bool
+) -> Tensor:
     grouped = q.shape[1] != k.shape[1]
     if grouped and q.shape[2] == 1 and mask is not None and mask.shape[1:3] == (1, 1):
         # One query a row: the heads of a group become queries of their one key head, so that
@@ -47,7 +102,7 @@ def sdpa(
         o = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask.expand(-1, -1, group, -1), scale=scale
         )
-        return o.reshape(rows, heads, 1, width)
+        return o.reshape(rows, heads, 1, v.shape[-1])
     if grouped and mask is not None and q.is_cuda:
         # No fused kernel takes both a mask and grouped keys; the one without keeps all scores.
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
@@ -55,6 +110,21 @@ def sdpa(
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
     )
+
+
+def _scored(q: Tensor, k: Tensor, v: Tensor, look: Look, mask: Tensor) -> Tensor:
+    """Compute attention step by step, for what no fused kernel does to the scores."""
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = (q @ k.mT).float() * look.scale
+    if look.softcap:
+        scores = torch.tanh(scores / look.softcap) * look.softcap
+    hides = mask.dtype == torch.bool
+    scores = scores.masked_fill(~mask, -torch.inf) if hides else scores + mask
+    if look.sinks is None:
+        return scores.softmax(-1).to(v.dtype) @ v
+    sinks = look.sinks.float().view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+    weights = torch.cat([scores, sinks], -1).softmax(-1)
+    return weights[..., :-1].to(v.dtype) @ v
 
 
 def one_query_sdpa(
@@ -76,8 +146,8 @@ def one_query_sdpa(
     weights = torch.softmax(scores, -1)
     num = shared[0].shape[2]
     w = weights[..., :num].transpose(0, 1).reshape(kv_heads, rows * group, num)
-    o = (w @ shared[1][0]).view(kv_heads, rows, group, width).transpose(0, 1)
-    return (o + weights[..., num:] @ v).reshape(rows, heads, 1, width)
+    o = (w @ shared[1][0]).view(kv_heads, rows, group, -1).transpose(0, 1)
+    return (o + weights[..., num:] @ v).reshape(rows, heads, 1, -1)
 
 
 def _attention(
@@ -88,11 +158,37 @@ def _attention(
     mask: Tensor | None,
     scaling: float | None = None,
     layout: Layout | None = None,
-    **_: Any,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    dropout: float = 0.0,
+    **further: Any,
 ) -> tuple[Tensor, None]:
-    assert mask is None, "the layout alone says who attends to whom"
-    scale = q.shape[-1] ** -0.5 if scaling is None else scaling
-    return (layout or Causal()).attend(int(module.layer_idx), q, k, v, scale), None  # type: ignore[arg-type]
+    """Attend as the layout says. Raises UsageError for what would be computed wrongly."""
+    unknown = {n for n, value in further.items() if value is not None} - WITHOUT_EFFECT
+    unknown |= {"attention_mask"} if mask is not None else set()
+    unknown |= {"dropout"} if dropout else set()
+    if unknown:
+        raise UsageError(
+            f"{type(module).__name__} asks for attention with {', '.join(sorted(unknown))}, which "
+            "is not implemented"
+        )
+    look = Look(
+        scale=q.shape[-1] ** -0.5 if scaling is None else scaling,
+        window=sliding_window,
+        chunk=_chunk(module),
+        softcap=softcap,
+        sinks=s_aux,
+    )
+    return (layout or Causal()).attend(int(module.layer_idx), q, k, v, look), None  # type: ignore[arg-type]
+
+
+def _chunk(module: Any) -> int | None:
+    """Return the chunk size of a layer that has one (Llama 4); models say it in the mask alone."""
+    kinds = getattr(module.config, "layer_types", None)
+    if kinds and kinds[module.layer_idx] == "chunked_attention":
+        return module.config.attention_chunk_size
+    return None
 
 
 ALL_ATTENTION_FUNCTIONS.register(NAME, _attention)

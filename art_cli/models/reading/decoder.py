@@ -11,17 +11,29 @@ their keys and values, but nobody reads what they predict.
 
 from __future__ import annotations
 
-from functools import partial
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from transformers import Cache
+from transformers.modeling_layers import GradientCheckpointingLayer
 
-from art_cli.models.reading.attention import Layout
+from art_cli.models.reading.attention import Layout, Look
 
 NORMS = ("LlamaRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm", "MistralRMSNorm")
+
+
+def decoder_of(model: Any) -> Any:
+    """Return what makes hidden states of ids, without head and without eyes."""
+    decoder = model.get_decoder()
+    # Llama 4 takes its whole language model for the decoder.
+    return decoder.model if decoder.get_output_embeddings() is not None else decoder
 
 
 def fits(decoder: Any) -> bool:
@@ -62,13 +74,63 @@ def hidden_states(
     return _norm(decoder.norm, x)
 
 
-def decode(decoder: Any, ids: Tensor, positions: Tensor, layout: Layout, recompute: bool) -> Tensor:
-    """Return the last hidden states [B, T, D] by transformers' own forward, of any family."""
-    for layer in decoder.layers:  # a GradientCheckpointingLayer asks these three
-        layer.gradient_checkpointing = layer.training = recompute  # what is in it stays in eval
-        layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
-    out = decoder(input_ids=ids, position_ids=positions, use_cache=False, layout=layout)
+def decode(
+    decoder: Any,
+    ids: Tensor,
+    positions: Tensor,
+    layout: Layout | None,
+    past: Cache | None = None,
+    recompute: bool = False,
+) -> Tensor:
+    """Return the last hidden states [B, T, D] by transformers' own forward, of any family.
+
+    `layout` is for our attention function; without it the model's own masks hold.
+    """
+    given: dict[str, Any] = {} if layout is None else {"layout": layout}
+    if _takes_positions(type(decoder)):
+        given["position_ids"] = positions
+    if past is not None:
+        given[_cache_argument(type(decoder))] = past
+    with _recomputing(decoder) if recompute else nullcontext():
+        out = decoder(input_ids=ids, use_cache=past is not None, **given)
     return out.last_hidden_state
+
+
+@lru_cache
+def _takes_positions(kind: type[nn.Module]) -> bool:
+    return "position_ids" in inspect.signature(kind.forward).parameters
+
+
+@lru_cache
+def _cache_argument(kind: type[nn.Module]) -> str:
+    """Return the name that a decoder's forward has for its cache: Mamba's is another."""
+    known = inspect.signature(kind.forward).parameters
+    return "cache_params" if "cache_params" in known else "past_key_values"
+
+
+@contextmanager
+def _recomputing(decoder: nn.Module) -> Iterator[None]:
+    """Let each layer keep its input alone, for a forward within; it is run again in the backward.
+
+    A layer only does so while it is `training`, which must not be what its dropout sees.
+    """
+    layers = [m for m in decoder.modules() if isinstance(m, GradientCheckpointingLayer)]
+
+    def run(layer: nn.Module, function: Callable[..., Any], *args: Any) -> Any:
+        def body(*args: Any) -> Any:
+            layer.training = False
+            return function(*args)
+
+        return checkpoint(body, *args, use_reentrant=False)
+
+    for layer in layers:
+        layer.gradient_checkpointing = layer.training = True
+        layer._gradient_checkpointing_func = partial(run, layer)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.gradient_checkpointing = layer.training = False
 
 
 def _layer(
@@ -81,11 +143,19 @@ def _layer(
     if hasattr(attention, "q_norm"):
         q, k = _norm(attention.q_norm, q), _norm(attention.k_norm, k)
     q, k = _rotate(q.transpose(1, 2), cos, sin), _rotate(k.transpose(1, 2), cos, sin)
-    o = layout.attend(i, q, k, v, attention.scaling).flatten(2)
+    look = Look(scale=attention.scaling, window=_window(attention))
+    o = layout.attend(i, q, k, v, look).flatten(2)
     if wanted is not None:
         o, x = o[0, wanted], x[0, wanted]
     x = x + attention.o_proj(o)
     return x + layer.mlp(_norm(layer.post_attention_layernorm, x))
+
+
+def _window(attention: Any) -> int | None:
+    """Return a layer's window, as the families' own code reads it."""
+    if hasattr(attention, "sliding_window"):
+        return attention.sliding_window
+    return getattr(attention.config, "sliding_window", None)
 
 
 def _norm(norm: Any, x: Tensor) -> Tensor:

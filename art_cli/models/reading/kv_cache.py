@@ -2,88 +2,107 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from art_cli.models.reading.attention import one_query_sdpa, sdpa
-
-if TYPE_CHECKING:
-    from art_cli.models.policy import Policy, Reference
+from art_cli.models.reading.attention import Look, attention, one_query_sdpa
+from art_cli.models.reading.memory import Reader, last_of, padded
 
 
 class KVCache:
-    """Keys and values, one left-aligned row an episode, each with its own length."""
+    """Keys and values, one left-aligned row an episode, each with its own length.
 
-    def __init__(self, policy: Policy | Reference, rows: int, length: int) -> None:
-        config = policy.base.config.get_text_config()
-        heads = config.num_attention_heads
-        kv_heads = getattr(config, "num_key_value_heads", None) or heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
-        self._shape = (rows, kv_heads, length, width)
-        like = {"dtype": policy.head.dtype, "device": policy.device}
-        self._dtype = policy.head.dtype
-        layers = range(config.num_hidden_layers)
-        self.keys = [torch.zeros(self._shape, **like) for _ in layers]
-        self.values = [torch.zeros(self._shape, **like) for _ in layers]
+    Implements Memory. A layer's share is made when that layer first writes: layers may differ in
+    heads and widths.
+    """
+
+    may_pad = True
+
+    def __init__(self, reader: Reader, rows: int, length: int) -> None:
+        self._reader = reader
+        self.num_rows = rows
+        self.length = length  # positions that each row has room for
+        self.keys: dict[int, Tensor] = {}
+        self.values: dict[int, Tensor] = {}
+
+    def read(
+        self, rows: list[int], tokens: list[list[int]], starts: list[int], shared: KVCache | None
+    ) -> Tensor:
+        """See Memory. The rows all begin with what `shared` holds, if that is given."""
+        width = max(map(len, tokens))
+        ids, positions = padded(tokens, starts, self._reader.device)
+        layout = self.at(self.index(rows), positions, max(starts) + width, shared)
+        return last_of(self._reader.hidden(ids, positions, layout), tokens)
+
+    def index(self, rows: list[int]) -> Tensor | None:
+        """Return rows as a tensor; None where they are all."""
+        all_of_them = len(rows) == self.num_rows
+        return None if all_of_them else torch.tensor(rows, device=self._reader.device)
 
     def at(
         self, rows: Tensor | None, positions: Tensor, end: int, shared: KVCache | None = None
     ) -> CacheLayout:
         """Return the layout of a forward of tokens at positions [R, T] of these rows (None: all).
 
-        All positions are before `end`. The rows all begin with what `shared` holds, if that is
-        given; then it is read from there.
+        All positions are before `end`.
         """
         if end > self.length:
             self._grow(end)
-        own = torch.arange(shared.length if shared else 0, end, device=positions.device)
-        # Added to the scores; a boolean mask would be made into this again in every layer.
-        mask = torch.where(own > positions[:, None, :, None], -torch.inf, 0).to(self._dtype)
-        return CacheLayout(self, rows, positions, end, shared, mask)
+        return CacheLayout(self, rows, positions, end, shared)
 
-    @property
-    def num_rows(self) -> int:
-        """How many episodes it has room for."""
-        return self.keys[0].shape[0]
-
-    @property
-    def length(self) -> int:
-        """How many positions each row has room for."""
-        return self.keys[0].shape[2]
+    def of_layer(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values [R, K, length, D] of a layer that writes such ones."""
+        if layer not in self.keys:
+            for store, x in ((self.keys, k), (self.values, v)):
+                store[layer] = x.new_zeros(self.num_rows, x.shape[1], self.length, x.shape[3])
+        return self.keys[layer], self.values[layer]
 
     def select(self, rows: list[int]) -> None:
         """Keep only these rows, in this order."""
-        index = torch.tensor(rows, device=self.keys[0].device)
-        self.keys = [x[index] for x in self.keys]
-        self.values = [x[index] for x in self.values]
+        index = torch.tensor(rows, device=self._reader.device)
+        self._each(lambda x: x[index])
+        self.num_rows = len(rows)
 
     def add_rows(self, num: int) -> None:
         """Append empty rows."""
-        self.keys = [_pad(x, 0, num) for x in self.keys]
-        self.values = [_pad(x, 0, num) for x in self.values]
+        self._each(lambda x: _pad(x, 0, num))
+        self.num_rows += num
 
     def copy_prefix(self, source: KVCache, rows: list[int], length: int) -> None:
         """Take the first `length` positions of the source's only row into these rows."""
-        if length > self.keys[0].shape[2]:
+        if length > self.length:
             self._grow(length)
-        for mine, theirs in zip(self.keys + self.values, source.keys + source.values, strict=True):
-            mine[rows, :, :length] = theirs[0, :, :length]
+        for layer, k in source.keys.items():
+            v = source.values[layer]
+            for mine, theirs in zip(self.of_layer(layer, k, v), (k, v), strict=True):
+                mine[rows, :, :length] = theirs[0, :, :length]
 
     def copy(self, pairs: list[tuple[int, int]], start: int, end: int) -> None:
         """Give the second row of each pair what the first holds from `start` to `end`."""
         if not pairs:
             return
-        source, target = torch.tensor(pairs, device=self.keys[0].device).unbind(1)
-        for x in self.keys + self.values:
+        source, target = torch.tensor(pairs, device=self._reader.device).unbind(1)
+        for x in (*self.keys.values(), *self.values.values()):
             x[target, :, start:end] = x[source, :, start:end]
 
+    def mark(self, row: int, length: int) -> None:
+        """See Memory. Any position can be gone back to."""
+
+    def rewind(self, row: int, length: int, wanted: int) -> int:
+        """See Memory."""
+        return wanted
+
     def _grow(self, needed: int) -> None:
-        more = max(needed, self.keys[0].shape[2] * 3 // 2) - self.keys[0].shape[2]
-        self.keys = [_pad(x, 2, more) for x in self.keys]
-        self.values = [_pad(x, 2, more) for x in self.values]
+        more = max(needed, self.length * 3 // 2) - self.length
+        self._each(lambda x: _pad(x, 2, more))
+        self.length += more
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> None:
+        self.keys = {layer: change(x) for layer, x in self.keys.items()}
+        self.values = {layer: change(x) for layer, x in self.values.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,29 +114,41 @@ class CacheLayout:
     positions: Tensor  # [R, T]
     end: int  # behind the last position
     shared: KVCache | None  # what all rows begin with
-    mask: Tensor  # [R, 1, T, K], added to the scores
+    # [R, 1, T, K], added to the scores, by the reach of a layer and the first key
+    masks: dict[tuple[int | None, int | None, int], Tensor] = field(default_factory=dict)
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, look: Look) -> Tensor:
         """See Layout. Write the new keys and values, and attend over each row up to its query."""
-        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        keys, values = self.cache.of_layer(layer, k, v)
         rows, end = self.rows, self.end
         if rows is None and k.shape[2] == 1:
-            where = self.positions.view(-1, 1, 1, 1).expand(-1, k.shape[1], 1, k.shape[3])
-            keys.scatter_(2, where, k)
-            values.scatter_(2, where, v)
+            where = self.positions.view(-1, 1, 1, 1)
+            keys.scatter_(2, where.expand(-1, k.shape[1], 1, k.shape[3]), k)
+            values.scatter_(2, where.expand(-1, v.shape[1], 1, v.shape[3]), v)
         else:
             index = torch.arange(len(keys), device=k.device) if rows is None else rows
             keys[index[:, None], :, self.positions] = k.transpose(1, 2)
             values[index[:, None], :, self.positions] = v.transpose(1, 2)
-        start = self.shared.length if self.shared else 0
+        shared = self.shared if look.is_plain else None  # a row holds its own copy too
+        start = shared.length if shared else 0
         if rows is None:
             keys, values = keys[:, :, start:end], values[:, :, start:end]
         else:
             keys, values = keys[rows, :, start:end], values[rows, :, start:end]
-        if self.shared:
-            shared = self.shared.keys[layer], self.shared.values[layer]
-            return one_query_sdpa(q, shared, keys, values, scale, self.mask).transpose(1, 2)
-        return sdpa(q, keys, values, scale, mask=self.mask).transpose(1, 2)
+        mask = self._mask(look, start, q.dtype)
+        if shared:
+            first = shared.keys[layer], shared.values[layer]
+            return one_query_sdpa(q, first, keys, values, look.scale, mask).transpose(1, 2)
+        return attention(q, keys, values, look, mask).transpose(1, 2)
+
+    def _mask(self, look: Look, start: int, dtype: torch.dtype) -> Tensor:
+        key = (*look.reach, start)
+        if key not in self.masks:
+            own = torch.arange(start, self.end, device=self.positions.device)
+            seen = look.sees(self.positions[:, None, :, None], own)
+            # A boolean mask would be made into this again in every layer.
+            self.masks[key] = torch.where(seen, 0, -torch.inf).to(dtype)
+        return self.masks[key]
 
 
 def _pad(x: Tensor, dim: int, more: int) -> Tensor:

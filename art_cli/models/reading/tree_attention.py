@@ -33,10 +33,11 @@ class Span:
 
 
 class TreeMask:
-    """Who looks at whom among packed tokens [N]."""
+    """Who looks at whom among packed tokens [N]: at ancestors, the last `window` tokens of them."""
 
-    def __init__(self, spans: list[Span]) -> None:
+    def __init__(self, spans: list[Span], window: int | None = None) -> None:
         self._spans = spans
+        self._window = window
         self._block_mask: BlockMask | None = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
@@ -50,7 +51,8 @@ class TreeMask:
     def block_mask(self, device: torch.device) -> BlockMask:
         """Return the mask as the kernel reads it."""
         seen = self.seen_in_blocks()
-        full = seen == BLOCK * BLOCK
+        # With a window it is the kernel that asks of each pair.
+        full = (seen == BLOCK * BLOCK) & (self._window is None)
         partial = (seen > 0) & ~full
         total = self.num_tokens
         return BlockMask.from_kv_blocks(
@@ -80,17 +82,19 @@ class TreeMask:
             walk[0, rows], walk[1, rows] = i, ends[i]
             walk[2, rows] = torch.arange(span.start, span.start + span.num, dtype=torch.int32)
         enter, leave, position = walk.to(device)
+        window = self._window
 
         def mask_mod(b: Tensor, h: Tensor, q: Tensor, kv: Tensor) -> Tensor:
             descends = (enter[kv] <= enter[q]) & (enter[q] < leave[kv])
-            return descends & (position[kv] <= position[q])
+            seen = descends & (position[kv] <= position[q])
+            return seen if window is None else seen & (position[kv] > position[q] - window)
 
         return mask_mod
 
     def seen_in_blocks(self) -> Tensor:
         """Return how many pairs of each block of queries and keys see each other.
 
-        [N / BLOCK, N / BLOCK], at least; exact where it is none or all.
+        [N / BLOCK, N / BLOCK], at least; exact where it is none or all. A window is not counted.
         """
         num_blocks = -(-self.num_tokens // BLOCK)
         edges = torch.arange(num_blocks) * BLOCK

@@ -13,25 +13,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from art_cli.models.reading.head import Head
+
 CHUNK_ELEMENTS = 2**25  # logits alive at once: 128 MB in fp32
 
 # (log-probabilities of these rows, which rows) -> their share of the loss, a scalar
 Objective = Callable[[Tensor, slice], Tensor]
 
 
-def chosen_logprobs(hidden: Tensor, head: Tensor, ids: Tensor, temperature: float) -> Tensor:
-    """Return log softmax(hidden [S, D] @ head.T / temperature) at ids [S]: [S], fp32, detached."""
+def chosen_logprobs(hidden: Tensor, head: Head, ids: Tensor, temperature: float) -> Tensor:
+    """Return log softmax(logits of hidden [S, D] / temperature) at ids [S]: [S], fp32, detached."""
     with torch.no_grad():
         parts = [
             _chunk(hidden[rows], head, ids[rows], temperature)[0]
-            for rows in _chunks(len(ids), len(head))
+            for rows in _chunks(len(ids), len(head.weight))
         ]
         return torch.cat(parts) if parts else hidden.new_zeros(0, dtype=torch.float32)
 
 
 def head_loss(
     hidden: Tensor,
-    head: Tensor,
+    head: Head,
     ids: Tensor,
     temperature: float,
     objective: Objective,
@@ -42,7 +44,9 @@ def head_loss(
     `objective` gives the loss of rows from their log-probabilities. Where a row's share depends on
     that row alone (`by_row`) it is called a chunk at a time; else once, after a first pass.
     """
-    loss, logprobs = _HeadLoss.apply(hidden, head, ids, temperature, objective, by_row)  # type: ignore[misc]
+    loss, logprobs = _HeadLoss.apply(
+        hidden, head.weight, head.bias, head, ids, temperature, objective, by_row
+    )  # type: ignore[misc]
     return loss, logprobs
 
 
@@ -51,22 +55,25 @@ class _HeadLoss(torch.autograd.Function):
     def forward(
         ctx: Any,
         hidden: Tensor,
-        head: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        head: Head,
         ids: Tensor,
         temperature: float,
         objective: Objective,
         by_row: bool,
     ) -> tuple[Tensor, Tensor]:
         grad_hidden = torch.empty_like(hidden)
-        grad_head = torch.zeros_like(head) if head.requires_grad else None
+        grad_weight = torch.zeros_like(weight) if weight.requires_grad else None
+        grad_bias = None if bias is None or not bias.requires_grad else torch.zeros_like(bias)
         loss = torch.zeros((), device=hidden.device)
         logprobs = torch.empty(len(ids), device=hidden.device)
         slopes = None
         if not by_row:
             first = chosen_logprobs(hidden, head, ids, temperature)
             loss, slopes = _slopes(objective, first, slice(0, len(ids)))
-        for rows in _chunks(len(ids), len(head)):
-            chosen, weights, total = _chunk(hidden[rows], head, ids[rows], temperature)
+        for rows in _chunks(len(ids), len(weight)):
+            chosen, weights, total, steep = _chunk(hidden[rows], head, ids[rows], temperature)
             logprobs[rows] = chosen
             if slopes is None:
                 part, slope = _slopes(objective, chosen, rows)
@@ -78,20 +85,26 @@ class _HeadLoss(torch.autograd.Function):
             grad.scatter_add_(1, ids[rows, None], slope[:, None])
             if temperature != 1:
                 grad.div_(temperature)
-            grad = grad.to(head.dtype)
-            torch.mm(grad, head, out=grad_hidden[rows])
-            if grad_head is not None:
-                grad_head.addmm_(grad.T, hidden[rows])
-        ctx.save_for_backward(grad_hidden, grad_head)
+            if not isinstance(steep, float) or steep != 1:
+                grad.mul_(steep)
+            grad = grad.to(weight.dtype)
+            torch.mm(grad, weight, out=grad_hidden[rows])
+            if grad_weight is not None:
+                grad_weight.addmm_(grad.T, hidden[rows])
+            if grad_bias is not None:
+                grad_bias += grad.sum(0)
+        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         ctx.mark_non_differentiable(logprobs)
         return loss, logprobs
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
-        grad_hidden, grad_head = ctx.saved_tensors
-        if grad_head is not None:
-            grad_head.mul_(grad_loss)  # in place: it is as large as the head
-        return grad_hidden * grad_loss, grad_head, None, None, None, None
+        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
+        if grad_weight is not None:
+            grad_weight.mul_(grad_loss)  # in place: it is as large as the head
+        if grad_bias is not None:
+            grad_bias.mul_(grad_loss)
+        return grad_hidden * grad_loss, grad_weight, grad_bias, None, None, None, None, None
 
 
 def _chunks(num_rows: int, vocab: int) -> list[slice]:
@@ -100,20 +113,21 @@ def _chunks(num_rows: int, vocab: int) -> list[slice]:
 
 
 def _chunk(
-    hidden: Tensor, head: Tensor, ids: Tensor, temperature: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (log-probabilities [S], softmax weights [S, V] and their sums [S, 1]), fp32.
+    hidden: Tensor, head: Head, ids: Tensor, temperature: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor | float]:
+    """Return (log-probabilities [S], softmax weights [S, V], their sums [S, 1], `Head.slope`).
 
-    exp is the dearest part after the product; it is done once for both.
+    All are fp32. exp is the dearest part after the product; it is done once for both.
     """
-    logits = (hidden @ head.T).float()
+    logits = head.logits(hidden)
+    steep = head.slope(logits)
     if temperature != 1:
         logits = logits.div_(temperature)
     highest = logits.amax(-1, keepdim=True)
     chosen = logits.gather(1, ids[:, None]) - highest
     weights = logits.sub_(highest).exp_()
     total = weights.sum(-1, keepdim=True)
-    return (chosen - total.log())[:, 0], weights, total
+    return (chosen - total.log())[:, 0], weights, total, steep
 
 
 def _slopes(objective: Objective, logprobs: Tensor, rows: slice) -> tuple[Tensor, Tensor]:

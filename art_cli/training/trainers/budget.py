@@ -17,9 +17,10 @@ T = TypeVar("T")
 class TokenBudget:
     """Packed tokens of one microbatch: half of them from the moment that memory has run out."""
 
-    def __init__(self, tokens: int, say: Callable[[str], None]) -> None:
-        """`say` is told when the budget changes."""
+    def __init__(self, tokens: int, say: Callable[[str], None], shares: bool = True) -> None:
+        """`say` is told when the budget changes. `shares`: what siblings share counts once."""
         self.tokens = tokens
+        self._shares = shares
         self._say = say
         self._running: list[TrainSequence] = []
 
@@ -35,7 +36,7 @@ class TokenBudget:
         """
         while True:
             try:
-                return gradient(self._each(partition(sequences, self.tokens)))
+                return gradient(self._each(partition(sequences, self.tokens, self._shares)))
             except torch.OutOfMemoryError as e:
                 error = str(e)
             self._halve(error)  # here the exception, which holds the forward's states, is gone
@@ -46,7 +47,7 @@ class TokenBudget:
             yield part
 
     def _halve(self, error: str) -> None:
-        packed = num_packed([s.ids for s in self._running])
+        packed = num_packed([s.ids for s in self._running], self._shares)
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         half = max(MIN_MICROBATCH_TOKENS, min(packed, self.tokens) // 2)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from art_cli.config.schema import Experiment
+from art_cli.errors import UsageError
 from art_cli.models.policy import Policy
 from art_cli.training.trainers.base import Trainer
 from art_cli.training.trainers.distributed.launch import (
@@ -38,9 +39,17 @@ def prepare_training(cfg: Experiment) -> Crew | None:
 def make_trainer(
     cfg: Experiment, policy: Policy, crew: Crew | None, logs: Path, say: Callable[[str], None]
 ) -> Trainer:
-    """Make a trainer in this process, or shared with `crew` or processes started when needed."""
+    """Make a trainer in this process, or shared with `crew` or processes started when needed.
+
+    Raises UsageError for a model whose weights cannot be shared out.
+    """
     if cfg.train.num_processes == 1:
         return GRPOTrainer(policy, cfg.train, cfg.sampling, say)
+    if policy.ways.update != "tree":  # ranks must run as many forwards as each other
+        raise UsageError(
+            f"train.num_processes={cfg.train.num_processes} needs a base that is read in one "
+            f"forward; with {type(policy.base).__name__}, {policy.ways.in_words}. Set it to 1"
+        )
     device = policy.device.type
     if cfg.engine.use == "vllm":
         policy.to("cpu")  # nothing is computed with the whole of it, and a GPU may be too small

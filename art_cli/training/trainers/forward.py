@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from art_cli.models.reading.attention import Layout
+from art_cli.models.reading.head import Head
+from art_cli.models.reading.ways import Ways
 from art_cli.training.algorithm.logprobs import Objective, chosen_logprobs, head_loss
 from art_cli.training.algorithm.packing import Microbatch
 
@@ -21,9 +23,16 @@ class Trainable(Protocol):
         """The base with its adapter."""
         ...
 
+    ways: Ways
+
     @property
-    def head(self) -> nn.Parameter:
-        """The output embedding [V, D]."""
+    def head(self) -> Head:
+        """What makes logits of hidden states."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the weights of the head are in."""
         ...
 
     @property

@@ -56,7 +56,7 @@ class GRPOTrainer:
         self._clip_low = self._loss.clip_low if cfg.clip_low is None else cfg.clip_low
         self._clip_high = self._loss.clip_high if cfg.clip_high is None else cfg.clip_high
         self._checked = False
-        self.budget = TokenBudget(cfg.microbatch_tokens, say)
+        self.budget = TokenBudget(cfg.microbatch_tokens, say, policy.ways.shares)
         self.forward = forward or Forward(policy, sampling.temperature)
 
     @cached_property
@@ -89,7 +89,8 @@ class GRPOTrainer:
         self.optimizer.zero_grad(set_to_none=True)
         stats = Stats()
         for part in parts:
-            batch = pack(IDLE if part is None else part).to(self._policy.device)
+            sequences = IDLE if part is None else part
+            batch = pack(sequences, self._policy.ways.shares).to(self._policy.device)
             self._accumulate(batch, Stats() if part is None else stats)
         return stats
 
@@ -161,7 +162,7 @@ class GRPOTrainer:
     def _check_on_policy(self, gap: float) -> None:
         """Prove on the first batch that engine and trainer mean the same distribution."""
         truncated = self._sampling.top_p < 1 or self._sampling.top_k > 0
-        bound = MAX_LOGPROB_GAP[self._policy.head.dtype]
+        bound = MAX_LOGPROB_GAP[self._policy.dtype]
         if not self._checked and not truncated and gap > bound:
             raise EngineError(
                 f"the first batch is not on-policy: |policy_logprob - engine_logprob| is {gap:.2g} "

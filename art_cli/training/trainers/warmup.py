@@ -93,7 +93,7 @@ def _step(
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
         for part in parts:
-            batch = pack(part).to(policy.device)
+            batch = pack(part, policy.ways.shares).to(policy.device)
             hidden = policy.hidden(batch.ids, batch.positions, batch.layout, batch.hidden_at)
             repeats = torch.bincount(batch.row, minlength=len(batch.targets)) / num
             loss, _ = head_loss(hidden, policy.head, batch.targets, 1.0, _nll(repeats))
@@ -120,7 +120,7 @@ def _optimizers(policy: Policy, cfg: WarmupConfig) -> list[torch.optim.Optimizer
 
     Muon learns a randomly initialised model several times faster.
     """
-    embeddings = {policy.head, policy.base.get_input_embeddings().weight}
+    embeddings = {policy.head.weight, policy.base.get_input_embeddings().weight}
     matrices: list[nn.Parameter] = []
     if cfg.optimizer == "muon":
         matrices = [p for p in policy.trainable if p.ndim == 2 and p not in embeddings]

@@ -192,7 +192,7 @@ def test_a_forward_that_fails_fails_all_who_wait_and_all_who_come_later(
 
 def test_logits_that_are_not_numbers_are_an_engines_failure(start: Start, make_policy: Any) -> None:
     policy = make_policy()
-    policy.head.data[5] = float("nan")
+    policy.head.weight.data[5] = float("nan")
     (found,) = run(start(policy).open(0).generate(SHARED))
     assert isinstance(found, EngineError) and "not finite" in str(found)
 

@@ -81,7 +81,7 @@ def test_at_a_low_temperature_it_says_what_the_base_finds_likeliest(
     while len(ids) < prompt + ANSWER and (len(ids) == prompt or ids[-1] not in renderer.stop_ids):
         with torch.no_grad():
             hidden = base.hidden(torch.tensor([ids]), torch.arange(len(ids))[None])
-        ids.append(int((hidden[0, -1] @ base.head.T).argmax()))
+        ids.append(int(base.head.logits(hidden[0, -1]).argmax()))
     (answer,) = answers(llm_of(policy, temperature=1e-3), QUESTION)
     assert answer == renderer.decode(ids[prompt:])
 

@@ -11,7 +11,7 @@ from batches import SAMPLING, MakePolicy, config
 from art_cli.config.schema import ModelConfig
 from art_cli.errors import PreflightError
 from art_cli.models import policy as policy_module
-from art_cli.models.policy import load_policy
+from art_cli.models.loading import load_policy
 from art_cli.training.trainers.grpo import GRPOTrainer
 from art_cli.training.trainers.optimizers import make_optimizer
 

@@ -202,7 +202,7 @@ import asyncio
 from pathlib import Path
 from art_cli.config.schema import EngineConfig
 from art_cli.engines.vllm import server as vllm_server
-from art_cli.models.policy import load_policy
+from art_cli.models.loading import load_policy
 from art_cli.config.schema import ModelConfig
 async def hold():
     base = {str(tmp_path / "base")!r}

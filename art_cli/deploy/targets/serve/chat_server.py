@@ -28,8 +28,9 @@ from art_cli.config.schema import EngineConfig, ModelConfig, SamplingConfig
 from art_cli.deploy.targets.serve.access import Access, checked
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import EngineError
+from art_cli.models.loading import load_policy
 from art_cli.models.openai_format import write_turn
-from art_cli.models.policy import Policy, load_policy
+from art_cli.models.policy import Policy
 from art_cli.models.render import Conversation, Renderer
 from art_cli.rollout.gateway.answer import ChatAnswer, completion, stream
 from art_cli.rollout.gateway.body import MAX_BODY, read_body

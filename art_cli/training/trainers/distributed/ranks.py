@@ -218,7 +218,7 @@ class RanksTrainer:
             self._crew = crew = self._crew or LocalCrew(cfg.num_processes, self._logs)
             blueprint = Blueprint(
                 base=policy.base.config,
-                dtype=policy.head.dtype,
+                dtype=policy.dtype,
                 adapter=self._adapter,
                 device=self._device,
                 recomputes=policy.recomputes,

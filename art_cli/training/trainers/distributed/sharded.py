@@ -28,7 +28,9 @@ from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
 from art_cli.models.policy import Policy, with_adapter
 from art_cli.models.reading.attention import NAME as ATTENTION
 from art_cli.models.reading.attention import Causal, Layout
-from art_cli.models.reading.decoder import decode
+from art_cli.models.reading.decoder import decode, decoder_of
+from art_cli.models.reading.head import Head, head_of
+from art_cli.models.reading.ways import Ways
 from art_cli.training.trainers.forward import Forward
 
 
@@ -83,8 +85,9 @@ class Shard:
             with torch.device("meta"):
                 self.model = with_adapter(self.base, blueprint.adapter)
         self.base.eval()
-        self._decoder: Any = self.base.get_decoder()
+        self._decoder: Any = decoder_of(self.base)
         self._recomputes = blueprint.recomputes
+        self.ways = Ways()  # `DistributedTrainer` refuses a policy that is read in another way
         self._reference: list[Tensor] = []
         self.forward = Forward(self, blueprint.sampling.temperature)
         mesh = init_device_mesh(device.type, (dist.get_world_size(),))
@@ -97,9 +100,14 @@ class Shard:
         self.forward.to_empty(device=device)
 
     @property
-    def head(self) -> nn.Parameter:
-        """The output embedding: whole within a forward, this rank's part outside."""
-        return self.base.get_output_embeddings().weight  # type: ignore[union-attr, return-value]
+    def head(self) -> Head:
+        """See Policy: whole within a forward, this rank's part outside."""
+        return head_of(self.base)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See Policy."""
+        return self.head.weight.dtype
 
     @property
     def trainable(self) -> list[nn.Parameter]:
@@ -114,7 +122,7 @@ class Shard:
         wanted: Tensor | None = None,
     ) -> Tensor:
         recompute = self._recomputes and torch.is_grad_enabled()
-        hidden = decode(self._decoder, ids, positions, layout or Causal(), recompute)
+        hidden = decode(self._decoder, ids, positions, layout or Causal(), recompute=recompute)
         return hidden if wanted is None else hidden[0, wanted]
 
     @torch.no_grad()

@@ -85,7 +85,7 @@ def models(request: pytest.FixtureRequest, make_policy: Any) -> tuple[Policy, An
 def packed_logprobs(policy: Policy, batch: Microbatch) -> tuple[Tensor, Tensor]:
     """-> (hidden states that predict [S, D], log-probability of each sampled token [T])"""
     hidden = policy.hidden(batch.ids, batch.positions, batch.layout)[0, batch.hidden_at]
-    logprobs = (hidden @ policy.head.T).log_softmax(-1)
+    logprobs = policy.head.logits(hidden).log_softmax(-1)
     return hidden, logprobs.gather(1, batch.targets[:, None])[:, 0][batch.row]
 
 

@@ -1,0 +1,94 @@
+"""From the section `model` to a policy: a hub id, a folder, or a tiny model made on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging
+
+from art_cli.config.auto import dtype_of
+from art_cli.config.schema import ModelConfig
+from art_cli.errors import PreflightError, UsageError
+from art_cli.models.policy import Policy
+from art_cli.models.tiny import make as make_tiny
+
+logging.disable_progress_bar()
+logging.set_verbosity_error()
+
+
+def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
+    """Return the base that the config names, before any adapter.
+
+    `texts` train the tokenizer of `tiny`. Raises UsageError where the folder or hub id cannot be
+    loaded, PreflightError where there is no such device.
+    """
+    device = _device(cfg)
+    dtype = getattr(torch, dtype_of(cfg, on_gpu=device == "cuda"))
+    if cfg.base == "tiny":
+        model, tokenizer = make_tiny(cfg.tiny, texts, seed)
+    elif cfg.quantize:
+        settings = _quantization(cfg.quantize, device, dtype)
+        model, tokenizer = _from_pretrained(cfg.base, dtype=dtype, **settings)
+        return Policy(model, tokenizer)  # a quantized model is made where it stays
+    else:
+        model, tokenizer = _from_pretrained(cfg.base, dtype="auto")
+    return Policy(model.to(device=device, dtype=dtype), tokenizer)  # type: ignore[arg-type]
+
+
+def _quantization(bits: str, device: str, dtype: torch.dtype) -> dict[str, Any]:
+    """How transformers loads the base: NF4 (2305.14314) or LLM.int8 (2208.07339); the head stays.
+
+    Raises PreflightError without a GPU or the package.
+    """
+    if device != "cuda":
+        raise PreflightError(f"model.quantize={bits} needs a CUDA device; remove it to train here")
+    if find_spec("bitsandbytes") is None:
+        raise PreflightError(
+            f"model.quantize={bits} needs bitsandbytes: pip install 'art-cli[quantize]'"
+        )
+    quantization = BitsAndBytesConfig(
+        load_in_4bit=bits == "4bit",
+        load_in_8bit=bits == "8bit",
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    return {"quantization_config": quantization, "device_map": {"": 0}}
+
+
+def _from_pretrained(base: str, **settings: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(base)
+        if not tokenizer.chat_template:
+            raise UsageError(
+                f"model.base: {base!r} has no chat template; use an instruct model, or add "
+                "chat_template.jinja to its folder"
+            )
+        model = AutoModelForCausalLM.from_pretrained(base, **settings)
+    except (OSError, ValueError, KeyError) as e:
+        first = str(e).strip().splitlines()[0]
+        raise UsageError(
+            f"model.base: cannot load {base!r} (neither a folder with a model nor a hub id that "
+            f"can be reached): {first}"
+        ) from e
+    return model, tokenizer
+
+
+def _device(cfg: ModelConfig) -> str:
+    if cfg.device == "cuda" and not torch.cuda.is_available():
+        raise PreflightError(
+            "model.device is cuda, but torch sees no CUDA device; use model.device=cpu or auto"
+        )
+    if cfg.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return cfg.device

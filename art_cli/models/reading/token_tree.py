@@ -1,0 +1,208 @@
+"""Sequences as a tree of token ids: what they share is a node that is run through the model once.
+
+A token attends to its ancestors and itself. That is exact: a token's hidden state depends on its
+ancestors alone, and the gradients of all that descend from it add up in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from art_cli.models.reading.attention import Look, attention
+from art_cli.models.reading.tree_attention import Span, TreeMask, works
+
+MIN_SAVING = 32  # tokens that sharing must save; a split costs an attention call in every layer
+
+
+@dataclass(slots=True, kw_only=True)
+class TokenNode:
+    """Consecutive tokens that the same sequences share."""
+
+    ids: list[int]
+    parent: TokenNode | None
+    level: int
+    start: int  # tokens before it on its path
+    first: int = 0  # where its tokens are packed
+
+    def path(self) -> list[int]:
+        """Return the packed indices of its ancestors' tokens and its own, in order."""
+        before = self.parent.path() if self.parent else []
+        return before + list(range(self.first, self.first + len(self.ids)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Nodes of one level that attend in one call, padded to the longest."""
+
+    queries: Tensor  # [n, Q] packed indices
+    keys: Tensor  # [n, K]
+    positions: Tensor  # [n, Q] of the queries on their paths; a key's is its place in its row
+    valid: Tensor  # which of the n * Q queries are real
+    masks: dict[tuple[int | None, int | None], Tensor]  # [n, 1, Q, K], by the reach of a layer
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether no node has a parent."""
+        return self.queries is self.keys
+
+    def mask(self, look: Look) -> Tensor:
+        """Return who sees whom in a layer that looks so."""
+        if look.reach not in self.masks:
+            keys = torch.arange(self.keys.shape[1], device=self.keys.device)
+            self.masks[look.reach] = look.sees(self.positions[:, None, :, None], keys)
+        return self.masks[look.reach]
+
+
+class TreeLayout:
+    """The attention of packed tokens [N]: each to its path in the tree."""
+
+    def __init__(self, parts: list[list[TokenNode]], spans: list[Span]) -> None:
+        """`parts` are nodes that attend in one call; `spans` are all, in the order of a walk."""
+        self.spans = spans
+        self._parts = parts
+        self._trees: dict[int | None, TreeMask] = {}  # for a GPU, by the window of a layer
+        self._blocks: list[_Block] = []  # made where they are needed: their masks may be large
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, look: Look) -> Tensor:
+        fused = look.chunk is None and look.softcap is None and look.sinks is None
+        if fused and q.is_cuda and works(q.shape[1], k.shape[1], q.shape[3], q.dtype, q.device):
+            if look.window not in self._trees:
+                self._trees[look.window] = TreeMask(self.spans, look.window)
+            return self._trees[look.window].attend(q, k, v, look.scale)
+        self._blocks = self._blocks or [_block(part, q.device) for part in self._parts]
+        q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))  # [N, H, D]
+        out = []
+        for block in self._blocks:
+            qs, ks, vs = q[block.queries], k[block.keys], v[block.keys]
+            qs, ks, vs = (x.transpose(1, 2) for x in (qs, ks, vs))  # [n, H, Q, D]
+            causal = block.is_causal and look.is_plain
+            mask = None if causal else block.mask(look)
+            o = attention(qs, ks, vs, look, mask, causal)
+            out.append(o.transpose(1, 2).flatten(0, 1)[block.valid])
+        return torch.cat(out)[None]
+
+
+def grow_tree(
+    sequences: list[list[int]], share: bool = True
+) -> tuple[list[TokenNode], list[TokenNode]]:
+    """Return all nodes, in the order of a walk through the tree, and the last of each sequence.
+
+    Without `share`, each sequence is one node.
+    """
+    if not share:
+        alone = [TokenNode(ids=ids, parent=None, level=0, start=0) for ids in sequences]
+        return alone, alone
+    order = sorted(range(len(sequences)), key=lambda i: sequences[i])
+    ordered = [sequences[i] for i in order]
+    shared = [0] + [_common(a, b) for a, b in pairwise(ordered)]
+    nodes: list[TokenNode] = []
+    leaves: list[TokenNode | None] = [None] * len(sequences)
+
+    def grow(lo: int, hi: int, parent: TokenNode | None) -> None:
+        """Place ordered[lo:hi], whose tokens up to the parent's end are placed."""
+        start = parent.start + len(parent.ids) if parent else 0
+        level = parent.level + 1 if parent else 0
+        common = min(shared[lo + 1 : hi]) if hi - lo > 1 else len(ordered[lo])
+        if hi - lo == 1 or (common - start) * (hi - lo - 1) >= MIN_SAVING:
+            node = parent
+            if common > start:
+                ids = ordered[lo][start:common]
+                node = TokenNode(ids=ids, parent=parent, level=level, start=start)
+                nodes.append(node)
+            if hi - lo == 1:
+                leaves[order[lo]] = node
+                return
+            parent = node
+        cuts = [i for i in range(lo + 1, hi) if shared[i] == common]
+        for a, b in zip([lo, *cuts], [*cuts, hi], strict=True):
+            grow(a, b, parent)
+
+    if ordered:
+        grow(0, len(ordered), None)
+    assert all(leaves), "no sequence is empty"
+    return nodes, leaves  # type: ignore[return-value]
+
+
+def _common(a: list[int], b: list[int]) -> int:
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:
+        return high
+    while high - low > 1:  # list comparison runs in C, a loop over tokens does not
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def packed(nodes: list[TokenNode]) -> tuple[Tensor, Tensor]:
+    """Return ids and positions [1, N] of nodes that have their places."""
+    in_order = sorted(nodes, key=lambda n: n.first)
+    ids = torch.tensor([[i for n in in_order for i in n.ids]])
+    return ids, torch.tensor([[n.start + j for n in in_order for j in range(len(n.ids))]])
+
+
+def lay_out(nodes: list[TokenNode]) -> TreeLayout:
+    """Give the nodes their places among the packed tokens, level by level."""
+    placed, parts = 0, []
+    for level in range(1 + max((n.level for n in nodes), default=-1)):
+        members = sorted((n for n in nodes if n.level == level), key=lambda n: len(n.ids))
+        for part in _similar(members):
+            for node in part:
+                node.first, placed = placed, placed + len(node.ids)
+            parts.append(part)
+    return TreeLayout(parts, _spans(nodes))
+
+
+def _similar(nodes: list[TokenNode]) -> list[list[TokenNode]]:
+    """Split nodes, shortest first, where padding them to one length would waste too much."""
+    parts: list[list[TokenNode]] = []
+    real = 0
+    for node in nodes:
+        padded = len(node.ids) * (len(parts[-1]) + 1) if parts else 0
+        real += len(node.ids)
+        if not parts or padded > 1.25 * real + 128:
+            parts.append([])
+            real = len(node.ids)
+        parts[-1].append(node)
+    return parts
+
+
+def _block(nodes: list[TokenNode], device: torch.device) -> _Block:
+    num = [len(n.ids) for n in nodes]
+    place = [range(n.start, n.start + len(n.ids)) for n in nodes]
+    queries = _padded([list(range(n.first, n.first + len(n.ids))) for n in nodes]).to(device)
+    valid = torch.arange(max(num))[None] < torch.tensor(num)[:, None]
+    has_parents = any(n.parent for n in nodes)
+    return _Block(
+        queries=queries,
+        keys=_padded([n.path() for n in nodes]).to(device) if has_parents else queries,
+        # Padding sees what the last token sees: a row that sees nothing would have no softmax.
+        positions=torch.tensor([[*p, *[p[-1]] * (max(num) - len(p))] for p in place]).to(device),
+        valid=valid.flatten().nonzero()[:, 0].to(device),
+        masks={},
+    )
+
+
+def _spans(nodes: list[TokenNode]) -> list[Span]:
+    """Return the tree as a list, every node before its children."""
+    place = {id(n): i for i, n in enumerate(nodes)}
+    return [
+        Span(
+            first=n.first,
+            num=len(n.ids),
+            parent=place[id(n.parent)] if n.parent else None,
+            start=n.start,
+        )
+        for n in nodes
+    ]
+
+
+def _padded(rows: list[list[int]]) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([r + [0] * (longest - len(r)) for r in rows])
