@@ -7,8 +7,9 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import (
-    AutoModelForCausalLM,
+    AutoConfig,
     AutoTokenizer,
     BitsAndBytesConfig,
     PreTrainedModel,
@@ -19,6 +20,7 @@ from transformers.utils import logging
 from art_cli.config.auto import dtype_of
 from art_cli.config.schema import ModelConfig
 from art_cli.errors import PreflightError, UsageError
+from art_cli.models.architecture import class_of
 from art_cli.models.policy import Policy
 from art_cli.models.tiny import make as make_tiny
 
@@ -74,13 +76,17 @@ def _from_pretrained(base: str, **settings: Any) -> tuple[PreTrainedModel, PreTr
                 f"model.base: {base!r} has no chat template; use an instruct model, or add "
                 "chat_template.jinja to its folder"
             )
-        model = AutoModelForCausalLM.from_pretrained(base, **settings)
-    except (OSError, ValueError, KeyError) as e:
+        model_class = class_of(AutoConfig.from_pretrained(base))
+        model, found = model_class.from_pretrained(base, output_loading_info=True, **settings)
+    except (OSError, ValueError, KeyError, StrictDataclassError) as e:
         first = str(e).strip().splitlines()[0]
         raise UsageError(
             f"model.base: cannot load {base!r} (neither a folder with a model nor a hub id that "
             f"can be reached): {first}"
         ) from e
+    if found["missing_keys"]:
+        names = ", ".join(sorted(found["missing_keys"])[:3])
+        raise UsageError(f"model.base: {base!r} has no weights for {names}; they would be random")
     return model, tokenizer
 
 

@@ -17,12 +17,13 @@ from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
 from transformers.utils import logging
 
 from art_cli.errors import TrainerError, UsageError
+from art_cli.models.architecture import class_of
 
 FILE_SIZE = 2 * 2**30  # bytes of weights in one file, about
 LAYER = re.compile(r".*?\.\d+\.")
@@ -61,7 +62,7 @@ def merge_folder(base: str, adapter: Path, to: Path) -> None:
     """
     logging.disable_progress_bar()
     try:
-        loaded = AutoModelForCausalLM.from_pretrained(base, dtype="auto")
+        loaded = class_of(AutoConfig.from_pretrained(base)).from_pretrained(base, dtype="auto")
     except (OSError, ValueError) as e:
         first = str(e).strip().splitlines()[0]
         raise UsageError(f"cannot load the base {base!r} to merge into: {first}") from e

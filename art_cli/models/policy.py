@@ -15,7 +15,6 @@ from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dic
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import (
-    AutoModelForCausalLM,
     Cache,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -184,7 +183,7 @@ class Policy:
         if isinstance(self.model, PeftModel):
             set_peft_model_state_dict(self.model, load_file(folder / "adapter_model.safetensors"))
             return
-        loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=self.dtype)
+        loaded = type(self.base).from_pretrained(folder, dtype=self.dtype)
         for mine, theirs in zip(self.base.parameters(), loaded.parameters(), strict=True):
             mine.copy_(theirs)
 

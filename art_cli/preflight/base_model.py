@@ -18,16 +18,17 @@ from transformers import (
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.errors import ConfigError, UsageError
+from art_cli.models.architecture import class_of
 from art_cli.models.render import Renderer
 from art_cli.preflight.certified import is_certified
 from art_cli.preflight.finding import Finding, failed, ok, skipped, warning
 from art_cli.preflight.memory.shape import UnknownSizeError, local_config, read_config
-from art_cli.preflight.shrink import as_transformers_reads
-from art_cli.preflight.small_model import class_of, vocabulary_of
+from art_cli.preflight.shrink import as_transformers_reads, depends_on_length
+from art_cli.preflight.small_model import vocabulary_of
 
 LONGEST = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
 # Kinds of rope that reach `factor` times as far as the positions which they name.
-STRETCHING = ("yarn", "linear", "dynamic")
+STRETCHING = ("yarn", "linear")
 TOKENIZERS = ("tokenizer", "vocab", "spiece", "tekken")  # how names of their files begin
 PLAIN = "take its unquantized weights; model.quantize: 4bit makes a base small when it is loaded"
 
@@ -126,7 +127,8 @@ def _of_length(loaded: LoadedExperiment, base: str, whole: PreTrainedConfig) -> 
 def longest_of(config: PreTrainedConfig) -> int | None:
     """Return how many tokens the base's positions reach, its rope's scaling included.
 
-    None where nothing says so: recurrent layers have no positions.
+    Of a rope that changes with the length of a text, those before it does. None where nothing says
+    so: recurrent layers have no positions.
     """
     text: Any = config.get_text_config()
     named = [getattr(text, name, None) for name in LONGEST]
@@ -136,10 +138,11 @@ def longest_of(config: PreTrainedConfig) -> int | None:
     if reach is None:
         return None
     for each in ropes:
-        factor = each.get("factor")
+        factor, trained = each.get("factor"), each.get("original_max_position_embeddings")
+        if depends_on_length(each):
+            return trained or reach
         if each.get("rope_type", each.get("type")) in STRETCHING and factor:
-            trained = each.get("original_max_position_embeddings") or reach
-            reach = max(reach, int(trained * factor))
+            reach = max(reach, int((trained or reach) * factor))
     return reach
 
 

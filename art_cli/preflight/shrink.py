@@ -151,8 +151,6 @@ def _small(
     small |= _heads(whole, small)
     if whole.get("rope_parameters"):
         small["rope_parameters"] = _rope(whole, small)
-    if "original_max_position_embeddings" in small:
-        small["original_max_position_embeddings"] = TRAINED
     for name in config.sub_configs:
         inner = getattr(config, name, None)
         if isinstance(inner, PreTrainedConfig):
@@ -331,11 +329,17 @@ def _rope(whole: dict[str, Any], small: dict[str, Any]) -> dict[str, Any]:
             found[name] = given[name][:: max(1, len(given[name]) // half)][:half]
     if sections := given.get("mrope_section"):
         found["mrope_section"] = _sections(sections, half)
-    if trained := given.get("original_max_position_embeddings"):
+    if given.get("original_max_position_embeddings") and not depends_on_length(given):
         found["original_max_position_embeddings"] = TRAINED
-        if given.get("rope_type") == "longrope" and whole.get("max_position_embeddings"):
-            found.setdefault("factor", whole["max_position_embeddings"] / trained)
     return found
+
+
+def depends_on_length(rope: dict[str, Any]) -> bool:
+    """Return whether the rope turns otherwise where a forward is longer than it was trained on.
+
+    Then neither a shared prefix nor a cache is right beyond that length.
+    """
+    return rope.get("rope_type", rope.get("type")) in ("longrope", "dynamic")
 
 
 def _sections(sections: list[int], half: int) -> list[int]:

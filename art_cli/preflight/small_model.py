@@ -5,20 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import transformers
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from art_cli.models.architecture import class_of
 from art_cli.preflight.shrink import BROKEN, no_model, shrunk
 
 DECAYS = ("A_log", "dt_bias", "conv1d", ".D", "time_", "recurrent_")  # parts of names
-SPEAKS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # ends of classes' names
 
 
 def small_model(config: dict[str, Any], vocab_size: int, seed: int) -> PreTrainedModel:
@@ -32,20 +24,6 @@ def small_model(config: dict[str, Any], vocab_size: int, seed: int) -> PreTraine
         return class_of(small)._from_config(small, dtype=torch.float32).eval()
     except BROKEN as e:
         raise no_model(e) from e
-
-
-def class_of(config: PreTrainedConfig) -> Any:
-    """Return the class that the base's weights are saved by. Raises ValueError."""
-    for name in config.architectures or ():
-        found = getattr(transformers, name, None)
-        if name.endswith(SPEAKS) and isinstance(found, type):
-            return found
-    causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    auto: Any = AutoModelForCausalLM if causal else AutoModelForImageTextToText
-    try:
-        return auto._model_mapping[type(config)]
-    except KeyError:
-        raise ValueError(f"{config.model_type} is no language model of transformers") from None
 
 
 def vocabulary_of(tokenizer: PreTrainedTokenizerBase) -> int:

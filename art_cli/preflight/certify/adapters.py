@@ -50,7 +50,7 @@ def check_adapter(specimen: Specimen) -> Iterator[Trial]:
 def _targets(specimen: Specimen) -> Trial:
     """Return which modules have an adapter, and whether each of them gets a gradient."""
     policy = specimen.policy
-    batch = pack(specimen.sequences)
+    batch = pack(specimen.sequences, specimen.policy.ways.shares)
     loss, _ = Forward(policy, 1.0)(batch, objective_of(specimen, batch))
     loss.backward()
     adapted = [(n, p) for n, p in policy.model.named_parameters() if ".lora_" in n]

@@ -47,11 +47,13 @@ def check_numbers(specimen: Specimen) -> Iterator[Trial]:
 
     forward = Forward(specimen.policy, 1.0)
     with torch.no_grad():
-        alone = [sampled(forward, pack([s])) for s in specimen.sequences]
+        alone = [
+            sampled(forward, pack([s], specimen.policy.ways.shares)) for s in specimen.sequences
+        ]
     gap = max(apart(a, b) for a, b in zip(alone, theirs, strict=True))
     yield compared("sequences", gap, f"{len(alone)} sequences, one by one")
 
-    batch = pack(specimen.sequences)
+    batch = pack(specimen.sequences, specimen.policy.ways.shares)
     mine_loss, found = forward(batch, objective_of(specimen, batch))
     mine_loss.backward()
     gap = max(
@@ -155,7 +157,9 @@ def values(specimen: Specimen) -> list[Tensor]:
     """Return the policy's log-probabilities of each sequence's sampled tokens."""
     forward = Forward(specimen.policy, 1.0)
     with torch.no_grad():
-        return [sampled(forward, pack([s])) for s in specimen.sequences]
+        return [
+            sampled(forward, pack([s], specimen.policy.ways.shares)) for s in specimen.sequences
+        ]
 
 
 def values_of(model: torch.nn.Module, sequences: list[TrainSequence]) -> list[Tensor]:

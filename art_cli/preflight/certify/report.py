@@ -89,6 +89,7 @@ def _computed(found: Certificate, config: dict[str, Any], report: Report) -> Ite
     try:
         with specimen_of(config) as specimen:
             yield _size(specimen)
+            yield _ways(specimen)
             for what, check in CHECKS:
                 report(f"comparing {what}")
                 yield from _guarded(what, check, specimen)
@@ -103,6 +104,13 @@ def _size(specimen: Specimen) -> Trial:
     layers = getattr(model.config.get_text_config(), "num_hidden_layers", "?")
     what = f"a {type(model).__name__} of {layers} layers and {size:.2f}M parameters was loaded"
     return Trial(name="loading", status="passed", what=what)
+
+
+def _ways(specimen: Specimen) -> Trial:
+    """Return in which way an update and the embedded engine read the base, and why not quicker."""
+    ways = specimen.policy.ways
+    what = ways.in_words or "updates read shared prefixes once, and the engine all episodes at once"
+    return Trial(name="read", status="passed", what=f"{what} ({ways.why})" if ways.why else what)
 
 
 def _guarded(what: str, check: Check, specimen: Specimen) -> Iterator[Trial]:

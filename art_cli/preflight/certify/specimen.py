@@ -16,7 +16,8 @@ from transformers import PreTrainedModel
 
 from art_cli.config.schema import ModelConfig, TinyConfig
 from art_cli.models import tiny
-from art_cli.models.policy import Policy, load_policy
+from art_cli.models.loading import load_policy
+from art_cli.models.policy import Policy
 from art_cli.preflight.small_model import small_model, spread, vocabulary_of
 from art_cli.training.algorithm.packing import TrainSequence
 

@@ -42,7 +42,7 @@ def test_a_base_that_is_computed_as_transformers_does_is_certified(art: Art, nam
     assert result.exit_code == 0, (result.output, result.exception)
     found = trials(result)
     assert {row["status"] for row in found.values()} == {"passed"}
-    assert set(found) == {"architecture", "loading", "adapter", *COMPARED, *SEEN}
+    assert set(found) == {"architecture", "loading", "read", "adapter", *COMPARED, *SEEN}
     assert all(found[name]["difference"] < 1e-4 for name in COMPARED)
     assert "LoRA on" in found["adapter"]["what"] and "4 calls there and back" in str(found)
     vllm = json.loads(result.stdout)["vllm"]

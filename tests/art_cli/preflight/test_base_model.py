@@ -123,7 +123,7 @@ def test_a_base_that_reads_images_is_said_to_be_given_text_alone(art: Art) -> No
         ("Llama-3.1-8B-Instruct", 131072),
         ("gpt-oss-20b", 131072),
         ("DeepSeek-V3", 163840),
-        ("Phi-4-mini-instruct", 131072),
+        ("Phi-4-mini-instruct", 4096),
         ("Olmo-3-7B-Instruct", 65536),
         ("Qwen3.5-4B", 262144),
     ],

@@ -113,8 +113,9 @@ def test_what_sets_an_architecture_apart_stays() -> None:
     assert small_text("Llama-4-Scout-17B-16E-Instruct")["num_experts_per_tok"] == 1
     assert small_text("Qwen3.5-4B")["rope_parameters"]["mrope_section"] == [2, 1, 1]
     rope = small_text("Phi-4-mini-instruct")["rope_parameters"]
-    assert (len(rope["long_factor"]), rope["factor"]) == (6, 32.0)
-    assert rope["original_max_position_embeddings"] == TRAINED
+    assert len(rope["long_factor"]) == 6 and rope["original_max_position_embeddings"] == 4096
+    rope = small_text("gpt-oss-20b")["rope_parameters"]
+    assert (rope["factor"], rope["original_max_position_embeddings"]) == (32.0, TRAINED)
     assert small_text("granite-4.0-h-tiny")["logits_scaling"] == 6
 
 
