@@ -9,13 +9,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def python_with(name: str, requirement: str) -> Path:
-    """The Python of `.venv-NAME` in the project's folder, made with `requirement` if missing."""
+def python_with(name: str, *requirements: str) -> Path:
+    """The Python of `.venv-NAME` in the project's folder, made with `requirements` if missing."""
     folder = ROOT / f".venv-{name}"
     python = folder / "bin" / "python"
     if not (folder / ".installed").exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement]
-        subprocess.run([str(python), *words], check=True)
+        words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([str(python), *words, *requirements], check=True)
         (folder / ".installed").touch()
     return python

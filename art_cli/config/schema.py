@@ -105,6 +105,9 @@ class WarmupConfig:
     weights: Literal["auto", "all", "adapter"] = "auto"  # auto: the adapter, where there is one
 
 
+MAX_MODEL_LEN = 4096
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """What generates: the trainer's own process, or vLLM servers that are started with the run.
@@ -116,7 +119,7 @@ class EngineConfig:
 
     use: Literal["transformers", "vllm"] = "transformers"
     max_concurrent: Count = 256  # episodes that hold a KV cache at once, of one replica
-    max_model_len: Annotated[int, Field(ge=16)] = 4096  # tokens of one sequence
+    max_model_len: Annotated[int, Field(ge=16)] = MAX_MODEL_LEN  # tokens of one sequence
     # Wait for every env before each step, so that runs repeat exactly.
     deterministic: Annotated[bool, EMBEDDED] = True
     gpus: Annotated[list[CountOrZero] | None, VLLM, STARTED] = None  # for vLLM alone
@@ -211,7 +214,9 @@ class RewardConfig:
 
 
 MIN_MICROBATCH_TOKENS = 64
-LossName = Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo"]
+LossName = Literal[
+    "token_mean", "sequence_mean", "group_mean", "grpo", "dr_grpo", "dapo", "gspo", "cispo"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +231,7 @@ class TrainConfig:
     schedule_warmup_steps: CountOrZero = 0
     weight_decay: NonNegative = 0.0
     max_grad_norm: Positive = 1.0
-    loss: LossName = "grpo"
+    loss: LossName = "token_mean"  # what each is, here and elsewhere: docs/losses.md
     advantage: Literal["mean", "group_std", "batch_std", "leave_one_out"] = "mean"
     clip_low: NonNegative | None = None  # null: the loss's own
     clip_high: NonNegative | None = None

@@ -20,7 +20,7 @@ from transformers.utils import logging
 from art_cli.config.auto import dtype_of
 from art_cli.config.schema import ModelConfig
 from art_cli.errors import PreflightError, UsageError
-from art_cli.models.architecture import class_of
+from art_cli.models.classes import class_of
 from art_cli.models.policy import Policy
 from art_cli.models.tiny import make as make_tiny
 

@@ -23,7 +23,7 @@ from transformers.modeling_utils import remove_tied_weights_from_state_dict
 from transformers.utils import logging
 
 from art_cli.errors import TrainerError, UsageError
-from art_cli.models.architecture import class_of
+from art_cli.models.classes import class_of
 
 FILE_SIZE = 2 * 2**30  # bytes of weights in one file, about
 LAYER = re.compile(r".*?\.\d+\.")

@@ -18,7 +18,7 @@ from transformers import (
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.errors import ConfigError, UsageError
-from art_cli.models.architecture import class_of
+from art_cli.models.classes import class_of
 from art_cli.models.render import Renderer
 from art_cli.preflight.certified import is_certified
 from art_cli.preflight.finding import Finding, failed, ok, skipped, warning

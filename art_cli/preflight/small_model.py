@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from art_cli.models.architecture import class_of
+from art_cli.models.classes import class_of
 from art_cli.preflight.shrink import BROKEN, no_model, shrunk
 
 DECAYS = ("A_log", "dt_bias", "conv1d", ".D", "time_", "recurrent_")  # parts of names

@@ -34,7 +34,7 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
+from art_cli.config.schema import MAX_MODEL_LEN, AdapterConfig, SamplingConfig, TrainConfig
 from art_cli.models.policy import Policy
 from art_cli.models.reading.tree_attention import works
 from art_cli.training.algorithm.advantage import set_advantages
@@ -279,7 +279,7 @@ def work(
     size: Size, groups: list[TrajectoryGroup], policy: Policy, cfg: TrainConfig
 ) -> tuple[int, float]:
     """-> (packed tokens of a step, FLOPs of the model in it); see the head of this file"""
-    sequences, _ = training_sequences(groups, cfg, SamplingConfig())
+    sequences, _ = training_sequences(groups, cfg, MAX_MODEL_LEN)
     linear = sum(
         p.numel() for n, p in policy.model.named_parameters() if p.ndim == 2 and ".layers." in n
     )

@@ -98,7 +98,7 @@ class OurSide:
                 group_size=GROUP_SIZE,
                 learning_rate=learning_rate,
                 max_grad_norm=MAX_GRAD_NORM,
-                loss="grpo",  # the token mean over the whole step: TRL calls it dapo
+                loss="token_mean",  # over the whole step: TRL calls it dapo
                 advantage="group_std",
                 clip_low=CLIP_LOW,
                 clip_high=CLIP_HIGH,

@@ -319,12 +319,12 @@ def logprobs(side: str, *, trained: bool) -> tuple[Run, Gradient, int]:
         engine_logprobs=-math.log(VOCAB) + 0.3 * torch.randn(SCORED),
         advantages=torch.randn(SCORED),
         weights=torch.full((SCORED,), 1 / SCORED),
-        sequence=torch.zeros(SCORED, dtype=torch.long),
+        unit=torch.zeros(SCORED, dtype=torch.long),
     )
 
     def objective(logprobs: torch.Tensor, rows: slice) -> torch.Tensor:
         mine = tokens[rows]
-        return (LOSSES["grpo"].term(logprobs, mine, 0.2, 0.28) * mine.weights).sum()
+        return (LOSSES["token_mean"].term(logprobs, mine, 0.2, 0.28) * mine.weights).sum()
 
     def run() -> float:
         hidden.grad = head.grad = None

@@ -16,6 +16,7 @@ import typer
 from docs.pages import PAGES, ROOT, commands
 
 from art_cli.cli.main import app
+from art_cli.training.algorithm.loss import LOSSES
 
 IMPORT = "import config_reference as c"
 
@@ -68,6 +69,13 @@ def test_the_tree_of_the_readme_names_every_room() -> None:
         if path.name[0] not in "_." and path.name != "py.typed"
     }
     assert there - named == set()
+
+
+def test_the_page_of_losses_has_each_with_its_clip() -> None:
+    table = PAGES["docs/losses.md"].partition("## ")[0]
+    clips = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", table, re.M))
+    known = {name: f"{loss.clip_low:g}, {loss.clip_high:g}" for name, loss in LOSSES.items()}
+    assert clips == known | {"cispo": "5, from above"}
 
 
 @pytest.mark.parametrize(("page", "line"), commands())

@@ -6,6 +6,10 @@ All are a sum over the sampled tokens t of one optimizer step,
 
 and differ in the term and in the weights w, which do not depend on the policy. The weights are made
 for the whole step before it is split into microbatches, so that the split changes nothing.
+
+What papers call a sequence, an output or a response is a whole trajectory here: all that the model
+sampled in one rollout. Where a trajectory forked into several sequences, its weights and GSPO's
+ratio are still of all its sampled tokens together. docs/losses.md has the names elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ class Tokens:
     engine_logprobs: Tensor  # log mu
     advantages: Tensor
     weights: Tensor
-    sequence: Tensor  # which sequence of the microbatch it belongs to, int64
+    unit: Tensor  # of the microbatch, int64: the trajectory where the loss has one ratio for it
     ref_logprobs: Tensor | None = None
 
     def __getitem__(self, part: slice) -> Tokens:
@@ -34,7 +38,7 @@ class Tokens:
             engine_logprobs=self.engine_logprobs[part],
             advantages=self.advantages[part],
             weights=self.weights[part],
-            sequence=self.sequence[part],
+            unit=self.unit[part],
             ref_logprobs=None if ref is None else ref[part],
         )
 
@@ -45,7 +49,7 @@ class Tokens:
             engine_logprobs=self.engine_logprobs.cpu(),
             advantages=self.advantages.cpu(),
             weights=self.weights.cpu(),
-            sequence=self.sequence.cpu(),
+            unit=self.unit.cpu(),
             ref_logprobs=None if ref is None else ref.cpu(),
         )
 
@@ -55,17 +59,19 @@ class Counts:
     """The sampled tokens of one optimizer step, of all ranks, groups without gradient included."""
 
     tokens: int
-    sequences: int
+    trajectories: int  # those that have tokens
     groups: int
-    max_tokens: int  # Dr. GRPO's constant length
+    max_model_len: int  # Dr. GRPO's constant length
 
 
 # (policy_logprobs [T], tokens, clip_low, clip_high) -> terms [T]
 TermFn = Callable[[Tensor, Tokens, float, float], Tensor]
 # (policy_logprobs [T], tokens, clip_low, clip_high) -> where the clip is in effect [T]
 ClippedFn = Callable[[Tensor, Tokens, float, float], Tensor]
-# (counts, tokens of the group, tokens of the sequence) -> weight of each token of the sequence
+# (counts, tokens of the group, tokens of the trajectory) -> weight of each of the latter
 WeightFn = Callable[[Counts, int, int], float]
+# (policy_logprobs [T], tokens) -> ratio at each token [T]
+RatioFn = Callable[[Tensor, Tokens], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,20 +83,26 @@ class Loss:
     clip_low: float
     clip_high: float
     is_clipped: ClippedFn
-    by_token: bool = True  # a token's term depends on that token alone
+    ratio: RatioFn  # by which its KL is weighed
+
+    @property
+    def by_token(self) -> bool:
+        """Whether a token's term depends on that token alone, not on all of its trajectory."""
+        return self.ratio is token_ratio
 
 
-def _token_ratio(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
+def token_ratio(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
+    """Return rho of each token."""
     return torch.exp(policy_logprobs - tokens.engine_logprobs)
 
 
-def _sequence_ratio(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
-    """Return the geometric mean over the sequence, at each of its tokens."""
+def trajectory_ratio(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
+    """Return the geometric mean of rho over the trajectory, at each of its tokens."""
     logratio = policy_logprobs - tokens.engine_logprobs
-    num = int(tokens.sequence.max()) + 1 if len(tokens.sequence) else 0
-    total = logratio.new_zeros(num).index_add(0, tokens.sequence, logratio)
-    length = torch.bincount(tokens.sequence, minlength=num).clamp(min=1)
-    return torch.exp(total / length)[tokens.sequence]
+    num = int(tokens.unit.max()) + 1 if len(tokens.unit) else 0
+    total = logratio.new_zeros(num).index_add(0, tokens.unit, logratio)
+    length = torch.bincount(tokens.unit, minlength=num).clamp(min=1)
+    return torch.exp(total / length)[tokens.unit]
 
 
 def clipped(policy_logprobs: Tensor, tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
@@ -98,13 +110,13 @@ def clipped(policy_logprobs: Tensor, tokens: Tokens, clip_low: float, clip_high:
 
     The wider upper bound is DAPO's clip-higher (2503.14476, section 3.1).
     """
-    rho = _token_ratio(policy_logprobs, tokens)
+    rho = token_ratio(policy_logprobs, tokens)
     return _pessimistic(rho, tokens.advantages, clip_low, clip_high)
 
 
 def gspo(policy_logprobs: Tensor, tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
-    """The same with one ratio a sequence, s = exp(mean_t log rho_t) (2507.18071, eq. 5 and 7)."""
-    s = _sequence_ratio(policy_logprobs, tokens)
+    """The same with one ratio a trajectory, s = exp(mean_t log rho_t) (2507.18071, eq. 5, 7)."""
+    s = trajectory_ratio(policy_logprobs, tokens)
     return _pessimistic(s, tokens.advantages, clip_low, clip_high)
 
 
@@ -113,18 +125,19 @@ def cispo(policy_logprobs: Tensor, tokens: Tokens, clip_low: float, clip_high: f
 
     `clip_high` is the cap itself; there is no lower bound.
     """
-    rho = _token_ratio(policy_logprobs.detach(), tokens)
+    rho = token_ratio(policy_logprobs.detach(), tokens)
     return -rho.clamp(max=clip_high) * tokens.advantages * policy_logprobs
 
 
-def kl_k3(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
+def kl_k3(policy_logprobs: Tensor, tokens: Tokens, ratio: RatioFn = token_ratio) -> Tensor:
     """Return the KL to the reference, rho (exp(d) - d - 1) with d = log ref - log pi.
 
     Schulman's k3 (joschu.net/blog/kl-approx.html) under the sampler's distribution. The ratio is
-    part of the gradient: without it the expectation of the gradient is not that of the KL.
+    part of the gradient: without it the expectation of the gradient is not that of the KL. `ratio`
+    is the loss's own; with GSPO's, one a trajectory, that holds only roughly (TRL does the same).
     """
     assert tokens.ref_logprobs is not None
-    rho = _token_ratio(policy_logprobs, tokens)
+    rho = ratio(policy_logprobs, tokens)
     d = tokens.ref_logprobs - policy_logprobs
     return rho * (torch.exp(d) - d - 1)
 
@@ -139,55 +152,77 @@ def _outside(ratio: Tensor, advantages: Tensor, low: float, high: float) -> Tens
 
 
 def _clipped_tokens(policy_logprobs: Tensor, tokens: Tokens, low: float, high: float) -> Tensor:
-    return _outside(_token_ratio(policy_logprobs, tokens), tokens.advantages, low, high)
+    return _outside(token_ratio(policy_logprobs, tokens), tokens.advantages, low, high)
 
 
-def _clipped_sequences(policy_logprobs: Tensor, tokens: Tokens, low: float, high: float) -> Tensor:
-    return _outside(_sequence_ratio(policy_logprobs, tokens), tokens.advantages, low, high)
+def _clipped_whole(policy_logprobs: Tensor, tokens: Tokens, low: float, high: float) -> Tensor:
+    return _outside(trajectory_ratio(policy_logprobs, tokens), tokens.advantages, low, high)
 
 
 def _capped_tokens(policy_logprobs: Tensor, tokens: Tokens, low: float, high: float) -> Tensor:
-    return _token_ratio(policy_logprobs, tokens) > high
+    return token_ratio(policy_logprobs, tokens) > high
 
 
+def _clip_loss(weight: WeightFn, clip_high: float) -> Loss:
+    """Return PPO's clipped loss with these weights."""
+    return Loss(
+        term=clipped,
+        weight=weight,
+        clip_low=0.2,
+        clip_high=clip_high,
+        is_clipped=_clipped_tokens,
+        ratio=token_ratio,
+    )
+
+
+def _token_mean(n: Counts, group: int, trajectory: int) -> float:
+    """Count every token of the step the same."""
+    return 1 / n.tokens
+
+
+def _group_mean(n: Counts, group: int, trajectory: int) -> float:
+    """Count every group the same, and every token of a group: 2503.14476, eq. 8 to the letter."""
+    return 1 / (n.groups * group)
+
+
+def _sequence_mean(n: Counts, group: int, trajectory: int) -> float:
+    """Count every trajectory the same, and every token of a trajectory: 2402.03300, eq. 3."""
+    return 1 / (n.trajectories * trajectory)
+
+
+def _constant(n: Counts, group: int, trajectory: int) -> float:
+    """Put a constant length in place of the real one: 2503.20783, section 3.2.
+
+    It is the longest that a conversation can be: the paper's is that of a completion, and what is
+    one completion there goes over all turns here.
+    """
+    return 1 / (n.trajectories * n.max_model_len)
+
+
+# The three means differ in their weights alone. `grpo` and `dr_grpo` have the symmetric clip of
+# their papers, and `dapo` the wider upper one. So `grpo` is `sequence_mean` with clip_high=0.2, and
+# `dapo` is `token_mean`: the one loss with two names, for it is what DAPO's code, TRL and verl do.
 LOSSES: dict[str, Loss] = {
-    # Every token of the step counts the same (DAPO's token mean, taken over the whole step).
-    "grpo": Loss(
-        term=clipped,
-        weight=lambda n, group, seq: 1 / n.tokens,
-        clip_low=0.2,
-        clip_high=0.28,
-        is_clipped=_clipped_tokens,
-    ),
-    # A constant length in place of the real one: 2503.20783, section 3.2.
-    "dr_grpo": Loss(
-        term=clipped,
-        weight=lambda n, group, seq: 1 / (n.sequences * n.max_tokens),
-        clip_low=0.2,
-        clip_high=0.28,
-        is_clipped=_clipped_tokens,
-    ),
-    # The token mean within each group, then the mean over groups: 2503.14476, eq. 8.
-    "dapo": Loss(
-        term=clipped,
-        weight=lambda n, group, seq: 1 / (n.groups * group),
-        clip_low=0.2,
-        clip_high=0.28,
-        is_clipped=_clipped_tokens,
-    ),
+    "token_mean": _clip_loss(_token_mean, clip_high=0.28),
+    "sequence_mean": _clip_loss(_sequence_mean, clip_high=0.28),
+    "group_mean": _clip_loss(_group_mean, clip_high=0.28),
+    "grpo": _clip_loss(_sequence_mean, clip_high=0.2),
+    "dr_grpo": _clip_loss(_constant, clip_high=0.2),
+    "dapo": _clip_loss(_token_mean, clip_high=0.28),
     "gspo": Loss(
         term=gspo,
-        weight=lambda n, group, seq: 1 / (n.sequences * seq),
+        weight=_sequence_mean,
         clip_low=3e-4,
         clip_high=4e-4,
-        is_clipped=_clipped_sequences,
-        by_token=False,
+        is_clipped=_clipped_whole,
+        ratio=trajectory_ratio,
     ),
     "cispo": Loss(
         term=cispo,
-        weight=lambda n, group, seq: 1 / n.tokens,
+        weight=_token_mean,
         clip_low=0.0,
         clip_high=5.0,
         is_clipped=_capped_tokens,
+        ratio=token_ratio,
     ),
 }

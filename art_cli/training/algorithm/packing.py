@@ -26,6 +26,8 @@ class TrainSequence:
     engine_logprobs: list[float]
     advantage: float = 0.0
     weight: float = 0.0  # of each sampled token
+    # A number: its sequences have one ratio, and so stay in one microbatch. None: each for itself.
+    trajectory: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class Microbatch:
     engine_logprobs: Tensor  # [T]
     advantages: Tensor  # [T]
     weights: Tensor  # [T]
-    sequence: Tensor  # [T]
+    unit: Tensor  # [T] the first sequence of its trajectory, or its own
 
     def to(self, device: torch.device) -> Microbatch:
         """Return this microbatch on a device."""
@@ -59,8 +61,8 @@ def partition(
 ) -> list[list[TrainSequence]]:
     """Split groups of siblings into parts of at most `max_tokens` packed tokens each.
 
-    A group stays together where it fits. A single sequence that is longer gets its own part.
-    `share` says whether what siblings share counts once.
+    A group stays together where it fits. A single sequence that is longer gets its own part; so
+    does a trajectory that must not be split. `share` says whether what siblings share counts once.
     """
     parts: list[list[TrainSequence]] = []
     room = 0
@@ -83,11 +85,27 @@ def num_packed(sequences: list[list[int]], share: bool = True) -> int:
 def _halve(
     group: list[TrainSequence], max_tokens: int, share: bool
 ) -> Iterable[list[TrainSequence]]:
-    if len(group) <= 1 or num_packed([s.ids for s in group], share) <= max_tokens:
+    middle = _middle(group)
+    if middle is None or num_packed([s.ids for s in group], share) <= max_tokens:
         return [group] if group else []
-    middle = len(group) // 2
     halves = group[:middle], group[middle:]
     return [part for half in halves for part in _halve(half, max_tokens, share)]
+
+
+def _middle(group: list[TrainSequence]) -> int | None:
+    """Return where to cut it into halves, without cutting a trajectory; None: nowhere."""
+    units = _units(group)
+    cuts = [i for i in range(1, len(group)) if units[i] == i]
+    return min(cuts, key=lambda i: abs(i - len(group) // 2), default=None)
+
+
+def _units(sequences: list[TrainSequence]) -> list[int]:
+    """Return the first sequence of each one's trajectory, or itself."""
+    first: dict[int, int] = {}
+    return [
+        i if s.trajectory is None else first.setdefault(s.trajectory, i)
+        for i, s in enumerate(sequences)
+    ]
 
 
 def pack(sequences: list[TrainSequence], share: bool = True) -> Microbatch:
@@ -105,6 +123,7 @@ def pack(sequences: list[TrainSequence], share: bool = True) -> Microbatch:
     rows = {p: r for r, p in enumerate(predictions)}
     ids, positions = packed(nodes)
     picked = [(sequences[i], t) for _, _, i, t in sampled]
+    units = _units(sequences)
     return Microbatch(
         ids=ids,
         positions=positions,
@@ -115,5 +134,5 @@ def pack(sequences: list[TrainSequence], share: bool = True) -> Microbatch:
         engine_logprobs=torch.tensor([s.engine_logprobs[t] for s, t in picked]),
         advantages=torch.tensor([s.advantage for s, _ in picked]),
         weights=torch.tensor([s.weight for s, _ in picked]),
-        sequence=torch.tensor([i for _, _, i, _ in sampled], dtype=torch.long),
+        unit=torch.tensor([units[i] for _, _, i, _ in sampled], dtype=torch.long),
     )

@@ -51,7 +51,7 @@ class TokenBudget:
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         half = max(MIN_MICROBATCH_TOKENS, min(packed, self.tokens) // 2)
-        if len(self._running) == 1 or half >= self.tokens:
+        if len(partition([self._running], 1)) == 1 or half >= self.tokens:
             raise TrainerError(
                 f"out of memory with {packed} tokens, which is as little as the update can run at "
                 f"once: {error}. Set train.gradient_checkpointing=on, lower engine.max_model_len, "

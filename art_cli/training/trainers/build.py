@@ -43,8 +43,9 @@ def make_trainer(
 
     Raises UsageError for a model whose weights cannot be shared out.
     """
+    longest = cfg.engine.max_model_len
     if cfg.train.num_processes == 1:
-        return GRPOTrainer(policy, cfg.train, cfg.sampling, say)
+        return GRPOTrainer(policy, cfg.train, cfg.sampling, say, max_model_len=longest)
     if policy.ways.update != "tree":  # ranks must run as many forwards as each other
         raise UsageError(
             f"train.num_processes={cfg.train.num_processes} needs a base that is read in one "
@@ -62,4 +63,5 @@ def make_trainer(
         logs,
         crew,
         say,
+        longest,
     )

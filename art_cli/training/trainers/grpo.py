@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from art_cli.config.schema import SamplingConfig, TrainConfig
+from art_cli.config.schema import MAX_MODEL_LEN, SamplingConfig, TrainConfig
 from art_cli.errors import EngineError, TrainerError
 from art_cli.system.progress import silent
 from art_cli.training.algorithm.advantage import has_gradient
@@ -47,11 +48,14 @@ class GRPOTrainer:
         sampling: SamplingConfig,
         say: Callable[[str], None] = silent,
         forward: Forward | None = None,
+        max_model_len: int = MAX_MODEL_LEN,
     ) -> None:
-        """`say` is told what the user should know of; `forward` is one that shards the weights."""
+        """`say` is told what the user should know of; `forward` is one that shards the weights;
+        `max_model_len` is the engine's."""
         self._policy = policy
         self._cfg = cfg
         self._sampling = sampling
+        self._max_model_len = max_model_len
         self._loss = LOSSES[cfg.loss]
         self._clip_low = self._loss.clip_low if cfg.clip_low is None else cfg.clip_low
         self._clip_high = self._loss.clip_high if cfg.clip_high is None else cfg.clip_high
@@ -71,7 +75,7 @@ class GRPOTrainer:
         batch was not sampled from this policy, TrainerError where the gradient is not finite or
         memory runs out; the weights are then unchanged.
         """
-        sequences, counts = training_sequences(groups, self._cfg, self._sampling)
+        sequences, counts = training_sequences(groups, self._cfg, self._max_model_len)
         stats = self.budget.fit(sequences, self.gradient)
         assert counts.tokens >= stats.tokens
         metrics = self.metrics(stats)
@@ -104,7 +108,7 @@ class GRPOTrainer:
             engine_logprobs=batch.engine_logprobs,
             advantages=batch.advantages,
             weights=batch.weights,
-            sequence=batch.sequence,
+            unit=batch.unit,
             ref_logprobs=ref,
         )
 
@@ -115,7 +119,8 @@ class GRPOTrainer:
             policy_logprobs = logprobs[batch.row[first:last] - rows.start]
             terms = self._loss.term(policy_logprobs, mine, self._clip_low, self._clip_high)
             if self._cfg.kl_coef:
-                terms = terms + self._cfg.kl_coef * kl_k3(policy_logprobs, mine)
+                kl = kl_k3(policy_logprobs, mine, self._loss.ratio)
+                terms = terms + self._cfg.kl_coef * kl
             return (terms * mine.weights).sum()
 
         loss, logprobs = self.forward(batch, objective, by_row=self._loss.by_token)
@@ -185,7 +190,7 @@ class GRPOTrainer:
 
 
 def training_sequences(
-    groups: list[TrajectoryGroup], cfg: TrainConfig, sampling: SamplingConfig
+    groups: list[TrajectoryGroup], cfg: TrainConfig, max_model_len: int
 ) -> tuple[list[list[TrainSequence]], Counts]:
     """Return what is trained on, group by group, and the counts that normalise it.
 
@@ -195,32 +200,33 @@ def training_sequences(
     counts, so leaving them out changes nothing. With a KL term no group is without one.
     """
     kept = [(g, [t for t in g.valid if _is_trained(t, cfg)]) for g in groups]
-    sizes = [[[s.num_sampled for s in t.sequences] for t in trained] for _, trained in kept]
-    by_group = [sum(sum(t) for t in group) for group in sizes]
+    by_group = [sum(t.num_sampled for t in trained) for _, trained in kept]
     counts = Counts(
         tokens=sum(by_group),
-        sequences=sum(len(t) for group in sizes for t in group),
+        trajectories=sum(t.num_sampled > 0 for _, trained in kept for t in trained),
         groups=sum(n > 0 for n in by_group),
-        max_tokens=sampling.max_tokens,
+        max_model_len=max_model_len,
     )
+    loss = LOSSES[cfg.loss]
+    number = itertools.count()
     out: list[list[TrainSequence]] = []
-    weight = LOSSES[cfg.loss].weight
     for (group, trained), tokens in zip(kept, by_group, strict=True):
         if not (has_gradient(group.rewards) or cfg.kl_coef):
             continue
-        out.append(
-            [
+        out.append([])
+        for t in trained:
+            of = None if loss.by_token else next(number)
+            out[-1] += [
                 TrainSequence(
                     ids=s.ids,
                     mask=s.mask,
                     engine_logprobs=s.engine_logprobs,
                     advantage=_advantage(t),
-                    weight=weight(counts, tokens, s.num_sampled),
+                    weight=loss.weight(counts, tokens, t.num_sampled),
+                    trajectory=of,
                 )
-                for t in trained
                 for s in t.sequences
             ]
-        )
     return out, counts
 
 

@@ -458,7 +458,7 @@ def test_interpolations_see_other_keys_defaults_and_the_environment(load, monkey
     ).experiment.env.args
     assert args["a"] == "hunter2"
     assert args["b"] == "fallback"
-    assert args["c"] == "3 of grpo"
+    assert args["c"] == "3 of token_mean"
     assert args["d"] == 3
     assert args["e"] == {"hidden_size": 64, "num_layers": 2, "vocab_size": 640}
 

@@ -10,7 +10,7 @@ from batches import SAMPLING, MakePolicy, config
 
 from art_cli.config.schema import ModelConfig
 from art_cli.errors import PreflightError
-from art_cli.models import policy as policy_module
+from art_cli.models import loading
 from art_cli.models.loading import load_policy
 from art_cli.training.trainers.grpo import GRPOTrainer
 from art_cli.training.trainers.optimizers import make_optimizer
@@ -60,9 +60,9 @@ def test_the_8_bit_optimizer_names_the_package_it_needs(make_policy: MakePolicy)
 
 def test_the_head_of_a_quantized_model_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is multiplied with the hidden states here, not by its own module."""
-    monkeypatch.setattr(policy_module, "find_spec", lambda name: object())
+    monkeypatch.setattr(loading, "find_spec", lambda name: object())
     for bits in ("4bit", "8bit"):
-        settings = policy_module._quantization(bits, "cuda", torch.bfloat16)
+        settings = loading._quantization(bits, "cuda", torch.bfloat16)
         config = settings["quantization_config"]
         assert config.load_in_4bit == (bits == "4bit") != config.load_in_8bit
         assert config.llm_int8_skip_modules is None  # transformers' default: the head is left out

@@ -55,7 +55,8 @@ def share(value: Any) -> Any:
 def plain_sequence(sequence: TrainSequence) -> dict[str, Any]:
     """Return it for `sequence_of`; lists as tensors, which are read far quicker."""
     lists = {k: torch.tensor(getattr(sequence, k), dtype=dtype) for k, dtype in LISTS.items()}
-    return lists | {"advantage": sequence.advantage, "weight": sequence.weight}
+    others = ("advantage", "weight", "trajectory")
+    return lists | {k: getattr(sequence, k) for k in others}
 
 
 def sequence_of(plain: dict[str, Any]) -> TrainSequence:

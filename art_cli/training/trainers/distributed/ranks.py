@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store
 
-from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
+from art_cli.config.schema import MAX_MODEL_LEN, AdapterConfig, SamplingConfig, TrainConfig
 from art_cli.errors import TrainerError
 from art_cli.models.policy import Policy
 from art_cli.system.progress import silent
@@ -151,6 +151,7 @@ class RanksTrainer:
         logs: Path,
         crew: Crew | None = None,
         say: Callable[[str], None] = silent,
+        max_model_len: int = MAX_MODEL_LEN,
     ) -> None:
         """The ranks work on a `device` each (cpu or cuda), wherever the whole policy is.
 
@@ -161,13 +162,14 @@ class RanksTrainer:
         self._adapter = adapter
         self._cfg = cfg
         self._sampling = sampling
+        self._max_model_len = max_model_len
         self._logs = logs
         self._crew = crew
         self._rank: Rank | None = None
         self._failed = False
 
     def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
-        sequences, _ = training_sequences(groups, self._cfg, self._sampling)
+        sequences, _ = training_sequences(groups, self._cfg, self._max_model_len)
         rank = self._formed()
         stats = self._all("gradient", self._shares(sequences))
         metrics = rank.trainer.metrics(stats)

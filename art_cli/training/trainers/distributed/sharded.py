@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, PretrainedConfig, PreTrainedModel
 
 from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
+from art_cli.models.classes import class_of
 from art_cli.models.policy import Policy, with_adapter
 from art_cli.models.reading.attention import NAME as ATTENTION
 from art_cli.models.reading.attention import Causal, Layout
@@ -191,6 +192,6 @@ def _local(value: Tensor) -> Tensor:
 def _without_weights(blueprint: Blueprint) -> PreTrainedModel:
     config = copy.deepcopy(blueprint.base)
     with torch.device("meta"):
-        base = AutoModelForCausalLM.from_config(config, dtype=blueprint.dtype)
+        base = class_of(config)._from_config(config, dtype=blueprint.dtype)
     base.set_attn_implementation(ATTENTION)
     return base

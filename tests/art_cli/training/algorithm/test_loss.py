@@ -2,19 +2,30 @@ from __future__ import annotations
 
 import math
 from math import exp, log
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from art_cli.training.algorithm.loss import LOSSES, Counts, Tokens, cispo, clipped, gspo, kl_k3
+from art_cli.config.schema import LossName
+from art_cli.training.algorithm.loss import (
+    LOSSES,
+    Counts,
+    Tokens,
+    cispo,
+    clipped,
+    gspo,
+    kl_k3,
+    trajectory_ratio,
+)
 
 # Ratios below, within and above [0.8, 1.28], each with both signs of the advantage.
 RHO = [0.5, 0.5, 1.0, 1.0, 1.27, 1.5, 1.5, 9.0]
 ADVANTAGE = [2.0, -2.0, 1.0, -1.0, 1.0, 2.0, -2.0, -1.0]
 ENGINE = [-1.0, -2.0, -0.5, -3.0, -1.5, -2.5, -3.5, -4.0]
-# Two sequences, 3 and 5 tokens.
-SEQUENCE = [0, 0, 0, 1, 1, 1, 1, 1]
+# Two trajectories, 3 and 5 tokens.
+UNIT = [0, 0, 0, 1, 1, 1, 1, 1]
 
 
 def tokens(advantages: list[float] = ADVANTAGE, ref: list[float] | None = None) -> Tokens:
@@ -22,7 +33,7 @@ def tokens(advantages: list[float] = ADVANTAGE, ref: list[float] | None = None) 
         engine_logprobs=torch.tensor(ENGINE, dtype=torch.float64),
         advantages=torch.tensor(advantages, dtype=torch.float64),
         weights=torch.ones(8, dtype=torch.float64),
-        sequence=torch.tensor(SEQUENCE),
+        unit=torch.tensor(UNIT),
         ref_logprobs=None if ref is None else torch.tensor(ref, dtype=torch.float64),
     )
 
@@ -42,7 +53,7 @@ def test_clipped_is_ppos_pessimistic_bound_with_the_higher_upper_clip() -> None:
     assert grad.tolist() == pytest.approx([-1.0, 0, -1.0, 1.0, -1.27, 0, 3.0, 9.0], rel=1e-12)
 
 
-def test_gspo_has_one_ratio_a_sequence_the_geometric_mean_of_its_tokens() -> None:
+def test_gspo_has_one_ratio_a_trajectory_the_geometric_mean_of_its_tokens() -> None:
     advantages = [1.0] * 3 + [-2.0] * 5
     rho = [1.0002, 1.0, 1.0001, 1.3, 0.9, 1.0, 1.1, 1.0]
     logprobs = policy(rho)
@@ -51,11 +62,11 @@ def test_gspo_has_one_ratio_a_sequence_the_geometric_mean_of_its_tokens() -> Non
     s1 = exp((log(1.3) + log(0.9) + log(1.1)) / 5)  # above the clip, but the advantage is negative
     assert terms.tolist() == pytest.approx([-s0] * 3 + [2 * s1] * 5, rel=1e-12)
     (grad,) = torch.autograd.grad(terms.sum(), logprobs)
-    # Each of n tokens carries the sequence's ratio, whose derivative by one logprob is s / n.
+    # Each of n tokens carries the trajectory's ratio, whose derivative by one logprob is s / n.
     assert grad.tolist() == pytest.approx([-s0] * 3 + [2 * s1] * 5, rel=1e-12)
 
 
-def test_gspo_clips_whole_sequences_on_either_side() -> None:
+def test_gspo_clips_whole_trajectories_on_either_side() -> None:
     rho = [1.001] * 3 + [0.999] * 5
     logprobs = policy(rho)
     terms = gspo(logprobs, tokens([1.0] * 3 + [-1.0] * 5), 3e-4, 4e-4)
@@ -96,6 +107,29 @@ def test_kl_k3s_gradient_has_the_ratios_part_in_it() -> None:
     assert grad.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
+def test_the_kl_of_gspo_is_weighed_by_the_ratio_of_the_trajectory() -> None:
+    rho = [1.2, 1.0, 1.1, 0.7, 0.9, 1.0, 1.1, 1.0]
+    logs = [e + log(r) for e, r in zip(ENGINE, rho, strict=True)]
+    d = [0.0, 0.5, -0.5, 1.0, -1.0, 0.1, 0.0, 2.0]
+    known = tokens(ref=[x + y for x, y in zip(logs, d, strict=True)])
+    logprobs = policy(rho)
+    terms = kl_k3(logprobs, known, LOSSES["gspo"].ratio)
+    s = [(1.2 * 1.1) ** (1 / 3)] * 3 + [(0.7 * 0.9 * 1.1) ** (1 / 5)] * 5
+    k3 = [exp(x) - x - 1 for x in d]
+    expected = [a * b for a, b in zip(s, k3, strict=True)]
+    assert terms.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    (grad,) = torch.autograd.grad(terms.sum(), logprobs)
+    # From s, which every token of the trajectory moves by s / n, and from d.
+    mean = [sum(k3[:3]) / 3] * 3 + [sum(k3[3:]) / 5] * 5
+    by_hand = [a * (m + 1 - exp(x)) for a, m, x in zip(s, mean, d, strict=True)]
+    assert grad.tolist() == pytest.approx(by_hand, rel=1e-9, abs=1e-9)
+
+
+def test_only_gspos_terms_depend_on_more_than_their_token() -> None:
+    assert [name for name, loss in LOSSES.items() if not loss.by_token] == ["gspo"]
+    assert LOSSES["gspo"].ratio is trajectory_ratio
+
+
 def test_kl_k3s_expected_gradient_is_that_of_the_kl() -> None:
     """Over a whole vocabulary, with the sampler another distribution than the policy."""
     torch.manual_seed(0)
@@ -106,7 +140,7 @@ def test_kl_k3s_expected_gradient_is_that_of_the_kl() -> None:
         engine_logprobs=mu,
         advantages=zeros,
         weights=zeros,
-        sequence=zeros.long(),
+        unit=zeros.long(),
         ref_logprobs=ref,
     )
     estimate = (mu.exp() * kl_k3(logits.log_softmax(0), vocab)).sum()
@@ -132,30 +166,40 @@ def test_on_policy_every_clipped_loss_has_the_plain_policy_gradient() -> None:
 @pytest.mark.parametrize(
     ("loss", "expected"),
     [
-        # A step of 3 groups: sequences of 4 and 6 tokens; of 5; and of 10 and 15.
-        ("grpo", 1 / 40),
+        # A step of 3 groups: trajectories of 4 and 6 tokens; of 5; and of 10 and 15.
+        ("token_mean", 1 / 40),
+        ("dapo", 1 / 40),
         ("cispo", 1 / 40),
-        ("dr_grpo", 1 / (5 * 100)),
-        ("dapo", 1 / (3 * 10)),
+        ("sequence_mean", 1 / (5 * 4)),
+        ("grpo", 1 / (5 * 4)),
         ("gspo", 1 / (5 * 4)),
+        ("group_mean", 1 / (3 * 10)),
+        ("dr_grpo", 1 / (5 * 100)),
     ],
 )
-def test_the_weight_of_a_token_of_the_first_sequence(loss: str, expected: float) -> None:
-    counts = Counts(tokens=40, sequences=5, groups=3, max_tokens=100)
+def test_the_weight_of_a_token_of_the_first_trajectory(loss: str, expected: float) -> None:
+    counts = Counts(tokens=40, trajectories=5, groups=3, max_model_len=100)
     assert LOSSES[loss].weight(counts, 10, 4) == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_clip_ranges_are_the_papers() -> None:
     ranges = {name: (loss.clip_low, loss.clip_high) for name, loss in LOSSES.items()}
-    assert ranges["grpo"] == ranges["dapo"] == ranges["dr_grpo"] == (0.2, 0.28)
+    assert ranges["grpo"] == ranges["dr_grpo"] == (0.2, 0.2)
+    assert ranges["dapo"] == (0.2, 0.28)
+    assert ranges["token_mean"] == ranges["sequence_mean"] == ranges["group_mean"] == (0.2, 0.28)
     assert ranges["gspo"] == (3e-4, 4e-4)
     assert ranges["cispo"][1] == 5.0
-    assert [name for name, loss in LOSSES.items() if not loss.by_token] == ["gspo"]
+
+
+def test_dapo_is_the_one_loss_with_two_names() -> None:
+    same = [(a, b) for a in LOSSES for b in LOSSES if a < b and LOSSES[a] == LOSSES[b]]
+    assert same == [("dapo", "token_mean")]
+    assert set(LOSSES) == set(get_args(LossName))
 
 
 def test_a_part_of_the_tokens_keeps_every_field_in_step() -> None:
     part = tokens(ref=ENGINE)[2:5]
     assert part.advantages.tolist() == ADVANTAGE[2:5]
-    assert part.sequence.tolist() == SEQUENCE[2:5]
+    assert part.unit.tolist() == UNIT[2:5]
     assert part.ref_logprobs is not None and part.ref_logprobs.tolist() == ENGINE[2:5]
     assert math.isclose(float(part.weights.sum()), 3.0)

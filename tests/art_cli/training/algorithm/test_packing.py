@@ -98,7 +98,7 @@ def plain_logprobs(model: Any, s: TrainSequence) -> Tensor:
 
 def in_order(batch: Microbatch, values: Tensor, num: int) -> list[Tensor]:
     """[T] of a microbatch, by sequence."""
-    return [values[batch.sequence == i] for i in range(num)]
+    return [values[batch.unit == i] for i in range(num)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -134,7 +134,7 @@ def test_hidden_states_of_the_tree_are_the_plain_ones(models: Any) -> None:
     hidden, _ = packed_logprobs(policy, batch)
     for i, s in enumerate(rows):
         plain = own.model(input_ids=torch.tensor([s.ids])).last_hidden_state[0]
-        mine = hidden[batch.row[batch.sequence == i]]
+        mine = hidden[batch.row[batch.unit == i]]
         at = [t - 1 for t, m in enumerate(s.mask) if m]
         assert torch.allclose(mine, plain[at], rtol=1e-5, atol=1e-5)
 
@@ -186,7 +186,7 @@ def test_every_sampled_token_keeps_its_own_numbers() -> None:
     batch = pack.pack(rows)
     assert batch.row.tolist() == sorted(batch.row.tolist())
     for i, s in enumerate(rows):
-        mine = batch.sequence == i
+        mine = batch.unit == i
         assert set(batch.advantages[mine].tolist()) == {s.advantage}
         wanted = [t for t, m in enumerate(s.mask) if m]
         assert sorted(batch.engine_logprobs[mine].tolist()) == pytest.approx(
@@ -230,6 +230,24 @@ def test_a_group_stays_together_where_it_fits() -> None:
     assert len(batches) > 1
     for group in groups:
         assert len({of[s.advantage] for s in group}) == 1
+
+
+@pytest.mark.parametrize("budget", [64, 150])
+def test_a_trajectory_with_one_ratio_stays_in_one_microbatch(budget: int) -> None:
+    """Of the five sequences of a group, the first two and the next two are of one trajectory."""
+    for seed in range(5):
+        groups = grouped(seed)
+        for i, group in enumerate(groups):
+            for s, of in zip(group, (0, 0, 1, 1, 2), strict=True):
+                s.trajectory = 3 * i + of
+        batches = [pack.pack(p) for p in partition(groups, budget)]
+        assert len(batches) > len(groups)  # groups were split
+        found = [
+            set(b.advantages[b.unit == unit].tolist())
+            for b in batches
+            for unit in sorted(set(b.unit.tolist()))
+        ]
+        assert found == [s for i in range(0, 30, 5) for s in ({i, i + 1}, {i + 2, i + 3}, {i + 4})]
 
 
 def test_a_sequence_longer_than_the_budget_gets_its_own_microbatch() -> None:

@@ -23,15 +23,15 @@ from batches import (
 )
 from torch import Tensor
 
-from art_cli.config.schema import AdapterConfig
+from art_cli.config.schema import MAX_MODEL_LEN, AdapterConfig
 from art_cli.errors import EngineError, TrainerError
 from art_cli.models.policy import Policy
 from art_cli.training.trainers import grpo
 from art_cli.training.trainers.grpo import GRPOTrainer, training_sequences
-from art_cli.types import Trajectory, TrajectoryGroup
+from art_cli.types import Sequence, Trajectory, TrajectoryGroup
 
-LOSSES = ["grpo", "dr_grpo", "dapo", "gspo", "cispo"]
-CLIP = {"gspo": (3e-4, 4e-4), "cispo": (0.0, 5.0)}
+LOSSES = ["token_mean", "sequence_mean", "group_mean", "grpo", "dr_grpo", "dapo", "gspo", "cispo"]
+CLIP = {"grpo": (0.2, 0.2), "dr_grpo": (0.2, 0.2), "gspo": (3e-4, 4e-4), "cispo": (0.0, 5.0)}
 
 
 def plain_loss(
@@ -43,9 +43,9 @@ def plain_loss(
     kl_coef: float = 0.0,
     keep: Callable[[Trajectory], bool] = lambda t: True,
 ) -> Tensor:
-    """The objective of algorithm.md, one sequence at a time, in float64."""
+    """The objective of the papers, one trajectory at a time, in float64."""
     low, high = CLIP.get(loss, (0.2, 0.28))
-    by_group: list[list[Tensor]] = []  # the terms of each sequence
+    by_group: list[list[Tensor]] = []  # the terms of each trajectory
     for group in groups:
         rewards = [t.reward for t in group.trajectories if t.reward is not None]
         mean = sum(rewards) / len(rewards)
@@ -54,30 +54,41 @@ def plain_loss(
             if t.reward is None or not keep(t):
                 continue
             advantage = t.reward - mean
-            for s in t.sequences:
-                sampled = torch.tensor(s.mask[1:]).bool()
-                mu = torch.tensor(s.engine_logprobs[1:], dtype=torch.float64)[sampled]
-                logpi = logprobs_of(model, s.ids, SAMPLING.temperature)[sampled]
-                rho = (logpi - mu).exp()
-                if loss == "cispo":
-                    terms = -rho.detach().clamp(max=high) * advantage * logpi
-                else:
-                    ratio = (logpi - mu).mean().exp().expand(len(mu)) if loss == "gspo" else rho
-                    bounded = ratio.clamp(1 - low, 1 + high)
-                    terms = -torch.minimum(ratio * advantage, bounded * advantage)
-                if kl_coef:
-                    with torch.no_grad():
-                        logref = logprobs_of(ref, s.ids, SAMPLING.temperature)[sampled]
-                    terms = terms + kl_coef * rho * ((logref - logpi).exp() - (logref - logpi) - 1)
-                by_group[-1].append(terms)
+            mu = torch.cat([sampled(s, torch.tensor(s.engine_logprobs[1:])) for s in t.sequences])
+            logpi = sampled_logprobs(model, t)
+            rho = (logpi - mu).exp()
+            if loss == "gspo":
+                rho = (logpi - mu).mean().exp().expand(len(mu))
+            if loss == "cispo":
+                terms = -rho.detach().clamp(max=high) * advantage * logpi
+            else:
+                bounded = rho.clamp(1 - low, 1 + high)
+                terms = -torch.minimum(rho * advantage, bounded * advantage)
+            if kl_coef:
+                with torch.no_grad():
+                    logref = sampled_logprobs(ref, t)
+                terms = terms + kl_coef * rho * ((logref - logpi).exp() - (logref - logpi) - 1)
+            by_group[-1].append(terms)
     every = [terms for group in by_group for terms in group]
-    if loss in ("grpo", "cispo"):
+    if loss in ("token_mean", "dapo", "cispo"):
         return torch.cat(every).sum() / sum(len(terms) for terms in every)
     if loss == "dr_grpo":
-        return torch.cat(every).sum() / (len(every) * SAMPLING.max_tokens)
-    if loss == "gspo":
-        return torch.stack([terms.mean() for terms in every]).mean()
-    return torch.stack([torch.cat(group).mean() for group in by_group if group]).mean()
+        return torch.cat(every).sum() / (len(every) * MAX_MODEL_LEN)
+    if loss == "group_mean":
+        return torch.stack([torch.cat(group).mean() for group in by_group if group]).mean()
+    return torch.stack([terms.mean() for terms in every]).mean()
+
+
+def sampled(sequence: Sequence, values: Tensor) -> Tensor:
+    """Those of values [T - 1] that belong to sampled tokens, in float64."""
+    return values.double()[torch.tensor(sequence.mask[1:]).bool()]
+
+
+def sampled_logprobs(model: Any, trajectory: Trajectory) -> Tensor:
+    """Of its sequences, one after the other."""
+    return torch.cat(
+        [sampled(s, logprobs_of(model, s.ids, SAMPLING.temperature)) for s in trajectory.sequences]
+    )
 
 
 @pytest.fixture
@@ -141,7 +152,7 @@ def test_equal_groups_cost_no_forward_and_stay_in_the_count(
     """Against the formula with the group in it, and against the same batch without it."""
     policy = make_policy()
     groups = make_groups(policy)
-    sequences, counts = training_sequences(groups, config(loss=loss), SAMPLING)
+    sequences, counts = training_sequences(groups, config(loss=loss), MAX_MODEL_LEN)
     assert len(sequences) == 3 and counts.groups == 4
     assert counts.tokens == sum(t.num_sampled for g in groups for t in g.valid)
     present = copy.deepcopy(policy.base.state_dict())
@@ -151,13 +162,11 @@ def test_equal_groups_cost_no_forward_and_stay_in_the_count(
     tied = sum(t.num_sampled for t in groups[1].valid)
     assert metrics["data/tokens_trained"] == counts.tokens - tied
     scale = {
-        "grpo": (counts.tokens - tied) / counts.tokens,
-        "cispo": (counts.tokens - tied) / counts.tokens,
-        "dr_grpo": (counts.sequences - 5) / counts.sequences,
-        "gspo": (counts.sequences - 5) / counts.sequences,
-        "dapo": 3 / 4,
+        **dict.fromkeys(["token_mean", "dapo", "cispo"], (counts.tokens - tied) / counts.tokens),
+        "group_mean": 3 / 4,
     }
-    assert distance(with_it, scale[loss] * without) < 1e-6
+    trajectories = (counts.trajectories - 4) / counts.trajectories
+    assert distance(with_it, scale.get(loss, trajectories) * without) < 1e-6
 
 
 @pytest.mark.usefixtures("off_policy")
@@ -182,8 +191,10 @@ def test_masked_overlong_trajectories_leave_the_sum_and_the_count(
     plain_loss(model, groups, loss, keep=lambda t: not t.truncated).backward()
     mine, _ = step(policy, groups, loss=loss, overlong="mask")
     assert distance(mine, gradient_of(model)) < 1e-5
-    _, counts = training_sequences(groups, config(loss=loss, overlong="mask"), SAMPLING)
-    assert counts.tokens == sum(t.num_sampled for g in groups for t in g.valid if not t.truncated)
+    _, counts = training_sequences(groups, config(loss=loss, overlong="mask"), MAX_MODEL_LEN)
+    trained = [t for g in groups for t in g.valid if not t.truncated]
+    assert counts.tokens == sum(t.num_sampled for t in trained)
+    assert counts.trajectories == len(trained)
 
 
 @pytest.mark.usefixtures("off_policy")
@@ -216,7 +227,7 @@ def test_groups_that_failed_or_were_masked_entirely_are_passed_over(
     mine, _ = step(policy, groups, overlong="mask")
     policy = make_policy()
     model = hf_copy(policy)
-    plain_loss(model, groups[1:], "grpo", keep=lambda t: not t.truncated).backward()
+    plain_loss(model, groups[1:], "token_mean", keep=lambda t: not t.truncated).backward()
     assert distance(mine, gradient_of(model)) < 1e-5
 
 

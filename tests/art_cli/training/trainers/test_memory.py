@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import random
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ import art_cli as art
 from art_cli.errors import TrainerError
 from art_cli.models import policy as policy_module
 from art_cli.models.policy import Policy
+from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.algorithm.packing import TrainSequence, num_packed, partition
 from art_cli.training.trainers.grpo import GRPOTrainer
+from art_cli.types import TrajectoryGroup
 
 
 @pytest.fixture
@@ -87,6 +90,23 @@ def test_a_sequence_that_does_not_fit_alone_is_a_clear_error(
         trainer.step(groups, 0)
     assert all(torch.equal(before[k], v) for k, v in policy.base.state_dict().items())
     assert all(p.grad is None for p in policy.trainable)
+
+
+def test_a_trajectory_with_one_ratio_that_does_not_fit_is_the_same_error(
+    make_policy: MakePolicy, little_memory: Any
+) -> None:
+    """A split would change the ratio of GSPO: it is not tried again with less."""
+    policy = make_policy()
+    forked = make_groups(policy, noise=0)[0].trajectories[2]
+    groups = [TrajectoryGroup([forked, dataclasses.replace(forked, sequences=[], reward=0.0)])]
+    size = num_packed([s.ids for s in forked.sequences])
+    assert len(forked.sequences) == 2
+    set_advantages(groups, "mean")
+    sizes = little_memory(size - 1)
+    trainer = GRPOTrainer(policy, config(loss="gspo"), SAMPLING)
+    with pytest.raises(TrainerError, match=f"with {size} tokens, which is as little as"):
+        trainer.step(groups, 0)
+    assert sizes == [size]
 
 
 def test_a_policy_that_never_fits_ends_at_the_least_budget(

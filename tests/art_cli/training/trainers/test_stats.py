@@ -20,7 +20,7 @@ def tokens(engine: torch.Tensor, ref: torch.Tensor | None) -> Tokens:
         ref_logprobs=ref,
         advantages=zeros,
         weights=zeros,
-        sequence=zeros.long(),
+        unit=zeros.long(),
     )
 
 

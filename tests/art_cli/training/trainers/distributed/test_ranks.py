@@ -55,13 +55,17 @@ def distance(a: Policy, b: Policy) -> float:
     return max(float((p - q).detach().abs().max()) for p, q in pairs)
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 4], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    ("rank", "loss"),
+    [pytest.param(0, "token_mean", marks=pytest.mark.slow), (4, "gspo")],
+    ids=["full", "lora"],
+)
 def test_steps_on_two_ranks_are_those_of_one_process(
-    make_policy: MakePolicy, tmp_path: Path, rank: int
+    make_policy: MakePolicy, tmp_path: Path, rank: int, loss: str
 ) -> None:
     """With a KL, recomputed layers and a clipped gradient. Then each goes on from the other's
     checkpoint, and a gradient that is not finite stops neither."""
-    cfg = settings(kl_coef=0.1, max_grad_norm=0.5)
+    cfg = settings(kl_coef=0.1, max_grad_norm=0.5, loss=loss, clip_low=0.2, clip_high=0.28)
     alone, together = make_policy(rank), make_policy(rank)
     for policy in (alone, together):
         policy.keep_reference()
