@@ -23,7 +23,8 @@ from art_cli.models.render import Renderer
 from art_cli.preflight.certified import is_certified
 from art_cli.preflight.finding import Finding, failed, ok, skipped, warning
 from art_cli.preflight.memory.shape import UnknownSizeError, local_config, read_config
-from art_cli.preflight.shrink import as_transformers_reads, depends_on_length
+from art_cli.preflight.narrow import depends_on_length
+from art_cli.preflight.shrink import as_transformers_reads
 from art_cli.preflight.small_model import vocabulary_of
 
 LONGEST = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")

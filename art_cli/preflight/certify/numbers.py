@@ -57,7 +57,7 @@ def check_numbers(specimen: Specimen) -> Iterator[Trial]:
     mine_loss, found = forward(batch, objective_of(specimen, batch))
     mine_loss.backward()
     gap = max(
-        apart(found[batch.row][batch.sequence == i].detach(), expected)
+        apart(found[batch.row][batch.unit == i].detach(), expected)
         for i, expected in enumerate(theirs)
     )
     num = sum(len(s.ids) for s in specimen.sequences)
@@ -81,7 +81,7 @@ def objective_of(specimen: Specimen, batch: Microbatch) -> Objective:
     """Return a loss in which every sampled token has a weight of its own."""
     weights = torch.zeros(len(batch.row))
     for i, sequence in enumerate(specimen.sequences):
-        weights[batch.sequence == i] = specimen.weights[i][torch.tensor(sequence.mask).bool()]
+        weights[batch.unit == i] = specimen.weights[i][torch.tensor(sequence.mask).bool()]
 
     def objective(found: Tensor, rows: slice) -> Tensor:
         ends = torch.tensor([rows.start, rows.stop])

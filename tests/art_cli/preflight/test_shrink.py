@@ -16,7 +16,8 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from art_cli.errors import UsageError
-from art_cli.preflight.shrink import TRAINED, WINDOW, as_transformers_reads, shrunk
+from art_cli.preflight.narrow import TRAINED, WINDOW
+from art_cli.preflight.shrink import as_transformers_reads, shrunk
 
 VOCAB = 520
 # What transformers' own class leaves out of its defaults, and cannot do without.

@@ -102,7 +102,7 @@ def check_update(policy: Policy, theirs: PreTrainedModel, bound: float) -> None:
     assert batch.ids.shape[1] == total if not policy.ways.shares else batch.ids.shape[1] < total
     weight = torch.zeros(len(batch.row))
     for i, w in enumerate(weights):
-        weight[batch.sequence == i] = w  # in order: those of one sequence ascend
+        weight[batch.unit == i] = w  # in order: those of one sequence ascend
 
     def objective(logprobs: Tensor, rows: slice) -> Tensor:
         return (logprobs[batch.row] * weight).sum()
@@ -110,7 +110,7 @@ def check_update(policy: Policy, theirs: PreTrainedModel, bound: float) -> None:
     loss, logprobs = Forward(policy, 1.0)(batch, objective, by_row=False)
     loss.backward()
     for i, mine in enumerate(expected):
-        gap = (logprobs[batch.row][batch.sequence == i] - mine.detach()).abs().max()
+        gap = (logprobs[batch.row][batch.unit == i] - mine.detach()).abs().max()
         assert gap < bound, gap
     check_gradients(policy, theirs)
 
