@@ -16,9 +16,12 @@ from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
+from transformers.utils import logging
 
 from art_cli.errors import UsageError
 from art_cli.preflight.narrow import AT_MOST, KEY_HEADS, at_most, heads_of, rope_of
+
+logging.set_verbosity_error()
 
 DROPPED = ("quantization_config", "dtype", "torch_dtype", "_name_or_path", "auto_map")
 BROKEN = (
