@@ -12,6 +12,7 @@ from typing import Any
 from transformers import (
     CONFIG_MAPPING,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
 )
@@ -167,16 +168,21 @@ def of_tokenizer(
         )
         return
     try:
-        renderer = Renderer(tokenizer, [ANY_TOOL], eos_of(whole))
+        renderer = Renderer(tokenizer, [ANY_TOOL], eos_of(base, whole))
     except UsageError as e:
         return (yield failed(f"model.base: {base}: {e}", where))
     if renderer.tools_by_hand:
         yield ok("its chat template shows no tools: they are described in the system message")
 
 
-def eos_of(config: PreTrainedConfig) -> list[int]:
-    """Return the tokens that a config.json says end a text."""
-    eos = getattr(config.get_text_config(), "eos_token_id", None)
+def eos_of(base: str, config: PreTrainedConfig) -> list[int]:
+    """Return the tokens that the base's own settings say end a text, as a loaded model has them."""
+    is_here = local_config(base) is not None
+    try:
+        settings: Any = GenerationConfig.from_pretrained(base, local_files_only=is_here)
+    except (OSError, ValueError):  # it has none
+        settings = config.get_text_config()
+    eos = getattr(settings, "eos_token_id", None)
     return [eos] if isinstance(eos, int) else list(eos or [])
 
 

@@ -27,7 +27,7 @@ def check_conversation(
         return
     pad = "none, and none is needed" if tokenizer.pad_token is None else repr(tokenizer.pad_token)
     yield Trial(name="tokenizer", status="passed", what=f"{len(tokenizer)} tokens; to pad: {pad}")
-    renderer = Renderer(tokenizer, [ANY_TOOL], eos_of(config))
+    renderer = Renderer(tokenizer, [ANY_TOOL], eos_of(base, config))
     yield _stops(renderer, tokenizer)
     shown = "in the system message" if renderer.tools_by_hand else "by the template"
     results = "in its role for them" if renderer.has_tool_role else "as the user's words"

@@ -127,13 +127,20 @@ def test_a_config_that_cannot_be_trained_says_why(
     assert row["status"] == "failed" and why in row["what"].replace("\n", " ")
 
 
-def test_a_template_whose_turns_never_end_says_so(art: Art) -> None:
+def test_a_template_that_cannot_be_used_says_so(art: Art) -> None:
     base = write_base(Path("base"), "llama")
-    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    template = "{{ raise_exception('only a system message') }}"
     (base / "chat_template.jinja").write_text(template)
     result = art("certify", "base", "--json")
     assert result.exit_code == EXIT_FAILED
-    assert "a turn could never stop" in trials(result)["tokenizer"]["what"]
+    assert "only a system message" in trials(result)["tokenizer"]["what"]
+
+
+def test_all_that_ends_a_turn_is_named(art: Art) -> None:
+    base = write_base(Path("base"), "llama")
+    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": [0, 2]}))
+    row = trials(art("certify", "base", "--json"))["stop tokens"]
+    assert row["what"] == "a turn ends with <|endoftext|>, <|im_end|>"
 
 
 def test_without_a_tokenizer_the_rest_is_tried_and_nothing_is_remembered(art: Art) -> None:

@@ -26,7 +26,7 @@ engine: {{max_model_len: 256}}
 sampling: {{max_tokens: 16}}
 train: {{steps: 1}}
 """
-ENDLESS = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+REFUSES = "{{ raise_exception('only a system message') }}"
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("config.yaml:4", {"model_type": "no_such"}, "of model_type 'no_such', which transformers"),
     ("config.yaml:4", {"quantization_config": {"quant_method": "gptq"}}, "quantized (gptq)"),
@@ -78,7 +78,7 @@ def test_a_base_that_cannot_be_trained_is_refused_by_all_in_the_same_words(
 
 
 @pytest.mark.parametrize(
-    ("template", "why"), [("", "has no chat template"), (ENDLESS, "a turn could never stop")]
+    ("template", "why"), [("", "has no chat template"), (REFUSES, "only a system message")]
 )
 def test_a_template_that_cannot_be_used_is_refused(art: Art, template: str, why: str) -> None:
     (Path("base") / "chat_template.jinja").write_text(template)
