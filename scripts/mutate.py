@@ -88,9 +88,6 @@ FAULTS = [
     *at(
         "training/algorithm/packing",
         ("(path[t - 1], s.ids[t], i, t)", "(path[t], s.ids[t], i, t)"),
-        ("n.start + j for n in packed", "j for n in packed"),
-        ("torch.arange(keys.shape[1]) <= last", "torch.arange(keys.shape[1]) < last"),
-        ("return before + list(range(self.first", "return list(range(self.first"),
         ("if not parts or size > room:", "if not parts:"),
         ("if units[i] == i]", "]"),
         (
@@ -101,6 +98,32 @@ FAULTS = [
             "for t, m in enumerate(s.mask)\n        if m\n",
             "for t, m in enumerate(s.mask)\n        if t\n",
         ),
+    ),
+    *at(
+        "models/reading/token_tree",
+        ("n.start + j for n in in_order", "j for n in in_order"),
+        ("return before + list(range(self.first", "return list(range(self.first"),
+        ("alone = [TokenNode(ids=ids,", "alone = [TokenNode(ids=ids[1:],"),
+    ),
+    *at(
+        "models/reading/head",
+        ("logits = logits * self.scale", "logits = logits / self.scale"),
+        ("self.scale * (1 - (logits / self.cap).square())", "self.scale"),
+        ("            logits = logits + self.bias\n", "            pass\n"),
+    ),
+    *at(
+        "models/reading/forks",
+        ("i: x if x is None else x.clone() for", "i: x for"),
+        ("torch.cat([self.conv_states[state_idx], conv_states], -1)", "conv_states"),
+        ("past = fork(parent)", "past = parent"),
+        ("self._rows[row] = marked.forked()", "self._rows[row] = marked"),
+    ),
+    *at(
+        "models/reading/states",
+        ("if not 0 < marked <= wanted:", "if not 0 < marked:"),
+        ("self._states[key][rows] = x\n\n    def select", "pass\n\n    def select"),
+        ("        for source, target in pairs:\n", "        for target, source in pairs:\n"),
+        ("(len(new), start == 0)", "(len(new), False)"),
     ),
     *at(
         "models/reading/tree_attention",
@@ -118,10 +141,16 @@ FAULTS = [
             "scores = torch.cat([first, q @ k.mT], -1)",
         ),
         ("causal=True).transpose(1, 2)", "causal=False).transpose(1, 2)"),
+        ("seen = key <= query\n", "seen = key < query\n"),
+        ("key > query - self.window", "key >= query - self.window"),
+        ("key // self.chunk == query // self.chunk", "key <= query"),
+        ("torch.tanh(scores / look.softcap) * look.softcap", "scores"),
+        ("return weights[..., :-1].to(v.dtype) @ v", "return scores.softmax(-1) @ v"),
+        ("        sinks=s_aux,\n", ""),
     ),
     *at(
         "models/reading/kv_cache",
-        ("own > positions[:, None, :, None]", "own >= positions[:, None, :, None]"),
+        ("shared = self.shared if look.is_plain else None", "shared = self.shared"),
         (
             "x[target, :, start:end] = x[source, :, start:end]",
             "x[source, :, start:end] = x[target, :, start:end]",

@@ -78,6 +78,8 @@ class WarmStart:
             demonstrations = await self._demonstrations()
         policy = load_policy(model_cfg, texts_of(demonstrations, self._env_class), cfg.seed)
         _limit_threads(policy)
+        if slower := policy.ways.in_words(embedded=cfg.engine.use == "transformers"):
+            self._say(f"{type(policy.base).__name__}: {slower}: exact, and slower")
         policy.recompute_layers(cfg.train.gradient_checkpointing)
         renderer = Renderer(policy.tokenizer, schemas_of(self._env_class), policy.eos_token_ids)
         if warmup and warm_all and not made:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 BASE = urlsplit(os.environ["OPENAI_BASE_URL"])
 MCP = urlsplit(os.environ["ART_MCP_URL"])
 TIMEOUT = 120  # seconds
+STARTED = "started"  # a file in the episode's folder, from when the program runs
 JSON = {"Content-Type": "application/json"}
 
 
@@ -90,6 +91,7 @@ def main() -> None:
     """Three turns."""
     with open(os.environ["ART_SCENARIO_FILE"], encoding="utf-8") as file:
         messages = json.load(file)["messages"]
+    open(os.path.join(os.path.dirname(file.name), STARTED), "w").close()
     kind = messages[-1]["content"].partition("]")[0].removeprefix("[")
     for turn in range(3):
         status, text = chat(ask(messages))

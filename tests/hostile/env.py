@@ -63,7 +63,7 @@ class Hostile(art.Env):
             case "hangs":
                 await asyncio.sleep(1e6)
             case "hangs in a thread":
-                await asyncio.to_thread(time.sleep, 1.5 * PATIENCE)
+                await asyncio.to_thread(time.sleep, 4 * PATIENCE)
             case "surrogate":
                 return "\ud800"
             case "number":

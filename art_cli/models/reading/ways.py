@@ -38,9 +38,11 @@ class Ways:
         """Whether an update reads what siblings share once."""
         return self.update != "rows"
 
-    @property
-    def in_words(self) -> str:
-        """What it means for whoever waits for it; empty for the quickest."""
+    def in_words(self, embedded: bool = True) -> str:
+        """Return what it means for whoever waits for it; nothing where it is the quickest.
+
+        `embedded`: the engine of this program samples, too.
+        """
         update = {
             "tree": "",
             "nodes": "updates read the tree of shared prefixes node by node",
@@ -51,7 +53,8 @@ class Ways:
             "row": "the embedded engine reads one episode after another",
             "anew": "the embedded engine reads a whole sequence anew for each token",
         }
-        return "; ".join(filter(None, (update[self.update], engine[self.engine])))
+        words = (update[self.update], engine[self.engine] if embedded else "")
+        return "; ".join(filter(None, words))
 
 
 def make_memory(reader: Reader, ways: Ways, rows: int, length: int) -> Memory:

@@ -49,7 +49,8 @@ def make_trainer(
     if policy.ways.update != "tree":  # ranks must run as many forwards as each other
         raise UsageError(
             f"train.num_processes={cfg.train.num_processes} needs a base that is read in one "
-            f"forward; with {type(policy.base).__name__}, {policy.ways.in_words}. Set it to 1"
+            f"forward; with {type(policy.base).__name__}, {policy.ways.in_words(embedded=False)}. "
+            "Set it to 1"
         )
     device = policy.device.type
     if cfg.engine.use == "vllm":

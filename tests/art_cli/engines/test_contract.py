@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from architectures import chatml_tokenizer, make_architecture
 from engine_contract import *  # noqa: F403 (the tests of the contract)
 from engine_contract import NEVER, PROMPTS, SHARED, Start, assert_exact, play, sampled
 
@@ -54,6 +55,16 @@ def test_more_sessions_than_fit_take_turns(
         stop_ids=frozenset(range(30)),
     )
     sequences = play(engine, PROMPTS["some_share_one"], jitter=1)
+    assert len(sequences) == 12
+    assert_exact(policy, sequences)
+
+
+@pytest.mark.parametrize("architecture", ["qwen3_5_text", "stablelm", "jamba"])
+def test_other_ways_of_reading_take_turns_too(start: Start, architecture: str) -> None:
+    """Recurrent states, caches of transformers' own, and none at all."""
+    policy = Policy(make_architecture(architecture), chatml_tokenizer())
+    engine = start(policy, max_concurrent=5, max_tokens=4, stop_ids=frozenset(range(30)))
+    sequences = play(engine, PROMPTS["some_share_one"], turns=2, jitter=1)
     assert len(sequences) == 12
     assert_exact(policy, sequences)
 

@@ -14,11 +14,13 @@ import torch
 from architectures import NAMES, chatml_tokenizer, make_architecture
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import UsageError
 from art_cli.models.policy import Policy
+from art_cli.models.reading.attention import Causal
 from art_cli.training.algorithm.packing import TrainSequence, pack
 from art_cli.training.trainers.forward import Forward
 
@@ -163,3 +165,55 @@ async def check_engine(policy: Policy, theirs: PreTrainedModel, bound: float) ->
 def test_what_cannot_be_computed_exactly_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=r"cannot be read exactly here .*off by"):
         Policy(make_architecture(name), chatml_tokenizer())
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gpt_oss", "lfm2", "stablelm", "jamba"])
+def test_layers_that_are_run_again_give_the_same_gradient(name: str) -> None:
+    """train.gradient_checkpointing, in each way of reading."""
+    policy, _ = loaded(name)
+    batch = pack(
+        [
+            TrainSequence(ids=s, mask=[0] + [1] * (len(s) - 1), engine_logprobs=[0.0] * len(s))
+            for s in siblings(512)
+        ],
+        policy.ways.shares,
+    )
+    found: list[list[Tensor]] = []
+    num_kept: list[int] = []
+    for policy.recomputes in (False, True):
+        policy.base.zero_grad()
+        num_kept.append(0)
+
+        def count(x: Tensor) -> Tensor:
+            num_kept[-1] += 1
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
+            loss, _ = Forward(policy, 1.0)(batch, lambda logprobs, rows: -logprobs.sum())
+        loss.backward()
+        found.append([p.grad for p in policy.trainable if p.grad is not None])
+    assert num_kept[1] < num_kept[0] / 2  # else nothing is saved
+    for once, again in zip(*found, strict=True):
+        assert torch.allclose(once, again, rtol=1e-4, atol=1e-5 * float(once.abs().max()))
+
+
+def test_dropout_stays_off_while_layers_are_run_again() -> None:
+    policy, _ = loaded("opt")
+    layers = [m for m in policy.base.modules() if isinstance(m, GradientCheckpointingLayer)]
+    seen: list[bool] = []
+    for layer in layers:
+        layer.register_forward_pre_hook(lambda module, _: seen.append(module.training))
+    policy.recomputes = True
+    ids = torch.tensor([siblings(512)[0]])
+    policy.hidden(ids, torch.arange(ids.shape[1])[None]).sum().backward()
+    assert len(seen) >= 2 * len(layers) and not any(seen)
+    assert not any(layer.training for layer in layers)
+
+
+def test_an_argument_of_attention_that_is_not_known_is_an_error() -> None:
+    policy, _ = loaded("qwen3")
+    ids = torch.tensor([[1, 2, 3]])
+    decoder = policy.base.get_decoder()
+    for name, value in {"position_bias": torch.zeros(3, 3), "indices": torch.zeros(3)}.items():
+        with pytest.raises(UsageError, match=f"attention with {name}, which is not implemented"):
+            decoder(input_ids=ids, layout=Causal(), **{name: value})

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from architectures import chatml_tokenizer, make_architecture
 from batches import MakePolicy, config, distance, gradient_of, make_groups
 
 from art_cli.config.schema import EngineConfig, EnvConfig, Experiment, ModelConfig, SamplingConfig
+from art_cli.errors import UsageError
 from art_cli.models.policy import Policy
 from art_cli.system.progress import silent
 from art_cli.training.trainers.base import Trainer
@@ -54,3 +56,11 @@ def test_ranks_divide_by_the_same(
     monkeypatch.setattr(ranks, "training_sequences", count)
     with pytest.raises(Counted):
         trainer_of(policy, tmp_path, 256, num_processes=2).step(make_groups(policy, noise=0), 0)
+
+
+def test_a_base_that_is_not_read_in_one_forward_is_not_shared_out(tmp_path: Path) -> None:
+    """Ranks gather weights layer by layer: each must run as many forwards as the others."""
+    hybrid = Policy(make_architecture("lfm2"), chatml_tokenizer())
+    with pytest.raises(UsageError, match=r"Lfm2ForCausalLM, updates read .* Set it to 1"):
+        trainer_of(hybrid, tmp_path, 256, num_processes=2)
+    assert trainer_of(hybrid, tmp_path, 256)
