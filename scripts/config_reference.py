@@ -94,6 +94,8 @@ def _default(field: Field) -> str:
 
 
 def _yaml(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
     known = {None: "null", True: "true", False: "false"}
     return known[value] if value is None or isinstance(value, bool) else str(value)
 
@@ -123,6 +125,7 @@ def _kind(node: ast.expr) -> str:
 def _range(limits: ast.expr) -> str:
     assert isinstance(limits, ast.Call)
     words = {"ge": "from", "gt": "above", "le": "to", "lt": "below", "multiple_of": "multiple of"}
+    words["min_length"] = "at least"
     names = {"MIN_MICROBATCH_TOKENS": schema.MIN_MICROBATCH_TOKENS, "2 ** 31": 2**31}
     given = {str(k.arg): ast.unparse(k.value) for k in limits.keywords}
     return ", ".join(f"{words[k]} {names.get(v, v)}" for k, v in given.items())

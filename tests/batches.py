@@ -29,7 +29,9 @@ def config(**changes: Any) -> TrainConfig:
 def hf_copy(policy: Policy) -> Any:
     """transformers' (and PEFT's) model with the same weights, in float64."""
     model: Any = copy.deepcopy(policy.model)
-    (model.base_model.model if policy.has_adapter else model).set_attn_implementation("sdpa")
+    base = model.base_model.model if policy.has_adapter else model
+    base.set_attn_implementation("sdpa")
+    base.config._experts_implementation = "eager"  # the grouped product knows no float64
     return model.double()
 
 

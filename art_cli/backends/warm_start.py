@@ -16,6 +16,7 @@ from art_cli.config.schema import WarmupConfig
 from art_cli.envs.base import Env
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import Interrupted
+from art_cli.models.adapter import chosen_parts
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
@@ -32,6 +33,7 @@ from art_cli.system.progress import Report
 from art_cli.training.demonstrations import load_demonstrations, texts_of
 from art_cli.training.model import Stop, TrainableModel
 from art_cli.training.trainers.budget import TokenBudget
+from art_cli.training.trainers.router_load import check_router
 from art_cli.training.trainers.warmup import fine_tune
 from art_cli.types import Message
 
@@ -60,7 +62,10 @@ class WarmStart:
         self._stop = stop
 
     async def make(self) -> tuple[Policy, Renderer]:
-        """What the run made itself, it keeps in base/ and checkpoints/0/, and finds there again."""
+        """What the run made itself, it keeps in base/ and checkpoints/0/, and finds there again.
+
+        Raises UsageError, before the warm-up, where the config asks for what the base has not.
+        """
         cfg, run = self._cfg, self._run
         warmup = cfg.warmup
         warm_all = warmup is not None and warms_all(warmup, cfg.model)
@@ -77,6 +82,9 @@ class WarmStart:
         if not made and (warmup or cfg.model.base == "tiny"):
             demonstrations = await self._demonstrations()
         policy = load_policy(model_cfg, texts_of(demonstrations, self._env_class), cfg.seed)
+        if cfg.model.adapter:
+            chosen_parts(policy.base, cfg.model.adapter.targets)
+        check_router(policy.base, cfg.train.router_aux_coef)
         _limit_threads(policy)
         if slower := policy.ways.in_words(embedded=cfg.engine.use == "transformers"):
             self._say(f"{type(policy.base).__name__}: {slower}: exact, and slower")

@@ -63,12 +63,22 @@ class AgentConfig:
     on_crash: Annotated[Literal["score", "drop"], HOSTED] = "score"  # drop: it is left out
 
 
+DEFAULT_TARGETS = ("attention", "mlp")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterConfig:
-    """LoRA on all linear layers (2106.09685)."""
+    """LoRA (2106.09685) on linear maps of the text decoder.
+
+    `targets`: `attention` (all that mixes tokens, recurrent layers too), `mlp` (dense and shared
+    experts), `experts` (routed ones), or names of modules, with * for any part of one.
+    """
 
     rank: Count = 16
     alpha: Positive = 32.0
+    targets: Annotated[list[str], Field(min_length=1)] = field(
+        default_factory=lambda: list(DEFAULT_TARGETS)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +246,8 @@ class TrainConfig:
     clip_low: NonNegative | None = None  # null: the loss's own
     clip_high: NonNegative | None = None
     kl_coef: NonNegative = 0.0  # k3 to the policy of step 0
+    # Of a loss that spreads tokens over the experts (2101.03961); a mixture of experts only.
+    router_aux_coef: NonNegative = 0.0
     max_staleness: CountOrZero = 0  # updates that rollouts may begin early; 0: repeats exactly
     refill: bool = False  # replace groups without a gradient by further scenarios
     overlong: Literal["keep", "mask"] = "keep"  # truncated trajectories

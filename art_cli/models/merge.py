@@ -24,6 +24,7 @@ from transformers.utils import logging
 
 from art_cli.errors import TrainerError, UsageError
 from art_cli.models.classes import class_of
+from art_cli.models.experts import delta_weight
 
 FILE_SIZE = 2 * 2**30  # bytes of weights in one file, about
 LAYER = re.compile(r".*?\.\d+\.")
@@ -112,8 +113,7 @@ def _merged(name: str, weight: Tensor, layer: Any) -> Tensor:
     """Return it on the CPU, with what the adapter's layer adds."""
     if layer is None:
         return weight.cpu()
-    delta = layer.get_delta_weight(layer.active_adapters[0])
-    merged = (weight.float() + delta.float()).to(weight.dtype)
+    merged = (weight.float() + delta_weight(layer).float()).to(weight.dtype)
     if not merged.isfinite().all():
         raise TrainerError(f"{name} is not finite once the adapter is merged into it")
     return merged.cpu()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
+from peft import PeftModel, set_peft_model_state_dict
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import (
@@ -22,6 +22,7 @@ from transformers import (
 
 from art_cli.config.auto import recomputes
 from art_cli.config.schema import AdapterConfig
+from art_cli.models.adapter import with_adapter
 from art_cli.models.merge import write_merged
 from art_cli.models.reading.attention import NAME as ATTENTION
 from art_cli.models.reading.attention import Causal, Layout
@@ -222,18 +223,6 @@ class Policy:
         finally:
             for p, data in zip(self.trainable, present, strict=True):
                 p.data = data
-
-
-def with_adapter(base: PreTrainedModel, cfg: AdapterConfig) -> PeftModel:
-    """Add LoRA on all linear layers but the head, in float32 whatever the base is in."""
-    lora = LoraConfig(
-        r=cfg.rank,
-        lora_alpha=cfg.alpha,  # type: ignore[arg-type]
-        target_modules="all-linear",
-        lora_dropout=0.0,
-        task_type="CAUSAL_LM",
-    )
-    return get_peft_model(base, lora)  # type: ignore[arg-type, return-value]
 
 
 class Reference:

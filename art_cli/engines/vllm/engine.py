@@ -30,7 +30,7 @@ from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.engines.vllm.machines import LocalMachine, Machine, Started, seats
 from art_cli.engines.vllm.server import BASE
-from art_cli.engines.vllm.sync_choice import SyncChoice
+from art_cli.engines.vllm.sync_choice import SyncChoice, sync_of
 from art_cli.envs.base import seed_of
 from art_cli.errors import EngineError
 from art_cli.models.policy import Policy
@@ -112,7 +112,7 @@ class VLLMEngine:
         self._weights: Path | None = None  # the newest, as they were written
         self._folder = vllm_server.scratch(vllm_server.quick_disk())
         self._versions: dict[str, int] = {}  # of adapters, by name
-        self._choice = SyncChoice(cfg.sync if policy.has_adapter else "merged")
+        self._choice = SyncChoice(sync_of(policy, cfg.sync))
         self._asleep = False
 
     @classmethod
@@ -340,7 +340,7 @@ class VLLMEngine:
         if replica.is_merged:
             await self._replace_base(replica, Path(self._policy.source))
             replica.is_merged = False
-        body = {"lora_name": folder.name, "lora_path": replica.place.path(folder)}
+        body = vllm_server.load_request(self._policy, folder.name, replica.place.path(folder))
         await self._post(replica, "/v1/load_lora_adapter", body)
         replica.adapters.append(folder.name)
         await self._drop_adapters(

@@ -20,6 +20,7 @@ import torch
 from art_cli.config.schema import EngineConfig, TrainConfig
 from art_cli.engines.vllm.worker import Reload
 from art_cli.errors import PreflightError, UsageError
+from art_cli.models.experts import adapts_experts
 from art_cli.models.policy import Policy
 from art_cli.system.child_server import ChildServer
 
@@ -167,7 +168,17 @@ def options_of(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
         options["max_lora_rank"] = min(r for r in LORA_RANKS if r >= rank)
         options["max_loras"] = MAX_LORAS
         options["max_cpu_loras"] = 2 * MAX_LORAS
+        if adapts_experts(policy.model):
+            options["enable_mixed_moe_lora_format"] = True  # PEFT's, in any family
     return options | {k.replace("-", "_"): v for k, v in cfg.extra.items()}
+
+
+def load_request(policy: Policy, name: str, path: str) -> dict[str, Any]:
+    """Return what has a server load the adapter at `path`."""
+    request: dict[str, Any] = {"lora_name": name, "lora_path": path}
+    if adapts_experts(policy.model):
+        request["is_3d_lora_weight"] = True
+    return request
 
 
 def _free(cfg: EngineConfig) -> float:

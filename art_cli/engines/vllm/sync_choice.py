@@ -11,7 +11,21 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
+from art_cli.models.experts import adapts_experts
+from art_cli.models.policy import Policy
+
 Way = Literal["adapter", "merged"]
+Sync = Literal["auto", "adapter", "merged"]
+
+
+def sync_of(policy: Policy, sync: Sync) -> Sync:
+    """Return how a policy's weights are sent where the config says `sync`.
+
+    Not every machine has vLLM's kernels for adapters on experts; merged weights always work.
+    """
+    if not policy.has_adapter or (sync == "auto" and adapts_experts(policy.model)):
+        return "merged"
+    return sync
 
 
 @dataclass(slots=True)
@@ -31,7 +45,7 @@ class _Trial:
 class SyncChoice:
     """Says how the next weights are sent, and measures how long the last ones took."""
 
-    def __init__(self, sync: Literal["auto", "adapter", "merged"]) -> None:
+    def __init__(self, sync: Sync) -> None:
         self.way: Way = "adapter" if sync == "auto" else sync
         self._open = sync == "auto"
         self._trials: dict[Way, _Trial] = {}

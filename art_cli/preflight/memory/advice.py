@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from art_cli.preflight.memory.estimate import Moment, Shape, Workload, estimate
+from art_cli.preflight.memory.dimensions import Shape
+from art_cli.preflight.memory.estimate import Moment, Workload, estimate
 
 FEWEST_TOKENS, SHORTEST, FEWEST_ROWS = 1024, 2048, 4  # below, another knob is the better one
 

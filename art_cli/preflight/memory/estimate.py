@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from art_cli.preflight.memory.dimensions import Shape
+
 GIB = 2**30
 CUDA = 1 * GIB  # context, cuBLAS workspaces, and what the allocator cannot use
 HEAD_CHUNK = 2**25  # logits alive at once in an update (logprobs.py)
@@ -31,28 +33,6 @@ MOMENT_8BIT = 1 + 4 / 256  # a byte, and a float32 for each block of 256 (2110.0
 Engine = Literal["transformers", "vllm", "elsewhere"]
 Moment = Literal["rollout", "update"]
 Fit = Literal["fits", "may run out", "does not fit"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """A decoder's dimensions."""
-
-    num_layers: int
-    hidden: int  # H
-    intermediate: int  # F
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocab: int  # V
-    has_head_norms: bool  # a norm on each query and key head, as Qwen3's
-    num_params: int
-    num_linear: int  # of them in the layers' linear maps: what is quantized
-    linear_sides: int  # inputs and outputs of those maps, added up: an adapter of rank 1
-
-    @property
-    def kv_bytes(self) -> int:
-        """Keys and values of one token in bfloat16."""
-        return 2 * 2 * self.num_layers * self.kv_heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +142,7 @@ def estimate(shape: Shape, job: Workload, gpu: int | None = None) -> MemoryEstim
 
 
 def num_trained(shape: Shape, job: Workload) -> int:
-    """Return what the optimizer changes: all, or A [r, in] and B [out, r] of each linear map."""
+    """Return what the optimizer changes: all, or A [r, in] and B [out, r] of each adapted map."""
     return shape.num_params if job.rank is None else job.rank * shape.linear_sides
 
 
@@ -196,10 +176,34 @@ def saved_per_token(shape: Shape, job: Workload) -> int:
     kept = 8 * h + 2 * 4 + 2 * b * (q + k) + 4 * shape.heads + 3 * b * f
     if shape.has_head_norms:
         kept += 4 * (q + k) + 4 * (shape.heads + shape.kv_heads)
+    kept += _saved_by_experts(shape, job)
     if job.rank is None:
         return kept + 4 * b * h + b * (q + f) + (b * (q + k) if shape.has_head_norms else 0)
-    inputs = 2 * h if job.float32 else 5 * h
-    return kept + 4 * (inputs + q + f) + 28 * job.rank
+    inputs, maps = (1 if job.float32 else 3), 4
+    if f:  # an MLP that all tokens go through
+        inputs, maps = (2 if job.float32 else 5), 7
+    return kept + 4 * (inputs * h + q + f) + 4 * maps * job.rank
+
+
+def _saved_by_experts(shape: Shape, job: Workload) -> int:
+    """The same of routed experts: k copies of a token.
+
+    gate, its SiLU and up 3bkI; what each says, for its weight in the sum, bkH. To train them or an
+    adapter on them, the inputs of both maps: bkH + bkI, and the rank-r products 2bkr. The router:
+    logits and probabilities 8E, the choice and its weights 16k.
+    """
+    k, width, b = shape.experts_per_token, shape.expert_width, job.weight_bytes
+    kept = b * k * (3 * width + shape.hidden) + 8 * shape.experts + 16 * k
+    if job.rank is None or shape.routed_sides:
+        kept += b * k * (shape.hidden + width + 2 * (job.rank or 0))
+    return kept
+
+
+def _copies(shape: Shape, job: Workload) -> float:
+    """Of an adapter on experts, one layer's copies in the type and order that are computed with."""
+    if job.rank is None:
+        return 0.0
+    return job.rank * shape.routed_sides * job.weight_bytes / shape.num_layers
 
 
 def _trainer(shape: Shape, job: Workload) -> Iterator[Part]:
@@ -208,13 +212,13 @@ def _trainer(shape: Shape, job: Workload) -> Iterator[Part]:
     whole = ranks > 1 and job.engine == "transformers"  # rank 0's, that the engine samples from
     base = weights(shape, job) * (1 / ranks + whole)
     dtype = job.quantize or ("float32" if job.float32 else "bfloat16")
-    yield Part(
-        name="weights", note=f"{_count(shape.num_params)} in {dtype}", rollout=base, update=base
-    )
+    size = _count(shape.num_params)
+    active = f", {_count(shape.num_active)} of them a token," if shape.experts else ""
+    yield Part(name="weights", note=f"{size}{active} in {dtype}", rollout=base, update=base)
     if job.rank is not None:
-        size = trained * 4 / ranks
+        held = trained * 4 / ranks
         note = f"{_count(trained)} in float32, rank {job.rank}"
-        yield Part(name="adapter", note=note, rollout=size, update=size)
+        yield Part(name="adapter", note=note, rollout=held, update=held)
     state = trained * (job.trained_bytes * (1 + job.has_reference) + job.moments) / ranks
     kept = "gradients, two moments" + (", reference" if job.has_reference else "")
     yield Part(name="optimizer", note=kept, rollout=state, update=state)
@@ -229,7 +233,7 @@ def _activations(shape: Shape, job: Workload) -> Part:
     """
     tokens, b = job.microbatch_tokens, job.weight_bytes
     mask = tokens * min(tokens, job.max_model_len) * b
-    layer = tokens * saved_per_token(shape, job) + mask
+    layer = tokens * saved_per_token(shape, job) + mask + _copies(shape, job)
     kept = layer * shape.num_layers
     if job.checkpointing:
         kept = tokens * shape.num_layers * shape.hidden * b + layer
@@ -242,15 +246,15 @@ def _working(shape: Shape, job: Workload) -> float:
     its gradient; the mask as it is made, a byte for each pair of tokens; the layer and the
     embeddings that FSDP has gathered; a linear map that was quantized, in bfloat16."""
     b, tokens = job.weight_bytes, job.microbatch_tokens
-    mlp = tokens * shape.intermediate * (4 + 3 * b)
+    mlp = tokens * shape.mlp_width * (4 + 3 * b)
     head = HEAD_CHUNK * (4 + b) + 2 * tokens * shape.hidden * b
     if job.rank is None:
         head += shape.vocab * shape.hidden * b
     mask = tokens * min(tokens, job.max_model_len)
     gathered = 0.0
     if job.num_processes > 1:
-        layer = shape.num_linear / shape.num_layers
-        gathered = b * (2 * layer + shape.num_params - shape.num_linear)
+        in_layers = shape.num_linear + shape.num_routed
+        gathered = b * (2 * in_layers / shape.num_layers + shape.num_params - in_layers)
     opened = 2 * shape.hidden * shape.intermediate if job.quantize else 0
     return mlp + head + mask + gathered + opened
 
@@ -262,7 +266,7 @@ def _embedded(shape: Shape, job: Workload) -> Iterator[Part]:
     yield from _cache("KV cache of the reference", job.reference_rows, shape, job)
     b = job.weight_bytes
     tokens = min(PREFILL_TOKENS, job.rows * job.max_model_len)
-    prefill = tokens * (3 * b * shape.intermediate + 8 * shape.hidden)
+    prefill = tokens * (3 * b * shape.mlp_width + 8 * shape.hidden)
     prefill += tokens * job.max_model_len * (1 + b)
     sampling = job.rows * shape.vocab * 34
     note = "prefill, sampling"

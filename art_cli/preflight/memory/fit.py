@@ -8,11 +8,12 @@ from typing import Any
 
 from art_cli.config.auto import dtype_of, recomputes
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.schema import REFERENCE, Experiment
+from art_cli.config.schema import REFERENCE, AdapterConfig, Experiment
 from art_cli.errors import PreflightError
 from art_cli.llms.services import needs_reference
 from art_cli.preflight.memory.advice import KNOBS, Advice, Change, advise
-from art_cli.preflight.memory.estimate import GIB, MemoryEstimate, Shape, Workload, estimate
+from art_cli.preflight.memory.dimensions import Shape
+from art_cli.preflight.memory.estimate import GIB, MemoryEstimate, Workload, estimate
 from art_cli.preflight.memory.gpus import Gpu
 from art_cli.preflight.memory.shape import UnknownSizeError, shape_of_base
 
@@ -101,7 +102,8 @@ def forecast(loaded: LoadedExperiment, gpu: Gpu | None) -> Forecast | None:
         "document": loaded.document,
     }
     try:
-        shape = shape_of_base(cfg.model.base)
+        adapter = cfg.model.adapter or AdapterConfig()
+        shape = shape_of_base(cfg.model.base, adapter.targets)
     except UnknownSizeError as e:
         return Forecast(**found, job=job_of(cfg, loaded.env_settings, None), unknown=str(e))
     job = job_of(cfg, loaded.env_settings, shape)

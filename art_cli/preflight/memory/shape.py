@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from art_cli.config.schema import DEFAULT_TARGETS
 from art_cli.errors import UsageError
-from art_cli.preflight.memory.estimate import Shape
+from art_cli.preflight.memory.dimensions import Shape
+
+if TYPE_CHECKING:
+    from art_cli.models.roles import ModelPart
 
 HUB = "https://huggingface.co"
 SECONDS = 5.0  # for the hub to answer
-MIXED = ("num_experts", "num_local_experts", "n_routed_experts")
 # Families whose parameters are counted here; of others the model is built without its weights.
 QKV_BIAS = {"llama": False, "mistral": False, "qwen2": True, "qwen3": False}
 
@@ -23,9 +27,13 @@ class UnknownSizeError(Exception):
     """The dimensions cannot be had; the text says why."""
 
 
-def shape_of_base(base: str) -> Shape:
-    """Raises UnknownSizeError; UsageError where it is certain that there is no such model."""
-    return shape_of(read_config(base))
+def shape_of_base(base: str, targets: Sequence[str] = DEFAULT_TARGETS) -> Shape:
+    """Return a base's dimensions; `targets` are those of its adapter.
+
+    Raises UnknownSizeError; UsageError where it is certain that there is no such model, or that it
+    has no such targets.
+    """
+    return shape_of(read_config(base), targets)
 
 
 def read_config(base: str) -> dict[str, Any]:
@@ -49,14 +57,13 @@ def local_config(base: str) -> Path | None:
     return Path(base) / "config.json" if os.path.isdir(base) else _cached(base)
 
 
-def shape_of(config: dict[str, Any]) -> Shape:
-    """Return the dimensions that a config.json gives. Raises UnknownSizeError."""
+def shape_of(config: dict[str, Any], targets: Sequence[str] = DEFAULT_TARGETS) -> Shape:
+    """Return the dimensions that a config.json gives. Raises UnknownSizeError, UsageError."""
     config = config | (config.get("text_config") or {})
     family = config.get("model_type", "?")
-    if any(config.get(key) for key in MIXED):
-        raise UnknownSizeError(f"{family} is a mixture of experts, which is not estimated")
+    is_counted = family in QKV_BIAS and set(targets) == set(DEFAULT_TARGETS)
     try:
-        return counted(config) if family in QKV_BIAS else measured(config)
+        return counted(config) if is_counted else measured(config, targets)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise UnknownSizeError(f"its config.json ({family}) says too little: {e!r}") from e
 
@@ -85,22 +92,47 @@ def counted(config: dict[str, Any]) -> Shape:
     )
 
 
-def measured(config: dict[str, Any]) -> Shape:
+def measured(config: dict[str, Any], targets: Sequence[str] = DEFAULT_TARGETS) -> Shape:
     """Build the model without its weights and count; this imports torch and takes seconds."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
+
+    from art_cli.models.adapter import chosen_parts
+    from art_cli.models.roles import parts_of
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
     head = model.get_output_embeddings()
     maps = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not head]
+    text = model.config.get_text_config()  # whose length some families work out
+    sizes = _dimensions(text.to_dict() | {"num_hidden_layers": text.num_hidden_layers})
+    chosen = chosen_parts(model, targets)
+    if any(p.is_fused for p in parts_of(model)):
+        sizes |= _mixture(sizes, parts_of(model), model.config)
     return Shape(
-        **_dimensions(model.config.get_text_config().to_dict()),
+        **sizes,
         has_head_norms=any(name.endswith("q_norm") for name, _ in model.named_modules()),
         num_params=sum(p.numel() for p in model.parameters()),
         num_linear=sum(m.weight.numel() for m in maps),
-        linear_sides=sum(m.in_features + m.out_features for m in maps),
+        linear_sides=sum(p.sides for p in chosen),
+        routed_sides=sum(p.sides for p in chosen if p.is_fused),
     )
+
+
+def _mixture(sizes: dict[str, int], parts: list[ModelPart], config: Any) -> dict[str, int]:
+    """Return what a mixture of experts has beside, and its dense MLPs' mean width over layers."""
+    from art_cli.models.routing import experts_per_token
+
+    fused = [p.tensor for p in parts if p.is_fused]
+    down = [p.tensor for p in parts if p.is_fused and p.name.endswith("down_proj")]
+    dense = [p.tensor for p in parts if p.role == "mlp" and p.tensor.shape[0] == sizes["hidden"]]
+    return {
+        "intermediate": sum(w.shape[1] for w in dense) // sizes["num_layers"],
+        "experts": down[0].shape[0],
+        "experts_per_token": experts_per_token(config),
+        "expert_width": down[0].numel() // down[0].shape[0] // sizes["hidden"],
+        "num_routed": sum(w.numel() for w in fused),
+    }
 
 
 def _dimensions(config: dict[str, Any]) -> dict[str, int]:
@@ -108,7 +140,7 @@ def _dimensions(config: dict[str, Any]) -> dict[str, int]:
     return {
         "num_layers": config["num_hidden_layers"],
         "hidden": config["hidden_size"],
-        "intermediate": config["intermediate_size"],
+        "intermediate": config.get("intermediate_size") or 0,
         "heads": heads,
         "kv_heads": config.get("num_key_value_heads") or heads,
         "head_dim": config.get("head_dim") or config["hidden_size"] // heads,

@@ -44,6 +44,7 @@ class Microbatch:
     advantages: Tensor  # [T]
     weights: Tensor  # [T]
     unit: Tensor  # [T] the first sequence of its trajectory, or its own
+    repeats: Tensor  # [N] sequences that each packed token is read for
 
     def to(self, device: torch.device) -> Microbatch:
         """Return this microbatch on a device."""
@@ -135,4 +136,5 @@ def pack(sequences: list[TrainSequence], share: bool = True) -> Microbatch:
         advantages=torch.tensor([s.advantage for s, _ in picked]),
         weights=torch.tensor([s.weight for s, _ in picked]),
         unit=torch.tensor([units[i] for _, _, i, _ in sampled], dtype=torch.long),
+        repeats=torch.bincount(torch.tensor([at for path in paths for at in path])),
     )

@@ -36,15 +36,14 @@ class TokenBudget:
         """
         while True:
             try:
-                return gradient(self._each(partition(sequences, self.tokens, self._shares)))
+                parts = partition(sequences, self.tokens, self._shares)
+                return gradient(_Parts(parts, self._runs))
             except torch.OutOfMemoryError as e:
                 error = str(e)
             self._halve(error)  # here the exception, which holds the forward's states, is gone
 
-    def _each(self, parts: list[list[TrainSequence]]) -> Iterator[list[TrainSequence]]:
-        for part in parts:
-            self._running = part
-            yield part
+    def _runs(self, part: list[TrainSequence]) -> None:
+        self._running = part
 
     def _halve(self, error: str) -> None:
         packed = num_packed([s.ids for s in self._running], self._shares)
@@ -63,3 +62,21 @@ class TokenBudget:
             "gradient is the same"
         )
         self.tokens = half
+
+
+class _Parts:
+    """The parts of a step, to be run through as often as it takes."""
+
+    def __init__(
+        self,
+        parts: list[list[TrainSequence]],
+        note: Callable[[list[TrainSequence]], None],
+    ) -> None:
+        """`note` is told which part is running."""
+        self._parts = parts
+        self._note = note
+
+    def __iter__(self) -> Iterator[list[TrainSequence]]:
+        for part in self._parts:
+            self._note(part)
+            yield part

@@ -22,6 +22,7 @@ from art_cli.training.algorithm.packing import Microbatch, TrainSequence, pack
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.forward import Forward, Trainable
 from art_cli.training.trainers.optimizers import make_optimizer
+from art_cli.training.trainers.router_load import AllRanks, RouterLoad
 from art_cli.training.trainers.schedule import factor
 from art_cli.training.trainers.stats import Stats
 from art_cli.types import Trajectory, TrajectoryGroup
@@ -49,9 +50,10 @@ class GRPOTrainer:
         say: Callable[[str], None] = silent,
         forward: Forward | None = None,
         max_model_len: int = MAX_MODEL_LEN,
+        all_ranks: AllRanks | None = None,
     ) -> None:
-        """`say` is told what the user should know of; `forward` is one that shards the weights;
-        `max_model_len` is the engine's."""
+        """`say` is told what the user should know of; `forward` is one that shards the weights,
+        `all_ranks` sums over those who do; `max_model_len` is the engine's."""
         self._policy = policy
         self._cfg = cfg
         self._sampling = sampling
@@ -60,8 +62,12 @@ class GRPOTrainer:
         self._clip_low = self._loss.clip_low if cfg.clip_low is None else cfg.clip_low
         self._clip_high = self._loss.clip_high if cfg.clip_high is None else cfg.clip_high
         self._checked = False
+        self._say = say
+        self._updated = False
         self.budget = TokenBudget(cfg.microbatch_tokens, say, policy.ways.shares)
         self.forward = forward or Forward(policy, sampling.temperature)
+        self._routers = RouterLoad(policy.model, cfg.router_aux_coef)
+        self._all_ranks = all_ranks
 
     @cached_property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -91,12 +97,18 @@ class GRPOTrainer:
     def gradient(self, parts: Iterable[Part]) -> Stats:
         """Make the gradient of these parts of a step. Raises torch.OutOfMemoryError."""
         self.optimizer.zero_grad(set_to_none=True)
+        self._routers.begin(self.forward, map(self._packed, parts), self._all_ranks)
         stats = Stats()
         for part in parts:
-            sequences = IDLE if part is None else part
-            batch = pack(sequences, self._policy.ways.shares).to(self._policy.device)
-            self._accumulate(batch, Stats() if part is None else stats)
+            self._accumulate(self._packed(part), Stats() if part is None else stats)
         return stats
+
+    def _packed(self, part: Part) -> Microbatch:
+        sequences = IDLE if part is None else part
+        batch = pack(sequences, self._policy.ways.shares).to(self._policy.device)
+        if part is None:
+            batch.repeats.zero_()
+        return batch
 
     def _accumulate(self, batch: Microbatch, stats: Stats) -> None:
         """Add the gradient of one microbatch."""
@@ -123,8 +135,11 @@ class GRPOTrainer:
                 terms = terms + self._cfg.kl_coef * kl
             return (terms * mine.weights).sum()
 
-        loss, logprobs = self.forward(batch, objective, by_row=self._loss.by_token)
-        loss.backward()
+        with self._routers.watch():
+            loss, logprobs = self.forward(batch, objective, by_row=self._loss.by_token)
+        whole, router_loss, load = self._routers.add_to(loss, batch)
+        whole.backward()
+        stats.add_load(router_loss, load)
         policy_logprobs = logprobs[batch.row]
         clipped = self._loss.is_clipped(policy_logprobs, tokens, self._clip_low, self._clip_high)
         stats.add(float(loss.detach()), policy_logprobs, tokens, int(clipped.sum()))
@@ -144,6 +159,9 @@ class GRPOTrainer:
 
         Raises TrainerError where it is not finite, or no memory is left for the optimizer.
         """
+        if not self._updated and (told := unreached(self._policy.model)):
+            self._say(told)
+        self._updated = True
         norm = total_norm(self._policy.trainable, self._cfg.max_grad_norm)
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
@@ -173,6 +191,12 @@ class GRPOTrainer:
                 f"the first batch is not on-policy: |policy_logprob - engine_logprob| is {gap:.2g} "
                 f"on average, at most {bound:g} is rounding. The engine serves other weights, or "
                 "another template, adapter or temperature than the trainer's"
+            )
+        if not self._checked and self._routers.has_any:
+            self._say(
+                "a mixture of experts: where two experts are nearly equal, engine and update may "
+                f"send a token to different ones. |policy_logprob - engine_logprob| is {gap:.2g} "
+                "on average in the first batch (loss/logprob_gap)"
             )
         self._checked = True
 
@@ -238,6 +262,18 @@ def _advantage(trajectory: Trajectory) -> float:
 
 def _is_trained(trajectory: Trajectory, cfg: TrainConfig) -> bool:
     return not (trajectory.truncated and cfg.overlong == "mask")
+
+
+def unreached(model: nn.Module) -> str:
+    """Return what the user should know of weights that are trained and got no gradient."""
+    trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    names = [name for name, p in trained if p.grad is None]
+    if not names:
+        return ""
+    return (
+        f"no gradient reaches {len(names)} of {len(trained)} tensors that are trained, the first "
+        f"of them {names[0]}; they stay as they are"
+    )
 
 
 def total_norm(params: list[nn.Parameter], highest: float) -> float:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from art_cli.training.algorithm.load_balance import Load
 from art_cli.training.algorithm.loss import Tokens
 
 
@@ -19,6 +20,8 @@ class Stats:
     packed: int = 0  # run through the model
     loss: float = 0.0
     clipped: int = 0
+    router_loss: float = 0.0  # see load_balance.py
+    load: Load | None = None  # of the routers, where there are any
     parts: list[tuple[Tensor, Tokens]] = field(default_factory=list)  # (policy_logprobs, ...)
 
     def add(self, loss: float, policy_logprobs: Tensor, tokens: Tokens, clipped: int) -> None:
@@ -27,6 +30,12 @@ class Stats:
         self.tokens += len(policy_logprobs)
         self.clipped += clipped
         self.parts.append((policy_logprobs, tokens))
+
+    def add_load(self, loss: float, load: Load | None) -> None:
+        """Count what the routers did in a microbatch."""
+        self.router_loss += loss
+        if load:
+            self.load = load if self.load is None else self.load + load
 
     @classmethod
     def sum(cls, each: Iterable[Stats]) -> Stats:
@@ -37,13 +46,14 @@ class Stats:
             total.packed += stats.packed
             total.loss += stats.loss
             total.clipped += stats.clipped
+            total.add_load(stats.router_loss, stats.load)
             total.parts += stats.parts
         return total
 
     def cpu(self) -> Stats:
         """Return the same on the CPU, from where it can be sent."""
         parts = [(p.cpu(), t.cpu()) for p, t in self.parts]
-        return Stats(self.tokens, self.packed, self.loss, self.clipped, parts)
+        return replace(self, parts=parts)
 
     def metrics(self) -> dict[str, float]:
         """Return `loss/*`; nothing where nothing was trained."""
@@ -61,6 +71,11 @@ class Stats:
             "loss/ratio_max": float(rho.max()),
             "loss/logprob_gap": float(logratio.abs().mean()),
         }
+        if self.load is not None:
+            # The share of the expert that is used most over the mean share; 1: all alike.
+            out["router/max_load"] = self.load.imbalance
+        if self.router_loss:
+            out["loss/router_aux"] = self.router_loss
         if self.parts[0][1].ref_logprobs is not None:
             ref = torch.cat([t.ref_logprobs for _, t in self.parts if t.ref_logprobs is not None])
             d = ref - policy

@@ -24,11 +24,10 @@ from transformers import (
 from art_cli.config.schema import AdapterConfig
 from art_cli.errors import TrainerError
 from art_cli.models import merge
+from art_cli.models.adapter import with_adapter
 from art_cli.models.merge import write_merged
-from art_cli.models.policy import with_adapter
-
-# PEFT looks for the experts' own rank among modules alone, and uses it for their parameters.
-pytestmark = pytest.mark.filterwarnings("ignore:The following (rank|alpha)_pattern keys")
+from art_cli.models.roles import expert_modules
+from tests import tiny_moe
 
 SIZE: dict[str, Any] = {
     "vocab_size": 300,
@@ -48,6 +47,8 @@ FAMILIES: dict[str, PretrainedConfig] = {
     "biases-everywhere": LlamaConfig(**SIZE, attention_bias=True, mlp_bias=True),
     "experts": Qwen3MoeConfig(**SIZE, **EXPERTS),
     "experts-of-other-names": MixtralConfig(**SIZE, num_local_experts=4),
+    "experts-beside-a-dense-mlp": tiny_moe.CONFIGS["glm4_moe"],
+    "experts-the-other-way-round": tiny_moe.CONFIGS["gpt_oss"],
 }
 
 
@@ -56,7 +57,8 @@ def adapted(base: Any) -> PeftModel:
     with torch.no_grad():
         for p in base.parameters():
             p += 0.1 * torch.randn_like(p)
-    model = with_adapter(base, AdapterConfig(rank=4, alpha=8))
+    targets = ["attention", "mlp"] + ["experts"] * bool(expert_modules(base))
+    model = with_adapter(base, AdapterConfig(rank=4, alpha=8, targets=targets))
     with torch.no_grad():
         for p in model.parameters():
             if p.requires_grad:

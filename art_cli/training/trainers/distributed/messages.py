@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from art_cli.training.algorithm.load_balance import Load
 from art_cli.training.algorithm.loss import Tokens
 from art_cli.training.algorithm.packing import TrainSequence
 from art_cli.training.trainers.stats import Stats
@@ -72,4 +73,5 @@ def plain_stats(stats: Stats) -> dict[str, Any]:
 def stats_of(plain: dict[str, Any]) -> Stats:
     """Return what `plain_stats` was given."""
     parts: Any = [(logprobs, Tokens(**tokens)) for logprobs, tokens in plain["parts"]]
-    return Stats(**plain | {"parts": parts})
+    load: Any = plain["load"] and Load(**plain["load"])
+    return Stats(**plain | {"parts": parts, "load": load})

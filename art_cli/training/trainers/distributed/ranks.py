@@ -63,7 +63,9 @@ class Rank:
     """One rank's part. All ranks call the same method at the same time; the arguments are rank 0's
     and None elsewhere."""
 
-    def __init__(self, blueprint: Blueprint, policy: Policy | None) -> None:
+    def __init__(
+        self, blueprint: Blueprint, policy: Policy | None, say: Callable[[str], None] = silent
+    ) -> None:
         device = torch.device(blueprint.device)
         if device.type == "cuda":
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -76,7 +78,12 @@ class Rank:
             self._shard.keep_reference()
         self._shard.take(policy, frozen=True)
         self.trainer = GRPOTrainer(
-            self._shard, blueprint.train, blueprint.sampling, forward=self._shard.forward
+            self._shard,
+            blueprint.train,
+            blueprint.sampling,
+            say,
+            forward=self._shard.forward,
+            all_ranks=_summed,
         )
 
     def take(self, _: None = None) -> None:
@@ -138,6 +145,11 @@ class Rank:
         self.trainer.optimizer.load_state_dict(whole)
 
 
+def _summed(value: Tensor) -> Tensor:
+    dist.all_reduce(value)
+    return value
+
+
 class RanksTrainer:
     """All ranks, to the loop; implements Trainer. The ranks form when they are first needed."""
 
@@ -157,6 +169,7 @@ class RanksTrainer:
 
         Without a `crew` that waits already, processes are started when they are needed."""
         self.budget = TokenBudget(cfg.microbatch_tokens, say)
+        self._say = say
         self._policy = policy
         self._device = device
         self._adapter = adapter
@@ -232,7 +245,7 @@ class RanksTrainer:
             with self._together():
                 crew.meet(cfg.num_processes)
                 form_group(crew.store, 0, cfg.num_processes, blueprint.device)
-                self._rank = Rank(blueprint, policy)
+                self._rank = Rank(blueprint, policy, self._say)
         return self._rank
 
     def _all(self, what: str, argument: Any) -> Any:

@@ -25,8 +25,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import CONFIG_MAPPING, PretrainedConfig, PreTrainedModel
 
 from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
+from art_cli.models.adapter import with_adapter
 from art_cli.models.classes import class_of
-from art_cli.models.policy import Policy, with_adapter
+from art_cli.models.policy import Policy
 from art_cli.models.reading.attention import NAME as ATTENTION
 from art_cli.models.reading.attention import Causal, Layout
 from art_cli.models.reading.decoder import decode, decoder_of

@@ -16,12 +16,15 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from art_cli.config.schema import EngineConfig, SamplingConfig, TrainConfig
+from art_cli.config.schema import AdapterConfig, EngineConfig, SamplingConfig, TrainConfig
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.engines.vllm import sync_choice
 from art_cli.engines.vllm.engine import VLLMEngine
+from art_cli.engines.vllm.server import options_of
 from art_cli.engines.vllm.sync_choice import SyncChoice
 from art_cli.errors import EngineError, PreflightError, UsageError
+from art_cli.models.policy import Policy
+from tests import tiny_moe
 
 
 @pytest.fixture
@@ -186,3 +189,16 @@ def test_why_a_server_ended_is_found_in_its_log(tmp_path: Path) -> None:
     assert vllm_server.last_errors(log) == "RuntimeError: no such kernel"
     log.write_text("Killed\n")
     assert vllm_server.last_errors(log) == "Killed"
+
+
+def test_adapters_on_experts_are_sent_merged_unless_the_config_says_adapter() -> None:
+    tokenizer: Any = None
+    policy = Policy(tiny_moe.make("qwen3_moe"), tokenizer)
+    policy.add_adapter(AdapterConfig(rank=2, targets=["experts"]), 0)
+    way: dict[str, str] = {}
+    for cfg in (EngineConfig(use="vllm"), EngineConfig(use="vllm", sync="adapter")):
+        engine = VLLMEngine(policy, cfg, SamplingConfig(), frozenset(), [], print)
+        way[cfg.sync] = engine._choice.way
+        assert options_of(policy, cfg)["enable_mixed_moe_lora_format"]
+        asyncio.run(engine.close())
+    assert way == {"auto": "merged", "adapter": "adapter"}

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -74,6 +76,18 @@ def their_logprobs(model: PreTrainedModel, ids: list[int]) -> Tensor:
     """Return log p of each token but the first."""
     logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float()
     return logits[:-1].log_softmax(-1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+
+
+def test_the_page_of_architectures_says_how_each_is_read() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "architectures.md").read_text()
+    update = {"a tree, in one forward": "tree", "a tree, node by node": "nodes"}
+    engine = {"all rows at once": "batch", "row by row": "row"}
+    said = {}
+    for row in re.findall(r"^\| .* \|$", page, re.M)[1:]:
+        _, names, updates, engines = row.strip("| ").split(" | ")
+        ways = update.get(updates, "rows"), engine.get(engines, "anew")
+        said |= dict.fromkeys(re.findall(r"`(.+?)`", names), ways)
+    assert said == {n: WAYS.get(n, ("tree", "batch")) for n in EVERY if n not in REFUSED}
 
 
 @pytest.mark.parametrize("name", each_architecture())

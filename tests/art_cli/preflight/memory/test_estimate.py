@@ -1,5 +1,6 @@
 """What a run takes of a GPU: against hand-made sums, and against what autograd really keeps."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from qwen_7b import QWEN_7B
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from art_cli.config.schema import AdapterConfig, TinyConfig
+from art_cli.config.schema import DEFAULT_TARGETS, AdapterConfig, TinyConfig
 from art_cli.engines.embedded import rows
 from art_cli.models import tiny
 from art_cli.models.policy import Policy
@@ -167,13 +168,44 @@ def test_autograd_keeps_of_a_layer_what_the_formula_says(
     assert (kept[1] - kept[0]) / 2 == memory.saved_per_token(shape, job)
 
 
-def _kept(config: dict[str, Any], dtype: torch.dtype, rank: int | None) -> float:
+MIXTURE: dict[str, Any] = {
+    "model_type": "qwen3_moe",
+    "vocab_size": 400,
+    "hidden_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "moe_intermediate_size": 64,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "tie_word_embeddings": True,
+}
+
+
+@pytest.mark.parametrize("rank", [None, 4])
+@pytest.mark.parametrize("targets", [["attention"], ["attention", "experts"]], ids=["", "experts"])
+def test_autograd_keeps_of_a_layer_of_experts_about_what_the_formula_says(
+    targets: list[str], rank: int | None
+) -> None:
+    shape = shape_of(MIXTURE | {"num_hidden_layers": 1}, targets)
+    job = replace(JOB, rank=rank, float32=True)
+    kept = [_kept(MIXTURE | {"num_hidden_layers": n}, torch.float32, rank, targets) for n in (1, 3)]
+    expected = memory.saved_per_token(shape, job) + memory._copies(shape, job) / 256
+    assert (kept[1] - kept[0]) / 2 == pytest.approx(expected, rel=0.02)
+
+
+def _kept(
+    config: dict[str, Any],
+    dtype: torch.dtype,
+    rank: int | None,
+    targets: Sequence[str] = DEFAULT_TARGETS,
+) -> float:
     """Bytes a token that a forward leaves for the backward, weights not counted."""
     _, tokenizer = tiny.make(TinyConfig(), ["a b c"], 0)
     base = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).to(dtype)
     policy = Policy(base, tokenizer)
     if rank:
-        policy.add_adapter(AdapterConfig(rank=rank), 0)
+        policy.add_adapter(AdapterConfig(rank=rank, targets=list(targets)), 0)
     own = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from art_cli.config.schema import AdapterConfig
 from art_cli.errors import UsageError
+from art_cli.models.adapter import with_adapter
 from art_cli.preflight.memory.shape import (
     UnknownSizeError,
     counted,
@@ -18,6 +20,7 @@ from art_cli.preflight.memory.shape import (
     shape_of,
     shape_of_base,
 )
+from tests import tiny_moe
 
 QWEN2 = {
     "model_type": "qwen2",
@@ -58,7 +61,6 @@ def test_another_family_is_built_without_its_weights() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (QWEN3 | {"model_type": "qwen3_moe", "num_experts": 8}, "mixture of experts"),
         ({"model_type": "qwen2"}, "says too little"),
         ({"model_type": "no-such-family"}, "no-such-family"),
     ],
@@ -66,6 +68,29 @@ def test_another_family_is_built_without_its_weights() -> None:
 def test_what_cannot_be_estimated_is_said(config: dict[str, Any], words: str) -> None:
     with pytest.raises(UnknownSizeError, match=words):
         shape_of(config)
+
+
+@pytest.mark.parametrize("name", tiny_moe.CONFIGS)
+@pytest.mark.parametrize("targets", [("attention", "mlp"), ("attention", "mlp", "experts")])
+def test_a_mixture_of_experts_is_counted_as_it_is(name: str, targets: tuple[str, ...]) -> None:
+    base = tiny_moe.make(name)
+    shape = shape_of(tiny_moe.CONFIGS[name].to_dict(), targets)
+    routed = sum(p.numel() for n, p in base.named_parameters() if ".experts." in n and p.ndim == 3)
+    assert shape.num_params == sum(p.numel() for p in base.parameters())
+    assert shape.num_routed == routed
+    assert shape.num_active == shape.num_params - routed * 4 // 6  # 2 of 6 experts
+    adapted = with_adapter(base, AdapterConfig(rank=3, targets=list(targets)))
+    assert 3 * shape.linear_sides == sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    experts = sum(
+        p.numel() for n, p in adapted.named_parameters() if ".experts." in n and "lora" in n
+    )
+    assert 3 * shape.routed_sides == experts
+
+
+def test_targets_that_a_base_has_not_are_refused() -> None:
+    with pytest.raises(UsageError, match="'experts' finds nothing in Qwen3ForCausalLM"):
+        shape_of(QWEN3, ["experts"])
+    assert shape_of(QWEN3, ["attention"]).linear_sides < counted(QWEN3).linear_sides
 
 
 def test_a_folder_is_read_and_one_without_a_model_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -31,14 +31,21 @@ from art_cli.training.trainers.distributed import launch, messages
 from art_cli.training.trainers.distributed.launch import LocalCrew, check_devices
 from art_cli.training.trainers.distributed.ranks import RanksTrainer, serve_if_launched
 from art_cli.training.trainers.grpo import GRPOTrainer
+from tests import tiny_moe
 
 DEADLINE = 300.0  # seconds: on a busy machine a start alone takes a minute
 
 
 @contextmanager
-def ranks(policy: Policy, rank: int, cfg: TrainConfig, logs: Path) -> Iterator[RanksTrainer]:
+def ranks(
+    policy: Policy,
+    rank: int,
+    cfg: TrainConfig,
+    logs: Path,
+    targets: tuple[str, ...] = ("attention", "mlp"),
+) -> Iterator[RanksTrainer]:
     """A trainer on two ranks."""
-    adapter = AdapterConfig(rank=rank, alpha=2 * rank) if rank else None
+    adapter = AdapterConfig(rank=rank, alpha=2 * rank, targets=list(targets)) if rank else None
     trainer = RanksTrainer(policy, "cpu", adapter, cfg, SAMPLING, logs)
     try:
         yield trainer
@@ -90,6 +97,23 @@ def test_steps_on_two_ranks_are_those_of_one_process(
         with pytest.raises(TrainerError, match="the gradient of step 6 is not finite"):
             two.step(broken, 5)
         assert_same([two.step(groups, 5)], [one.step(groups, 5)])
+        assert distance(alone, together) < 1e-5
+
+
+@pytest.mark.slow
+def test_two_ranks_adapt_experts_and_balance_routers_as_one_process_does(tmp_path: Path) -> None:
+    cfg, targets = settings(router_aux_coef=1.0), ("attention", "experts")
+    adapter, tokenizer = AdapterConfig(rank=2, alpha=4, targets=list(targets)), cast(Any, None)
+    alone, together = (Policy(tiny_moe.make("qwen3_moe"), tokenizer) for _ in range(2))
+    for policy in (alone, together):
+        policy.add_adapter(adapter, 0)
+    together.recompute_layers("on")
+    groups = make_groups(alone, noise=0)
+    one = GRPOTrainer(alone, cfg, SAMPLING)
+    with ranks(together, 2, cfg, tmp_path, targets) as two:
+        found = [two.step(groups, i) for i in range(3)]
+        assert_same(found, [one.step(groups, i) for i in range(3)])
+        assert found[0]["loss/router_aux"] >= 1
         assert distance(alone, together) < 1e-5
 
 
