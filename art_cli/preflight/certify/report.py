@@ -109,7 +109,8 @@ def _size(specimen: Specimen) -> Trial:
 def _ways(specimen: Specimen) -> Trial:
     """Return in which way an update and the embedded engine read the base, and why not quicker."""
     ways = specimen.policy.ways
-    what = ways.in_words() or "updates read shared prefixes once, and the engine all episodes at once"
+    quickest = "updates read shared prefixes once, and the engine all episodes at once"
+    what = ways.in_words() or quickest
     return Trial(name="read", status="passed", what=f"{what} ({ways.why})" if ways.why else what)
 
 

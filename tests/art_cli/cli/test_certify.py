@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from bases import write_base
+from published import PUBLISHED
 from typer.testing import CliRunner, Result
 
 from art_cli.cli.main import app
@@ -167,3 +168,13 @@ def test_a_base_that_is_not_there_is_a_mistake_in_words(
 ) -> None:
     result = art("certify", base)
     assert isinstance(result.exception, error) and said in str(result.exception)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_architecture_of_every_published_base_is_certified(art: Art, name: str) -> None:
+    base = write_base(Path("base"), "llama")
+    config = {k: v for k, v in PUBLISHED[name].items() if k != "quantization_config"}
+    (base / "config.json").write_text(json.dumps(config))
+    found = trials(art("certify", "base", "--json"))
+    assert [row for row in found.values() if row["status"] != "passed"] == []
