@@ -15,10 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # the tests have a folder art_cli, too
 
-from architectures import NAMES, chatml_tokenizer, make_architecture
+from architectures import NAMES, chatml_tokenizer, make_architecture  # type: ignore # noqa: E402
 
-from art_cli.errors import UsageError
-from art_cli.models.policy import Policy
+from art_cli.errors import UsageError  # noqa: E402
+from art_cli.models.policy import Policy  # noqa: E402
 
 PAGE = ROOT / "docs" / "architectures.md"
 MARK = "<!-- From here on the page is made by scripts/architectures_page.py. -->\n"

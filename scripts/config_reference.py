@@ -54,6 +54,7 @@ WORDS = {
     "bool": "true or false",
     "None": "null",
     "Any": "anything",
+    "ToolFormatName": "auto, or [the name of a format](models.md#tool-calls-and-thinking)",
 }
 
 

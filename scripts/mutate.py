@@ -164,15 +164,34 @@ FAULTS = [
     ),
     *at(
         "models/render",
-        ("if self.ids[-1] in self._renderer.stop_ids:", "if True:"),
-        ("text.startswith(self._text + sampled + end)", "text.startswith(self._text)"),
-        ('content.replace(token, f"{token[:-1]} {token[-1]}")', "content"),
+        ("if behind != text and renderer.is_end(behind):", "if behind != text:"),
         ("alone.startswith(self._text) and text.startswith(alone)", "alone.startswith(self._text)"),
+        ("if not written.means(renderer.read(sampled)):", "if False:"),
+        ("if text.startswith(stop):", "if True:"),
+        ("self.dialect.ends_itself and text.startswith(end)", "text.startswith(end)"),
+    ),
+    *at(
+        "models/history",
+        ('content.replace(token, f"{token[:-1]} {token[-1]}")', "content"),
         (
             'return {"role": "user", "content": RESULT.format(content=content)}',
             'return {"role": "user", "content": content}',
         ),
-        ("return said.strip() if closed or opened else said", "return text"),
+        ("_without_system(said)", "said"),
+        ("_merged(said, self._merged)", "said"),
+    ),
+    *at(
+        "models/turns",
+        ("said.strip()\n", "text\n"),
+        ("a == b for a, b in pairs", "True for a, b in pairs"),
+    ),
+    *at(
+        "models/tool_formats/arguments",
+        ('if "string" in kinds:', "if False:"),
+    ),
+    *at(
+        "models/tool_formats/readers",
+        ("if key in found:", "if False:"),
     ),
     *at(
         "types",
@@ -188,7 +207,7 @@ FAULTS = [
             "if not (has_gradient(group.rewards) or cfg.kl_coef):",
             "if not has_gradient(group.rewards):",
         ),
-        ("self.optimizer.zero_grad(set_to_none=True)\n        stats = Stats()", "stats = Stats()"),
+        ("self.optimizer.zero_grad(set_to_none=True)\n        self._routers", "self._routers"),
         ("not truncated and gap > bound", "not truncated and gap > 100 * bound"),
         ('trajectory.truncated and cfg.overlong == "mask"', 'cfg.overlong == "mask"'),
         ("if not math.isfinite(norm):", "if norm < 0:"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -19,3 +21,31 @@ def python_with(name: str, *requirements: str) -> Path:
         subprocess.run([str(python), *words, *requirements], check=True)
         (folder / ".installed").touch()
     return python
+
+
+def files_of(name: str, requirement: str, ending: str, *options: str) -> Path:
+    """Fetch a package without installing it; return a folder of its files that end so."""
+    folder = ROOT / f".venv-{name}"
+    if not (folder / ".fetched").exists():
+        words = ["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        words += [*options, "--dest", str(folder), requirement]
+        subprocess.run([sys.executable, *words], check=True)
+        for package in [*folder.glob("*.whl"), *folder.glob("*.tar.gz")]:
+            for path, data in _members(package, ending):
+                (folder / Path(path).name).write_bytes(data)
+            package.unlink()
+        (folder / ".fetched").touch()
+    return folder
+
+
+def _members(package: Path, ending: str) -> list[tuple[str, bytes]]:
+    if package.suffix == ".whl":
+        with zipfile.ZipFile(package) as wheel:
+            return [(n, wheel.read(n)) for n in wheel.namelist() if n.endswith(ending)]
+    found = []
+    with tarfile.open(package) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.name.endswith(ending) else None
+            if file:
+                found.append((member.name, file.read()))
+    return found

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from art_cli.backends.warm_start import WarmStart
@@ -153,7 +152,13 @@ class LocalBackend:
     def _reference_llm(self, model: TrainableModel, policy: Policy) -> ReferenceLLM:
         cfg, reference = model.experiment, Reference(policy)
         max_len = cfg.engine.max_model_len
-        renderer = Renderer(policy.tokenizer, None, policy.eos_token_ids)
+        renderer = Renderer(
+            policy.tokenizer,
+            None,
+            policy.eos_token_ids,
+            cfg.model.tool_format,
+            cfg.model.template_args,
+        )
         sampling = SamplingConfig(temperature=REFERENCE_TEMPERATURE, max_tokens=max_len // 4)
         engine = TransformersEngine(reference, cfg.engine, sampling, renderer.stop_ids)
         self._open.push_async_callback(engine.close)
@@ -212,7 +217,7 @@ class LocalBackend:
             renderer=renderer,
             engine=engine,
             canary=Canary(policy, trainer, cfg.sampling, cfg.engine.max_model_len),
-            agents=await self._agents(cfg, runner, engine, policy, renderer),
+            agents=await self._agents(cfg, runner, engine, renderer),
             services=services,
             trainer=trainer,
             progress=Progress(),
@@ -223,14 +228,12 @@ class LocalBackend:
         cfg: Experiment,
         runner: Runner | None,
         engine: Engine,
-        policy: Policy,
         renderer: Renderer,
     ) -> AgentFactory:
         max_len = cfg.engine.max_model_len
         if runner is None:
             return PolicyAgents(engine, renderer, max_len)
-        make = partial(Renderer, policy.tokenizer, eos_token_ids=policy.eos_token_ids)
-        gateway = Gateway(Served(engine, make, max_len))
+        gateway = Gateway(Served(engine, renderer.offering, max_len))
         await gateway.start()
         self._open.push_async_callback(gateway.close)
         return HostedAgents(

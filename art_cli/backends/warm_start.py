@@ -89,7 +89,13 @@ class WarmStart:
         if slower := policy.ways.in_words(embedded=cfg.engine.use == "transformers"):
             self._say(f"{type(policy.base).__name__}: {slower}: exact, and slower")
         policy.recompute_layers(cfg.train.gradient_checkpointing)
-        renderer = Renderer(policy.tokenizer, schemas_of(self._env_class), policy.eos_token_ids)
+        renderer = Renderer(
+            policy.tokenizer,
+            schemas_of(self._env_class),
+            policy.eos_token_ids,
+            cfg.model.tool_format,
+            cfg.model.template_args,
+        )
         if warmup and warm_all and not made:
             self._warm_up(policy, renderer, demonstrations)
         if not made and (warm_all or cfg.model.base == "tiny"):

@@ -126,7 +126,7 @@ class Smoke:
             (messages,) = load_demonstrations("env", env, self.real.env_settings, 1)
         except UsageError:
             return []
-        return render(messages, folder, schemas_of(env))
+        return render(messages, folder, schemas_of(env), self.loaded.experiment.model)
 
 
 def begin(config: list[str], real: LoadedExperiment, runs_dir: Path) -> Smoke:

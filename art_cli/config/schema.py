@@ -12,8 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from art_cli.config.marks import NotWith, OnlyWith
+from art_cli.config.tool_formats import ToolFormatName
 
 FORBID_UNKNOWN = ConfigDict(extra="forbid")
+MAX_MODEL_LEN, MIN_MICROBATCH_TOKENS = 4096, 64
+DEFAULT_TARGETS = ("attention", "mlp")
 
 Count = Annotated[int, Field(ge=1)]
 CountOrZero = Annotated[int, Field(ge=0)]
@@ -63,9 +66,6 @@ class AgentConfig:
     on_crash: Annotated[Literal["score", "drop"], HOSTED] = "score"  # drop: it is left out
 
 
-DEFAULT_TARGETS = ("attention", "mlp")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterConfig:
     """LoRA (2106.09685) on linear maps of the text decoder.
@@ -99,6 +99,10 @@ class ModelConfig:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: float32 on a CPU
     device: Literal["auto", "cpu", "cuda"] = "auto"
     quantize: Literal["4bit", "8bit"] | None = None  # the base, under an adapter; on a GPU
+    # How it writes tool calls; auto asks its chat template.
+    tool_format: ToolFormatName = "auto"
+    # Variables of its chat template, such as {enable_thinking: false}.
+    template_args: dict[str, Any] = field(default_factory=dict)
     tiny: TinyConfig = field(default_factory=TinyConfig)
 
 
@@ -113,9 +117,6 @@ class WarmupConfig:
     learning_rate: Positive = 2.0e-5
     optimizer: Literal["adamw", "muon"] = "adamw"
     weights: Literal["auto", "all", "adapter"] = "auto"  # auto: the adapter, where there is one
-
-
-MAX_MODEL_LEN = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +224,6 @@ class RewardConfig:
     gate: Literal["env"] | None = None
 
 
-MIN_MICROBATCH_TOKENS = 64
 LossName = Literal[
     "token_mean", "sequence_mean", "group_mean", "grpo", "dr_grpo", "dapo", "gspo", "cispo"
 ]

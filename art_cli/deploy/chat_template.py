@@ -1,47 +1,97 @@
 """The chat template that goes with weights: what was trained on, whoever renders it.
 
-Where a model's own template does not know the Hermes format, render.py describes the tools in the
-system message, keeps calls with the words, and shows results as a user's words. Others know
-nothing of that, so the same is put before the template, in its own language.
+Where a model's own template does not describe tools, history.py does so in the system message,
+writes calls into the text, and gives results as a user's words. Others know nothing of that, nor of
+`model.template_args`, so the same is put before the template, in its own language.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from art_cli.models.render import HERMES_TOOLS, RESULT, Renderer
+from art_cli.config.schema import ModelConfig
+from art_cli.errors import UsageError
+from art_cli.models.dialect import TOOL, Dialect
+from art_cli.models.history import DESCRIBED, RESULT
+from art_cli.models.render import Renderer
+from art_cli.models.tool_formats.table import HERMES
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ANY_TOOL = {"type": "function", "function": {"name": "any", "description": "", "parameters": {}}}
 CALL = """'<tool_call>{"name": "' + call.function.name + '", "arguments": ' \
 + (call.function.arguments | tojson(ensure_ascii=true)) + '}</tool_call>'"""
+WITHOUT_SYSTEM = (
+    "{%- if art.said and art.said[0].role == 'system' %}"
+    "{%- set art.text = art.said[0].content %}"
+    "{%- set art.said = art.said[1:] %}"
+    "{%- if art.said and art.said[0].role == 'user' %}"
+    "{%- set art.text = art.text + '\\n\\n' + art.said[0].content %}"
+    "{%- set art.said = art.said[1:] %}"
+    "{%- endif %}"
+    "{%- set art.said = [{'role': 'user', 'content': art.text}] + art.said %}"
+    "{%- endif %}"
+)
+MERGED = (
+    "{%- set art.merged = [] %}"
+    "{%- for m in art.said %}"
+    "{%- if art.merged and m.role == 'user' and art.merged[-1].role == 'user' %}"
+    "{%- set art.text = art.merged[-1].content + '\\n' + m.content %}"
+    "{%- set art.merged = art.merged[:-1] + [{'role': 'user', 'content': art.text}] %}"
+    "{%- else %}"
+    "{%- set art.merged = art.merged + [m] %}"
+    "{%- endif %}"
+    "{%- endfor %}"
+    "{%- set art.said = art.merged %}"
+)
 
 
-def served_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
+def served_template(
+    tokenizer: PreTrainedTokenizerBase, model: ModelConfig | None = None
+) -> str | None:
     """Return the template to serve with; None: the tokenizer's own does. Raises UsageError."""
-    renderer = Renderer(tokenizer, [ANY_TOOL])
-    if not renderer.tools_by_hand:
+    wanted, args = (model.tool_format, model.template_args) if model else ("auto", {})
+    ends: list[Any] = [tokenizer.eos_token_id]
+    renderer = Renderer(tokenizer, [TOOL], ends, wanted, args)
+    settings = "".join(
+        f"{{%- set {k} = {k} if {k} is defined else {_literal(v)} %}}" for k, v in args.items()
+    )
+    if renderer.tools_by_hand:
+        settings += _by_hand(renderer.dialect)
+    if not settings:
         return None
     assert isinstance(tokenizer.chat_template, str)
-    before, after = HERMES_TOOLS.split("{schemas}")
+    return settings + tokenizer.chat_template
+
+
+def parser_words(weights: Path, model: ModelConfig) -> list[str]:
+    """Return the options with which vLLM reads this model's tool calls; none: it cannot."""
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(weights))
+    ends = [tokenizer.eos_token_id]
+    renderer = Renderer(tokenizer, [TOOL], ends, model.tool_format, model.template_args)
+    name = renderer.dialect.speech.format.serves
+    return ["--enable-auto-tool-choice", "--tool-call-parser", name] if name else []
+
+
+def _by_hand(dialect: Dialect) -> str:
+    """Return what history.py does, as a program that rewrites `messages` and `tools`."""
+    form = dialect.speech.format
+    if form is not HERMES and not dialect.writes_calls:
+        raise UsageError(
+            f"model.tool_format: calls written as {form.name} cannot be put into this model's chat "
+            "template, which knows no tools; train with hermes to deploy it"
+        )
+    before, after = DESCRIBED.split("{schemas}")
+    after = after.replace("{shape}", form.shape)
     described = f"{_quoted(before)} + art.schemas + {_quoted(after)}"
-    result = _quoted(RESULT).replace("{content}", "' + art.text + '")
-    role, text = "m.role", "art.text"
-    if not renderer.has_tool_role:
-        role = "('user' if m.role == 'tool' else m.role)"
-        text = f"({result} if m.role == 'tool' else art.text)"
     return (
-        "{%- set art = namespace(said=[], text='', schemas='') %}"
-        "{%- for m in messages %}"
-        "{%- set art.text = m.content or '' %}"
-        "{%- for call in m.tool_calls or [] %}"
-        f"{{%- set art.text = art.text + {CALL} %}}"
-        "{%- endfor %}"
-        f"{{%- set art.said = art.said + [{{'role': {role}, 'content': {text}}}] %}}"
-        "{%- endfor %}"
-        "{%- if tools %}"
+        "{%- set art = namespace(said=[], merged=[], text='', schemas='') %}"
+        + ("{%- set art.said = messages %}" if dialect.writes_calls else _plain(dialect))
+        + "{%- if tools %}"
         "{%- for t in tools %}"
         "{%- set art.schemas = art.schemas + ('' if loop.first else '\\n') "
         "+ (t | tojson(ensure_ascii=true)) %}"
@@ -54,11 +104,40 @@ def served_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
         "{%- set art.said = [{'role': 'system', 'content': art.text | trim}] + art.said %}"
         "{%- endif %}"
         "{%- endif %}"
-        "{%- set messages, tools = art.said, none %}"
-    ) + tokenizer.chat_template
+        + (WITHOUT_SYSTEM if dialect.refuses_system else "")
+        + (MERGED if dialect.refuses_repeats else "")
+        + "{%- set messages, tools = art.said, none %}"
+    )
+
+
+def _plain(dialect: Dialect) -> str:
+    result = _quoted(RESULT).replace("{content}", "' + art.text + '")
+    role, text = "m.role", "art.text"
+    if not dialect.has_tool_role:
+        role = "('user' if m.role == 'tool' else m.role)"
+        text = f"({result} if m.role == 'tool' else art.text)"
+    return (
+        "{%- for m in messages %}"
+        "{%- set art.text = m.content or '' %}"
+        "{%- for call in m.tool_calls or [] %}"
+        f"{{%- set art.text = art.text + {CALL} %}}"
+        "{%- endfor %}"
+        f"{{%- set art.said = art.said + [{{'role': {role}, 'content': {text}}}] %}}"
+        "{%- endfor %}"
+    )
 
 
 def _quoted(text: str) -> str:
-    """As a string of the template's language, the doubled braces of a format string undone."""
-    plain = text.replace("{{", "{").replace("}}", "}")
-    return "'" + plain.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
+    """As a string of the template's language."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
+
+
+def _literal(value: Any) -> str:
+    """As a value of the template's language."""
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_quoted(k)}: {_literal(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    return "none" if value is None else json.dumps(value)

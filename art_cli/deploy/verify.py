@@ -22,7 +22,7 @@ from art_cli.evaluation.candidates import Candidate
 from art_cli.evaluation.policies import RunPolicies
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.services import open_remote
-from art_cli.models.render import TOOL_CALL, parse_tool_calls, spoken
+from art_cli.models.turns import TOOL_CALL, parse_tool_calls, spoken
 from art_cli.rollout.agents.prompted import PromptedAgent
 from art_cli.rollout.groups import eval_seed, play_groups, scenarios_in
 from art_cli.system.progress import Report

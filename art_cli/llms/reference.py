@@ -46,7 +46,8 @@ class ReferenceLLM:
         text = "".join(f"{m['role']}{m['content']}" for m in said)
         seed = seed_of(hashlib.sha256(text.encode()).hexdigest())
         session, began = self._engine.open(seed), time.monotonic()
-        conversation = Conversation(self._renderer.offering(tools) if tools else self._renderer)
+        renderer = self._renderer.offering(tools) if tools else self._renderer
+        conversation = Conversation(renderer)
         try:
             room = self.max_input_tokens
             await beside(len(text), conversation.add_messages, said, "", room)
@@ -61,7 +62,8 @@ class ReferenceLLM:
             session.close()
             self.usage.seconds += time.monotonic() - began
         self.usage.calls += 1
-        message = write_turn(conversation.add_completion(completion), with_tools=bool(tools))
+        turn = renderer.read(conversation.add_completion(completion))
+        message = write_turn(turn, with_tools=bool(tools))
         return Reply(
             text=message["content"] or "",
             cut=completion.finish_reason == "length",

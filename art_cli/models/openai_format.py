@@ -11,7 +11,7 @@ import json
 import secrets
 from typing import Any
 
-from art_cli.models.render import TOOL_CALL, parse_tool_call, spoken
+from art_cli.models.turns import Turn, WrittenCall
 from art_cli.system.outside import check_text, read_json
 from art_cli.types import Message
 
@@ -23,19 +23,27 @@ class ChatFormatError(ValueError):
 
 
 def read_messages(values: list[Any]) -> list[Message]:
-    """Return OpenAI's messages as ours, with words and calls in one text.
+    """Return OpenAI's messages as ours: words and calls in one text, results as they were called.
 
     Raises ChatFormatError.
     """
-    names: dict[str, str] = {}  # of the tools, by the ids of their calls
+    calls: dict[str, tuple[int, str]] = {}  # the places and the tools of all calls, by their ids
     out: list[Message] = []
+    results: list[tuple[int, Message]] = []  # of the last turn's calls
     for value in values:
         message = read_message(value)
         for call in _listed(value.get("tool_calls")):
-            names[str(call.get("id"))] = call.get("function", call)["name"]
-        if message["role"] == "tool" and (name := names.get(str(value.get("tool_call_id")))):
+            calls[str(call.get("id"))] = len(calls), call.get("function", call)["name"]
+        if message["role"] != "tool":
+            results = []
+            out.append(message)
+            continue
+        place, name = calls.get(str(value.get("tool_call_id")), (len(calls), ""))
+        if name:
             message["name"] = name
-        out.append(message)
+        results.append((place, message))
+        results.sort(key=lambda each: each[0])
+        out[len(out) + 1 - len(results) :] = [each for _, each in results]
     return out
 
 
@@ -51,30 +59,27 @@ def read_message(value: Any) -> Message:
     return message
 
 
-def write_turn(text: str, *, with_tools: bool) -> dict[str, Any]:
+def write_turn(turn: Turn, *, with_tools: bool) -> dict[str, Any]:
     """Return a sampled turn as OpenAI's assistant message: its calls apart, its thinking apart.
 
     A call that is malformed stays in the content, as other servers leave it.
     """
-    said = spoken(text)
     calls: list[dict[str, Any]] = []
-    rest, end = "", 0
-    for match in TOOL_CALL.finditer(said) if with_tools else ():
-        call = parse_tool_call(match[1])
-        if isinstance(call, str):
-            continue
-        rest, end = rest + said[end : match.start()], match.end()
-        function = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
-        calls.append(
-            {"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": function}
-        )
-    content = rest + said[end:]
+    content = "" if with_tools else turn.said
+    for piece in turn.pieces if with_tools else ():
+        if isinstance(piece, WrittenCall) and not isinstance(piece.call, str):
+            arguments = json.dumps(piece.call["arguments"])
+            function = {"name": piece.call["name"], "arguments": arguments}
+            calls.append(
+                {"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": function}
+            )
+        else:
+            content += piece if isinstance(piece, str) else piece.text
     message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else "")}
     if calls:
         message["tool_calls"] = calls
-    if said != text:
-        thought = text.partition("</think>")[0].partition("<think>")
-        message["reasoning_content"] = (thought[2] or thought[0]).strip()
+    if turn.thought:
+        message["reasoning_content"] = turn.thought
     return message
 
 

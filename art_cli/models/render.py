@@ -8,37 +8,29 @@ rewritten text, and the model is trained on what it really read in each.
 
 from __future__ import annotations
 
+import copy
 import json
-import re
 import sys
 import threading
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import TemplateError
-
 from art_cli.errors import UsageError
+from art_cli.models.chat_template import ChatTemplate
+from art_cli.models.dialect import Dialect, TokenTexts
+from art_cli.models.history import History
+from art_cli.models.tool_formats.arguments import schemas_by_name
+from art_cli.models.turns import Turn, read_turn
 from art_cli.system.bounded_cache import Recent
-from art_cli.system.outside import read_json
-from art_cli.types import Completion, Message, Sequence, ToolCall
+from art_cli.types import Completion, Message, Sequence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
-TOOL_CALL_FORMAT = '<tool_call>{"name": <name>, "arguments": <object>}</tool_call>'
 CACHED = 2**22  # bytes of renderings, and as many of their ids: siblings begin alike
 ID = 40  # bytes of one in a tuple
 LONG = 2**15  # characters; a longer text is measured before it is tokenized
-HERMES_TOOLS = """
-
-You may call these tools:
-<tools>
-{schemas}
-</tools>
-To call one, answer with <tool_call>{{"name": <name>, "arguments": <object>}}</tool_call>"""
-
-RESULT = "<tool_response>\n{content}\n</tool_response>"  # where a template has no role for it
-
 
 _one_at_a_time = threading.Lock()  # long texts: each takes hundreds of bytes a character
 
@@ -51,32 +43,6 @@ class TooLongError(Exception):
         self.num_tokens = num_tokens
 
 
-def spoken(text: str) -> str:
-    """A turn without its thinking, cut short or not: what tools, env and user get to hear."""
-    _, closed, rest = text.rpartition("</think>")
-    said, opened, _ = rest.partition("<think>")
-    return said.strip() if closed or opened else said
-
-
-def parse_tool_calls(text: str) -> list[ToolCall | str]:
-    """The tool calls of a turn in the Hermes format; a string says what is wrong with one."""
-    return [parse_tool_call(body) for body in TOOL_CALL.findall(text)]
-
-
-def parse_tool_call(body: str) -> ToolCall | str:
-    """Return what stands between the tags; a string says what is wrong with it."""
-    try:
-        call = read_json(body)
-    except ValueError as e:
-        return f"error: the tool call is not valid JSON ({e}); expected {TOOL_CALL_FORMAT}"
-    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        return f"error: the tool call has no name; expected {TOOL_CALL_FORMAT}"
-    arguments = call.get("arguments", {})
-    if not isinstance(arguments, dict):
-        return f"error: the arguments are not an object; expected {TOOL_CALL_FORMAT}"
-    return ToolCall(name=call["name"], arguments=arguments)
-
-
 class Renderer:
     """A chat template bound to a tokenizer and the tools of one env."""
 
@@ -85,48 +51,162 @@ class Renderer:
         tokenizer: PreTrainedTokenizerBase,
         tools: list[Any] | None = None,
         eos_token_ids: list[int] | None = None,
+        tool_format: str = "auto",
+        template_args: Mapping[str, Any] | None = None,
     ) -> None:
         """`eos_token_ids` are the model's own, beside the template's and the tokenizer's.
 
         Raises UsageError where the template is missing or cannot be used.
         """
-        template = tokenizer.chat_template
-        if not template:
-            raise UsageError(
-                f"the tokenizer of {tokenizer.name_or_path!r} has no chat template; use an "
-                "instruct model, or add chat_template.jinja to its folder"
-            )
-        template = template if isinstance(template, str) else json.dumps(template)
-        self._tokenizer = tokenizer
-        self._tools = tools or None
-        # A template that does not know the Hermes format gets the tools in its system message.
-        self.tools_by_hand = bool(tools) and "<tool_call>" not in template
+        template = ChatTemplate(tokenizer, template_args or {})
         added = tokenizer.added_tokens_decoder.values()
         special = (str(t) for t in added if t.special)
         self._specials = sorted({*tokenizer.all_special_tokens, *special})
+        own = list(eos_token_ids or [])
+        ends = [tokenizer.eos_token, *tokenizer.convert_ids_to_tokens(own)]
+        tokens = TokenTexts(
+            special=self._specials,
+            added=[str(t) for t in added],
+            eos=[str(end) for end in ends if end],
+            model_ends=bool(own),
+        )
+        dialect = Dialect(template, tool_format, tokens)
+        self._set(tokenizer, template, dialect, tools)
+        ends = [dialect.end_of_turn, dialect.end_of_calls]
+        usual: Any = tokenizer.eos_token_id
+        ids = [*(self.encode(end)[0] for end in ends if end), usual, *own]
+        self.stop_ids: frozenset[int] = frozenset(i for i in ids if i is not None)
+        self._stops = [self._token(i) for i in self.stop_ids]
+        markers = dialect.speech.markers
+        kept = [t for t in self._specials if t in markers]
+        self._keeps_specials = bool(kept)  # a tokenizer may take a format's tags for such
+        self._unheard = sorted({*self._specials} - {*kept})
+        dropped: Any = tokenizer.convert_tokens_to_ids(self._unheard)
+        self._dropped: set[int] = set(dropped)
+
+    def _set(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        template: ChatTemplate,
+        dialect: Dialect,
+        tools: list[Any] | None,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        self.dialect = dialect
+        self._tools = tools or None
+        self._schemas = schemas_by_name(tools)
+        self._history = History(dialect, self._specials, self._tools, self._schemas)
         self._render_cached = Recent(
             self._render, lambda key, text: sys.getsizeof(key[0]) + sys.getsizeof(text), CACHED
         )
         self.encode = Recent(
             self._encode, lambda text, ids: sys.getsizeof(text) + ID * len(ids), CACHED
         )
-        self.has_tool_role = "tool" in template  # else it is a word like any other to it
-        self.has_tool_role = self.has_tool_role and self._shows_tool_results()
-        self.end_of_turn = self._find_end_of_turn()
-        ends = [self.encode(self.end_of_turn)[0], tokenizer.eos_token_id, *(eos_token_ids or [])]
-        self.stop_ids = frozenset(i for i in ends if i is not None)
 
-    def offering(self, tools: list[Any]) -> Renderer:
+    @property
+    def tools_by_hand(self) -> bool:
+        """Whether the tools are described in the system message, since the template does not."""
+        return bool(self._tools) and not self.dialect.shows_tools
+
+    @property
+    def has_tool_role(self) -> bool:
+        """Whether the template writes what tools give; else it comes as a user's turn."""
+        return self.dialect.has_tool_role
+
+    @property
+    def end_of_turn(self) -> str:
+        """The special token that ends a turn."""
+        return self.dialect.end_of_turn
+
+    def offering(self, tools: list[Any] | None) -> Renderer:
         """Return the same template with other tools."""
-        return Renderer(self._tokenizer, tools, list(self.stop_ids))
+        other = copy.copy(self)
+        other._set(self._tokenizer, self._template, self.dialect, tools)
+        return other
 
     def text(self, messages: list[Message], *, generate: bool = True) -> str:
-        """The rendered conversation, ending where the assistant is to begin if `generate`."""
+        """Return the conversation as text, ending where the assistant is to begin if `generate`.
+
+        Its turns are in the model's own words.
+        """
         return self._render_cached((json.dumps(messages), generate))
 
+    def read(self, text: str) -> Turn:
+        """Take a turn in the model's own words apart."""
+        return self.dialect.speech.read(text, self._schemas)
+
+    def read_rendered(self, text: str) -> Turn:
+        """Take a turn apart that a template wrote, with special tokens that `decode` drops."""
+        for token in self._unheard:
+            text = text.replace(token, "")
+        return self.read(text)
+
+    def text_form(self, text: str) -> str:
+        """Return a turn in the model's own words as all others see it."""
+        return self.dialect.speech.text_form(text, self.read(text))
+
+    def own_words(self, text: str) -> str:
+        """Return a turn in the text form as the model would say it behind its prompt.
+
+        Raises UsageError where neither the template nor the format can write its calls.
+        """
+        speech = self.dialect.speech
+        if speech.is_text_form:
+            return text
+        turn = read_turn(text)
+        bare = replace(turn, thought="")
+        written = (self.dialect.written(turn), speech.write(turn), self.dialect.written(bare))
+        ways = [way for way in written if way is not None]
+        # Some have no place for words beside a call: better without them than without the call.
+        same = [way for way in ways if self.read_rendered(way).calls == turn.calls]
+        same.sort(key=lambda way: not self.read_rendered(way).means(turn))
+        if not same:
+            raise UsageError(
+                f"the chat template of {self._template.name!r} cannot write the tool calls of "
+                f"this turn as {speech.format.name}: {text:.200}"
+            )
+        return text if same[0].strip() == text.strip() else same[0]
+
+    def behind(self, prompt: str, words: str) -> str:
+        """Return words as they go on behind a prompt, which may have begun to think."""
+        opening, closing = self.dialect.speech.tags
+        if prompt.rstrip().endswith(opening) and closing not in words:
+            return f"{closing}\n\n{words}"
+        return words
+
     def decode(self, ids: list[int]) -> str:
-        """Return the text of sampled ids, without special tokens."""
-        return self._tokenizer.decode(ids, skip_special_tokens=True)  # type: ignore[return-value]
+        """Return sampled ids as text; of special tokens, those of calls and thinking stay."""
+        if not self._keeps_specials:
+            return self._tokenizer.decode(ids, skip_special_tokens=True)  # type: ignore[return-value]
+        if ids and ids[-1] in self.stop_ids:
+            ids = ids[:-1]
+        kept = [i for i in ids if i not in self._dropped]
+        return self._tokenizer.decode(kept, skip_special_tokens=False)  # type: ignore[return-value]
+
+    def stop_of(self, ids: list[int]) -> str:
+        """Return the token that ended these ids as text, or "" where they were cut off."""
+        return self._token(ids[-1]) if ids and ids[-1] in self.stop_ids else ""
+
+    def cut(self, text: str, stop: str) -> tuple[str, str] | None:
+        """Return what was sampled of the text behind a turn's body, and the rest.
+
+        `stop` is what ended the turn, if anything did. None: the template ends it otherwise.
+        """
+        if not stop:
+            return "", text
+        if text.startswith(stop):
+            return stop, text[len(stop) :]
+        # Another of the model's own ends stands in the place of the one that never varies.
+        end = self.end_of_turn
+        if self.dialect.ends_itself and text.startswith(end):
+            return end, text[len(end) :]
+        return None
+
+    def is_end(self, text: str) -> bool:
+        """Return whether a text begins with what ends turns."""
+        ends = (self.end_of_turn, self.dialect.end_of_calls, *self._stops)
+        return any(end and text.startswith(end) for end in ends)
 
     def check_length(self, text: str, room: int) -> None:
         """Raise TooLongError where a text is far more than `room` tokens, before it costs much.
@@ -148,69 +228,12 @@ class Renderer:
 
     def _render(self, key: tuple[str, bool]) -> str:
         messages_json, generate = key
-        plain = [self._plain(m) for m in json.loads(messages_json)]
-        tools = self._tools
-        if tools and self.tools_by_hand:
-            schemas = "\n".join(json.dumps(t) for t in tools)
-            described = HERMES_TOOLS.format(schemas=schemas)
-            if plain and plain[0]["role"] == "system":
-                plain[0] = {**plain[0], "content": plain[0]["content"] + described}
-            else:
-                plain.insert(0, {"role": "system", "content": described.strip()})
-            tools = None
-        try:
-            return self._tokenizer.apply_chat_template(
-                plain, tools=tools, tokenize=False, add_generation_prompt=generate
-            )  # type: ignore[return-value]
-        except Exception as e:  # a template is a program, and the messages and tools are anyone's
-            why = str(e) if isinstance(e, TemplateError) else f"{type(e).__name__}: {e}"
-            roles = ", ".join(m["role"] for m in plain)
-            raise UsageError(
-                f"the chat template of {self._tokenizer.name_or_path!r} refuses the messages "
-                f"({roles:.200}): {why:.500}"
-            ) from None
+        said = self._history.put(json.loads(messages_json))
+        tools = self._tools if self.dialect.shows_tools else None
+        return self._template(said, tools, generate=generate)
 
-    def _plain(self, message: dict[str, Any]) -> dict[str, str]:
-        """Keep role and content only: a call is in the text, and a template would write it again.
-
-        What a tool or user says is data: a special token in it is broken up, or it could end the
-        turn and speak for another.
-        """
-        role, content = message["role"], message["content"]
-        if role in ("user", "tool"):
-            for token in self._specials:
-                if token in content:
-                    content = content.replace(token, f"{token[:-1]} {token[-1]}")
-        if role == "tool" and not self.has_tool_role:
-            return {"role": "user", "content": RESULT.format(content=content)}
-        return {"role": role, "content": content}
-
-    def _shows_tool_results(self) -> bool:
-        """A template may know tools and yet skip or refuse their results."""
-        probe: list[Message] = [
-            {"role": "user", "content": "question"},
-            {"role": "assistant", "content": "answer"},
-            {"role": "tool", "content": "zresultz"},
-        ]
-        try:
-            return "zresultz" in self.text(probe)
-        except UsageError:
-            return False
-
-    def _find_end_of_turn(self) -> str:
-        """Return the special token that the template writes behind an assistant's content."""
-        probe: list[Message] = [
-            {"role": "user", "content": "question"},
-            {"role": "assistant", "content": "zanswerz"},
-        ]
-        tail = self.text(probe, generate=False).rpartition("zanswerz")[2]
-        specials = [t for t in self._specials if tail.startswith(t)]
-        if not specials:
-            raise UsageError(
-                "the chat template does not end an assistant's turn with a special token "
-                f"(it writes {tail!r}), so a turn could never stop"
-            )
-        return max(specials, key=len)
+    def _token(self, id: int) -> str:
+        return str(self._tokenizer.convert_ids_to_tokens(id))
 
 
 class Conversation:
@@ -218,20 +241,35 @@ class Conversation:
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
-        self._messages: list[Message] = []
+        self._messages: list[Message] = []  # in the text form
+        self._said: list[Message] = []  # in the model's own words
         self._text = ""  # rendered, up to where the current turn begins
         self._opening = ""  # of the turn, if it was given one
         self.sequences: list[Sequence] = []
 
     @property
     def messages(self) -> list[Message]:
-        """All that was said, as it was read and sampled."""
+        """All that was said, as it was read and sampled, in the text form."""
         return list(self._messages)
+
+    @property
+    def said(self) -> list[Message]:
+        """All that was said, in the model's own words."""
+        return list(self._said)
 
     @property
     def ids(self) -> list[int]:
         """The tokens of the current sequence."""
         return self.sequences[-1].ids
+
+    @property
+    def prompt(self) -> str:
+        """What the model read before the turn that it is to begin."""
+        return self._text
+
+    def opening(self, tool: str | None) -> str:
+        """Return how a turn has to begin that calls this tool, or any."""
+        return self._renderer.dialect.speech.opening(tool)
 
     def add_messages(
         self, messages: list[Message], opening: str = "", room: int | None = None
@@ -241,41 +279,62 @@ class Conversation:
         `opening` is how the turn begins that it is to go on with. Raises TooLongError where what is
         new is by far more than `room` tokens.
         """
-        before = list(self._messages)
+        before = list(self._said)
         self._messages += messages
-        text = self._renderer.text(self._messages)
+        self._said += [self._own(m) for m in messages]
+        text = self._renderer.text(self._said)
+        opening = self._renderer.behind(text, opening) if opening else ""
         glue = self._glue(before, text) if self.sequences else None
         if room is not None:
-            self._renderer.check_length(text if glue is None else glue, room)
+            self._renderer.check_length(text if glue is None else "".join(glue), room)
         if glue is None:
             self.sequences.append(Sequence())
             ids = self._renderer.encode(text)
         else:
             # Tokenised behind the end of the turn: some tokenizers put a space before what is a
             # text of its own, or strip what follows a special token.
-            end = self._renderer.end_of_turn
-            ids = self._renderer.encode(end + glue)
-            if self.ids[-1] in self._renderer.stop_ids:
-                ids = ids[len(self._renderer.encode(end)) :]
+            sampled, new = glue
+            ids = self._renderer.encode(sampled + new)
+            ids = ids[len(self._renderer.encode(sampled)) :] if sampled else ids
         self.sequences[-1].extend_prompt([*ids, *self._renderer.encode(opening)])
         self._text, self._opening = text, opening
+
+    def spoken_as(self, text: str) -> list[int]:
+        """Return the tokens with which the model would say a turn in the text form, and end it."""
+        renderer = self._renderer
+        own = renderer.behind(self._text, renderer.own_words(text))
+        calls = bool(renderer.read(own).calls)
+        end = renderer.dialect.end_of_calls if calls else renderer.end_of_turn
+        return [*renderer.encode(own), *renderer.encode(end)]
 
     def add_completion(self, completion: Completion) -> str:
         """Add the turn as it was sampled. Return its text, the given opening included."""
         self.sequences[-1].extend_sampled(completion)
         text = self._opening + self._renderer.decode(completion.token_ids)
-        self._messages.append({"role": "assistant", "content": text})
+        self._said.append({"role": "assistant", "content": text})
+        self._messages.append({"role": "assistant", "content": self._renderer.text_form(text)})
         return text
 
-    def _glue(self, before: list[Message], text: str) -> str | None:
-        """What `text` adds behind the turn's end, or None if it rewrites what was before it."""
-        end = self._renderer.end_of_turn
-        sampled = before[-1]["content"]
-        if text.startswith(self._text + sampled + end):
-            return text[len(self._text) + len(sampled) + len(end) :]
+    def _own(self, message: Message) -> Message:
+        if message["role"] != "assistant":
+            return message
+        return {**message, "content": self._renderer.own_words(message["content"])}
+
+    def _glue(self, before: list[Message], text: str) -> tuple[str, str] | None:
+        """What `text` has behind the turn's body, sampled and new; None if it rewrites the past."""
+        renderer, sampled = self._renderer, before[-1]["content"]
+        stop = renderer.stop_of(self.ids)
+        behind = text.removeprefix(self._text + sampled)
+        if behind != text and renderer.is_end(behind):
+            return renderer.cut(behind, stop)
         # The template may merely write this turn in another way (it trims, say), which is not a
-        # reason to fork; or it writes it otherwise *now that more follows*, which is.
-        alone = self._renderer.text(before, generate=False)
-        if not (alone.startswith(self._text) and text.startswith(alone) and end in alone):
+        # reason to fork; or it leaves something out, or writes it otherwise *now that more
+        # follows*, which are.
+        alone = renderer.text(before, generate=False)
+        alone = alone[: renderer.dialect.body_end(alone, len(self._text))]
+        if not (alone.startswith(self._text) and text.startswith(alone)):
             return None
-        return alone.rpartition(end)[2] + text[len(alone) :]
+        written = renderer.read_rendered(alone[len(self._text) :])
+        if not written.means(renderer.read(sampled)):
+            return None
+        return renderer.cut(text[len(alone) :], stop)

@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from art_cli.config.load import LoadedExperiment
+from art_cli.config.schema import ModelConfig
 from art_cli.errors import ConfigError, UsageError
 from art_cli.models.classes import class_of
 from art_cli.models.render import Renderer
@@ -72,7 +73,7 @@ def findings_of(loaded: LoadedExperiment) -> Iterator[Finding]:
     if tokenizer is None:
         yield skipped(f"its chat template was not looked at: {missing}")
     else:
-        yield from of_tokenizer(base, whole, tokenizer, where)
+        yield from of_tokenizer(loaded.experiment.model, whole, tokenizer, where)
     if not is_certified(config):
         yield warning(
             f"{base} has not been certified by this version of art on this machine: `art certify "
@@ -149,9 +150,13 @@ def longest_of(config: PreTrainedConfig) -> int | None:
 
 
 def of_tokenizer(
-    base: str, whole: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, where: str = ""
+    model: ModelConfig,
+    whole: PreTrainedConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    where: str = "",
 ) -> Iterator[Finding]:
     """Return what the tokenizer and its chat template say."""
+    base = model.base
     size, rows = vocabulary_of(tokenizer), getattr(whole.get_text_config(), "vocab_size", None)
     if isinstance(rows, int) and size > rows:
         yield failed(
@@ -168,7 +173,9 @@ def of_tokenizer(
         )
         return
     try:
-        renderer = Renderer(tokenizer, [ANY_TOOL], eos_of(base, whole))
+        ends = eos_of(base, whole)
+        tools = [ANY_TOOL]
+        renderer = Renderer(tokenizer, tools, ends, model.tool_format, model.template_args)
     except UsageError as e:
         return (yield failed(f"model.base: {base}: {e}", where))
     if renderer.tools_by_hand:

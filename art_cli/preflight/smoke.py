@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_jsonable_python
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config
 from transformers.utils import logging as transformers_logging
 
-from art_cli.config.schema import Experiment, LLMConfig, TinyConfig
+from art_cli.config.schema import Experiment, LLMConfig, ModelConfig, TinyConfig
 from art_cli.errors import UsageError
 from art_cli.llms.services import llm_settings
 from art_cli.llms.stand_in import STAND_IN
@@ -80,6 +80,8 @@ def overrides(cfg: Experiment, settings: Any, base: StandIn) -> list[str]:
 def _model(cfg: Experiment, base: StandIn) -> dict[str, Any]:
     adapter = cfg.model.adapter and asdict(cfg.model.adapter)
     model = {"base": base.name, "adapter": adapter, "device": "cpu", "dtype": "float32"}
+    if base.has_tokenizer:  # else it is not the base's own chat template
+        model |= {"tool_format": cfg.model.tool_format, "template_args": cfg.model.template_args}
     return model | ({"tiny": asdict(cfg.model.tiny)} if base.name == "tiny" else {})
 
 
@@ -176,10 +178,15 @@ def make_small(stand_in: StandIn, texts: list[str], seed: int) -> str:
 # -- what a random model never does --------------------------------------------------------
 
 
-def render(messages: list[Message], folder: Path, tools: list[Any]) -> list[int]:
+def render(
+    messages: list[Message], folder: Path, tools: list[Any], model: ModelConfig
+) -> list[int]:
     """Return a whole conversation as training would read it, with the tokenizer in a folder.
 
     Return tokens of each sequence: more than one where the chat template rewrites what was said.
     """
-    renderer = Renderer(AutoTokenizer.from_pretrained(folder), tools)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ends = AutoConfig.from_pretrained(folder).get_text_config().eos_token_id
+    ends = [ends] if isinstance(ends, int) else ends
+    renderer = Renderer(tokenizer, tools, ends, model.tool_format, model.template_args)
     return [len(sequence.ids) for sequence in demonstration(renderer, messages)]

@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 
 from art_cli.envs.base import Done
-from art_cli.models.render import parse_tool_calls, spoken
+from art_cli.models.turns import Turn, read_turn
 from art_cli.rollout.episode import Episode
 from art_cli.types import Message, StopReason, ToolCall, Trajectory
 
@@ -48,9 +48,10 @@ class TurnAgent:
     """An Agent that answers turn by turn: its tool calls and its words go to the env."""
 
     cut_off = False  # whether its last turn ended at the limit of tokens, not by itself
+    turn: Turn | None = None  # that turn, where it was said in other words than the text form
 
     async def act(self, messages: list[Message]) -> str:
-        """Return the next turn, given the messages that are new since the last one.
+        """Return the next turn, in the text form, given the messages that are new since the last.
 
         Raises ContextFull.
         """
@@ -71,7 +72,8 @@ class TurnAgent:
                 text = await self.act(messages)
             except ContextFull:
                 return "context"
-            outcome = await _turn(episode, text, self.cut_off)
+            turn = self.turn or read_turn(text)
+            outcome = await _turn(episode, text, turn, self.cut_off)
             if isinstance(outcome, Done):
                 return "env"
             messages = outcome
@@ -79,26 +81,24 @@ class TurnAgent:
         return "max_turns"
 
 
-def calls_in(said: str, *, cut_off: bool) -> list[ToolCall | str]:
-    """Return the tool calls of what was said; a string says why one cannot be made.
+def calls_in(turn: Turn, *, cut_off: bool) -> list[ToolCall | str]:
+    """Return the tool calls of a turn; a string says why one cannot be made.
 
     A turn that never ended makes none. If it did, text without end behind a good call would be paid
     like the call alone, and a policy can come to write nothing else.
     """
-    calls = parse_tool_calls(said)
-    return [CUT_OFF for _ in calls] if cut_off else calls
+    return [CUT_OFF for _ in turn.calls] if cut_off else turn.calls
 
 
-async def _turn(episode: Episode, text: str, cut_off: bool) -> list[Message] | Done:
+async def _turn(episode: Episode, text: str, turn: Turn, cut_off: bool) -> list[Message] | Done:
     """Return what comes back to a turn: results of its calls, or the env's reply to its words."""
-    said = spoken(text)
-    calls = calls_in(said, cut_off=cut_off) if episode.has_tools else []
+    calls = calls_in(turn, cut_off=cut_off) if episode.has_tools else []
     message: Message = {"role": "assistant", "content": text}
     if calls:
         message["tool_calls"] = [c for c in calls if not isinstance(c, str)]
     episode.trajectory.messages.append(message)
     if not calls:
-        answer = await episode.reply(said)
+        answer = await episode.reply(turn.said)
         return answer if isinstance(answer, Done) else [{"role": "user", "content": answer}]
     made = [c for c in calls if not isinstance(c, str)]
     given = await asyncio.gather(*(episode.call_tool(c["name"], c["arguments"]) for c in made))

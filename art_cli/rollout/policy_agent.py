@@ -16,6 +16,7 @@ class PolicyAgent(TurnAgent):
 
     def __init__(self, renderer: Renderer, session: Session, max_model_len: int) -> None:
         self.conversation = Conversation(renderer)
+        self._renderer = renderer
         self.completions: list[Completion] = []
         self._session = session
         self._max_model_len = max_model_len
@@ -33,7 +34,9 @@ class PolicyAgent(TurnAgent):
         completion = await self._session.generate(ids)
         self.completions.append(completion)
         self.cut_off = completion.finish_reason == "length"
-        return self.conversation.add_completion(completion)
+        own = self.conversation.add_completion(completion)
+        self.turn = self._renderer.read(own)  # says what is wrong with a call in its own format
+        return self._renderer.text_form(own)
 
     def record(self, trajectory: Trajectory) -> None:
         """See Agent. What was to be read next, where the context was full, is left out."""

@@ -19,7 +19,7 @@ from setting import (
 import art_cli as art
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.loop import Stream
-from art_cli.models.render import parse_tool_calls
+from art_cli.models.turns import Turn
 from art_cli.rollout import agent as turns
 from art_cli.rollout.episode import opening
 from art_cli.rollout.policy_agent import PolicyAgents
@@ -32,15 +32,14 @@ WARMUP = art.WarmupConfig(
 )
 
 
-def as_trl_reads(text: str, *, cut_off: bool = False) -> list[ToolCall | str]:
+def as_trl_reads(turn: Turn, *, cut_off: bool = False) -> list[ToolCall | str]:
     """The tool calls of a turn by TRL's rule: if one is broken or not closed, all is an answer.
 
     `art run` lets the model read what is wrong with it, and makes no calls of a turn that was cut
     off (`art_cli.rollout.agent.calls_in`); that would be another task.
     """
-    calls = parse_tool_calls(text)
-    whole = text.count("<tool_call>") == text.count("</tool_call>")
-    return calls if whole and not any(isinstance(c, str) for c in calls) else []
+    whole = turn.said.count("<tool_call>") == turn.said.count("</tool_call>")
+    return turn.calls if whole and not any(isinstance(c, str) for c in turn.calls) else []
 
 
 turns.calls_in = as_trl_reads

@@ -194,13 +194,15 @@ def check_calls(base: Path) -> None:
     import trl_side
     from our_side import as_trl_reads
 
+    from art_cli.models.turns import read_turn
+
     good = '{"name": "get_order", "arguments": {"order_id": "W42"}}'
     closed = f"<tool_call>{good}</tool_call>"
     cut, nameless = closed.replace("}}", "}"), "<tool_call>{}</tool_call>"
     turns = [closed, closed + closed, "so: " + closed, "done", good]
     turns += ["<tool_call>" + good, cut, closed + cut, nameless, "<tool_call>" + closed]
     for turn in turns:
-        ours, theirs = bool(as_trl_reads(turn)), trl_side.calls_tools(base, turn)
+        ours, theirs = bool(as_trl_reads(read_turn(turn))), trl_side.calls_tools(base, turn)
         assert ours == theirs, f"TRL would read another turn: {turn}"
 
 

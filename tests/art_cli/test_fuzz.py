@@ -16,7 +16,7 @@ from art_cli.envs.base import Done, Env, ToolError, tool
 from art_cli.envs.tools import tools_of
 from art_cli.evaluation.attempts import Attempt
 from art_cli.models.openai_format import ChatFormatError, read_message, write_turn
-from art_cli.models.render import parse_tool_calls
+from art_cli.models.turns import parse_tool_calls, read_turn
 from art_cli.rollout.agent import TurnAgent
 from art_cli.rollout.rollout import rollout
 from art_cli.runs.trajectories import read_rows, write_rows
@@ -134,7 +134,7 @@ turns = st.one_of(
 @fuzz(300)
 @given(turns)
 def test_a_turn_becomes_openais_message_and_back(text: str) -> None:
-    message = write_turn(text, with_tools=True)
+    message = write_turn(read_turn(text), with_tools=True)
     json.dumps(message, ensure_ascii=False).encode()
     said = read_message(json.loads(json.dumps(message)))
     again = [c for c in parse_tool_calls(said["content"]) if not isinstance(c, str)]

@@ -59,7 +59,7 @@ def _body(source: Source, repo: str, *, is_adapter: bool) -> Iterator[str]:
     yield "## Use\n"
     yield from _use(cfg.model.base, repo, is_adapter=is_adapter)
     yield (
-        "\nIt was trained with tool calls in the Hermes format, and sampled at temperature "
+        "\nIts chat template says how it writes tool calls. It was sampled at temperature "
         f"{cfg.sampling.temperature:g}.\n"
     )
     yield "## Config\n\n```yaml"

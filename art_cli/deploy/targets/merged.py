@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from art_cli.config.schema import ModelConfig
 from art_cli.config.targets import MergedConfig
 from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.chat_template import served_template
@@ -85,12 +86,12 @@ def write_merged(source: Source, folder: Path) -> None:
         for path in weight_files(source.folder):
             if not path.name.startswith("adapter_") and path.name != "README.md":
                 shutil.copy(path, to / path.name)
-        write_template(to, to)
+        write_template(to, to, source.experiment.model)
 
     write_folder(folder, write)
 
 
-def write_template(weights: Path, to: Path) -> None:
+def write_template(weights: Path, to: Path, model: ModelConfig) -> None:
     """Write a chat template that says what was trained on, where that of `weights` does not.
 
     It goes into the folder `to`, for whoever renders it.
@@ -98,5 +99,5 @@ def write_template(weights: Path, to: Path) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(weights))
-    if template := served_template(tokenizer):
+    if template := served_template(tokenizer, model):
         (to / "chat_template.jinja").write_text(template, encoding="utf-8")

@@ -9,6 +9,7 @@ import yaml
 
 from art_cli.config.targets import SkyServeConfig
 from art_cli.deploy.base import Deployment, Job, Plan, Source
+from art_cli.deploy.chat_template import parser_words
 from art_cli.deploy.targets.merged import (
     WEIGHTS,
     has_merged,
@@ -55,8 +56,10 @@ class SkyServeTarget:
         folder = plan.source.run.deployment("skyserve", plan.name)
         make_merged(plan.source, folder / WEIGHTS, job)
         service = service_of(plan.name, folder / WEIGHTS, plan.details, self._settings.replicas)
-        length = plan.source.experiment.engine.max_model_len
-        service["run"] += f" --max-model-len {length}\n"
+        cfg = plan.source.experiment
+        words = ["--max-model-len", str(cfg.engine.max_model_len)]
+        words += parser_words(folder / WEIGHTS, cfg.model)
+        service["run"] += f" {' '.join(words)}\n"
         atomic_write(folder / "service.yaml", yaml.safe_dump(service, sort_keys=False))
         job.deployment.url = str(folder / "service.yaml")
         job.deployment.state = "ready"
@@ -87,8 +90,7 @@ def service_of(name: str, weights: Path, accelerators: str, replicas: int) -> di
         ),
         "run": (
             f"~/serve/bin/vllm serve /weights --served-model-name {name} --host 0.0.0.0 "
-            f"--port {PORT} --tensor-parallel-size {count} --enable-auto-tool-choice "
-            "--tool-call-parser hermes"
+            f"--port {PORT} --tensor-parallel-size {count}"
         ),
     }
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from art_cli.models.render import Conversation, Renderer, parse_tool_calls
+from art_cli.config.schema import ModelConfig
+from art_cli.models.render import Conversation, Renderer
+from art_cli.models.turns import call_text, parse_tool_calls
 from art_cli.preflight.base_model import ANY_TOOL, eos_of, of_tokenizer
 from art_cli.preflight.certify.specimen import Trial
 from art_cli.types import Completion, Message, ToolCall
@@ -20,7 +22,9 @@ def check_conversation(
     base: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[Trial]:
     """Play a conversation of several turns with a call in each, without a model."""
-    wrong = [f for f in of_tokenizer(base, config, tokenizer) if f.status == "failed"]
+    wrong = [
+        f for f in of_tokenizer(ModelConfig(base=base), config, tokenizer) if f.status == "failed"
+    ]
     for finding in wrong:
         yield Trial(name="tokenizer", status="failed", what=f"{finding.what}; {finding.todo}")
     if wrong:
@@ -32,10 +36,13 @@ def check_conversation(
     shown = "in the system message" if renderer.tools_by_hand else "by the template"
     results = "in its role for them" if renderer.has_tool_role else "as the user's words"
     yield Trial(
-        name="tools", status="passed", what=f"described {shown}, what they give is shown {results}"
+        name="tools",
+        status="passed",
+        what=f"described {shown}, called as {renderer.dialect.speech.format.name}; what they give "
+        f"is shown {results}",
     )
     talk = Conversation(renderer)
-    sampled, read = _play(talk, renderer)
+    sampled, read = _play(talk)
     yield _call(read)
     yield _masks(talk, sampled)
     yield _forks(talk)
@@ -48,23 +55,20 @@ def _stops(renderer: Renderer, tokenizer: PreTrainedTokenizerBase) -> Trial:
     return Trial(name="stop tokens", status="passed", what=f"a turn ends with {', '.join(names)}")
 
 
-def _call_text() -> str:
-    return f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>"
-
-
-def _play(talk: Conversation, renderer: Renderer) -> tuple[int, list[str]]:
+def _play(talk: Conversation) -> tuple[int, list[str]]:
     """Return how many tokens were sampled, and the turns as they were read back."""
     order: Message = {"role": "user", "content": "Where is order 17?"}
     talk.add_messages([{"role": "system", "content": "You are a desk."}, order])
     num, read = 0, []
-    end = next(iter(renderer.encode(renderer.end_of_turn)))
+    call = call_text(CALL["name"], json.dumps(CALL["arguments"]))
     for turn in range(TURNS):
-        ids = [*renderer.encode(f"I look {turn}. {_call_text()}"), end]
+        ids = talk.spoken_as(f"I look {turn}. {call}")
         num += len(ids)
         completion = Completion(
             token_ids=ids, logprobs=[0.0] * len(ids), finish_reason="stop", policy_version=0
         )
-        read.append(talk.add_completion(completion))
+        talk.add_completion(completion)
+        read.append(talk.messages[-1]["content"])
         talk.add_messages([{"role": "tool", "content": f"late by {turn} days"}])
     return num, read
 

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from art_cli.llms.base import LLM, ChatMessage, NativeCall, Reply, estimate_tokens
-from art_cli.models.render import TOOL_CALL, parse_tool_calls, spoken
+from art_cli.models.turns import MARKERS, TOOL_CALL, call_text, parse_tool_calls, plain, spoken
 from art_cli.rollout.agent import ContextFull, TurnAgent
 from art_cli.system.outside import read_json
 from art_cli.types import Message, Trajectory
-
-MARKERS = ("<tool_call>", "</tool_call>", "<think>", "</think>")  # that the text form reads
 
 
 class PromptedAgent(TurnAgent):
@@ -118,8 +116,7 @@ def turn_text(reply: Reply) -> str:
     """
     words = reply.text
     if reply.calls:
-        for marker in MARKERS[:2]:
-            words = words.replace(marker, f"< {marker[1:]}")
+        words = plain(words, MARKERS[:2])
         words += "".join(_call_text(call) for call in reply.calls)
     return words.encode(errors="replace").decode()
 
@@ -130,7 +127,4 @@ def _call_text(call: NativeCall) -> str:
         arguments = json.dumps(read_json(call.arguments), ensure_ascii=False)
     except ValueError:
         arguments = call.arguments
-    body = f'{{"name": {json.dumps(call.name)}, "arguments": {arguments}}}'
-    if any(marker in body for marker in MARKERS):
-        body = body.replace("<", "\\u003c")  # the same to a reader of JSON
-    return f"<tool_call>{body}</tool_call>"
+    return call_text(call.name, arguments)

@@ -19,7 +19,8 @@ from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Done, Env, seed_of
 from art_cli.errors import EngineError, UsageError
 from art_cli.models.openai_format import read_message, write_turn
-from art_cli.models.render import Conversation, Renderer, parse_tool_calls, spoken
+from art_cli.models.render import Conversation, Renderer
+from art_cli.models.turns import parse_tool_calls, spoken
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.answer import ChatAnswer
 from art_cli.rollout.gateway.request import CONTEXT, ChatRequest, RequestError, read_in
@@ -154,10 +155,10 @@ class Hosted:
             self.fail(e)
             raise RequestError(503, str(e), "engine") from e
         self._completions.append(completion)
-        text = talk.add_completion(completion)
+        turn = renderer.read(cut(talk.add_completion(completion), stop))
         ended = completion.finish_reason
         # A turn that was cut off makes no calls, as in the built-in agent.
-        message = write_turn(cut(text, stop), with_tools=bool(tools) and ended != "length")
+        message = write_turn(turn, with_tools=bool(tools) and ended != "length")
         said = read_message(message)
         thread.said = [*messages, said]
         thread.busy = False

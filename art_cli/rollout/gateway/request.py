@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -147,11 +146,10 @@ class ChatRequest(BaseModel):
         """Return the tool that has to be called, where it is named."""
         return self.tool_choice.function.name if isinstance(self.tool_choice, _Choice) else None
 
-    def opening(self) -> str:
-        """Return how the turn has to begin, so that it calls what it must."""
-        if name := self.forced_tool():
-            return f'<tool_call>{{"name": {json.dumps(name)}, "arguments": '
-        return '<tool_call>{"name": "' if self.tool_choice == "required" else ""
+    @property
+    def must_call(self) -> bool:
+        """Whether the turn has to call a tool."""
+        return self.tool_choice == "required" or self.forced_tool() is not None
 
     def limit(self) -> int | None:
         """Return how many tokens the turn may have."""
@@ -166,7 +164,8 @@ async def read_in(
     Raises RequestError where the template refuses it, or there is no room to answer.
     """
     try:
-        await beside(asked.size, talk.add_messages, messages, asked.opening(), room)
+        opening = talk.opening(asked.forced_tool()) if asked.must_call else ""
+        await beside(asked.size, talk.add_messages, messages, opening, room)
     except UsageError as e:  # the template, which other models' users do not know of
         raise RequestError(400, str(e)) from None
     except TooLongError as e:

@@ -24,13 +24,12 @@ def demonstration(renderer: Renderer, messages: list[Message]) -> list[Sequence]
     """Tokens of a conversation as rollouts would have made them; the assistant's are sampled."""
     conversation = Conversation(renderer)
     pending: list[Message] = []
-    end = list(renderer.encode(renderer.end_of_turn))
     for message in messages:
         if message["role"] != "assistant":
             pending.append(message)
             continue
         conversation.add_messages(pending)
-        ids = [*renderer.encode(message["content"]), *end]
+        ids = conversation.spoken_as(message["content"])
         completion = Completion(
             token_ids=ids, logprobs=[0.0] * len(ids), finish_reason="stop", policy_version=0
         )

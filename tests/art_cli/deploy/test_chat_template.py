@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_models import BY_NAME
 
-from art_cli.config.schema import TinyConfig
-from art_cli.deploy.chat_template import served_template
+from art_cli.config.schema import ModelConfig, TinyConfig
+from art_cli.deploy.chat_template import parser_words, served_template
+from art_cli.errors import UsageError
 from art_cli.models import tiny
 from art_cli.models.render import Renderer
 
@@ -86,3 +88,54 @@ def test_others_render_what_was_trained_on(
 def test_a_template_that_knows_the_format_stays_as_it_is() -> None:
     assert served_template(tokenizer_with((TEMPLATES / "qwen3.jinja").read_text())) is None
     assert served_template(tokenizer_with(tiny.CHAT_TEMPLATE)) is None
+
+
+@pytest.mark.parametrize("opening", [[], [SYSTEM]])
+def test_what_a_template_refuses_is_put_differently_for_others_too(opening: list[Any]) -> None:
+    """As Gemma 2's: no system message, and roles that alternate."""
+    refusals = (
+        "{%- for m in messages -%}{%- if m.role == 'system' or loop.index0 and "
+        "m.role == messages[loop.index0 - 1].role -%}{{ raise_exception('no') }}{%- endif -%}"
+        "{%- endfor -%}"
+    )
+    tokenizer = tokenizer_with(refusals + CHATML)
+    results = [{"role": "tool", "content": text} for text in ("seven", "eight")]
+    said = [*opening, *SAID[:2], *results, SAID[3], SAID[4]]
+    to_an_api = [*opening, *SAID_TO_AN_API[:2], *results, SAID[3], SAID[4]]
+    mine = Renderer(tokenizer, TOOLS).text(said)
+    theirs = tokenizer.apply_chat_template(
+        to_an_api,
+        tools=TOOLS,
+        tokenize=False,
+        add_generation_prompt=True,
+        chat_template=served_template(tokenizer),
+    )
+    assert theirs == mine and "seven" in mine and "eight" in mine
+
+
+def test_the_arguments_of_the_template_are_served_with_it() -> None:
+    tokenizer = tokenizer_with(BY_NAME["qwen3"].template())
+    model = ModelConfig(base="x", template_args={"enable_thinking": False})
+    mine = Renderer(tokenizer, TOOLS, template_args=model.template_args).text([SAID[0]])
+    served = served_template(tokenizer, model)
+    asked: dict[str, Any] = {"tools": TOOLS, "tokenize": False, "add_generation_prompt": True}
+    theirs = tokenizer.apply_chat_template([SAID[0]], chat_template=served, **asked)
+    assert theirs == mine and mine.endswith("</think>\n\n")
+    others = {**asked, "chat_template": served, "enable_thinking": True}
+    assert not tokenizer.apply_chat_template([SAID[0]], **others).endswith("</think>\n\n")
+
+
+def test_a_format_that_a_template_cannot_be_taught_is_a_users_mistake() -> None:
+    model = ModelConfig(base="x", tool_format="gemma3")
+    with pytest.raises(UsageError, match="written as gemma3 cannot be put into"):
+        served_template(tokenizer_with(CHATML), model)
+
+
+def test_vllm_is_told_how_to_read_the_calls(tmp_path: Path) -> None:
+    for name, words in (
+        ("qwen3-coder", ["--enable-auto-tool-choice", "--tool-call-parser", "qwen3_coder"]),
+        ("qwen3", ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]),
+        ("apertus", []),
+    ):
+        BY_NAME[name].tokenizer(BY_NAME[name].template()).save_pretrained(tmp_path / name)
+        assert parser_words(tmp_path / name, ModelConfig(base="x")) == words

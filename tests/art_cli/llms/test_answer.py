@@ -17,7 +17,7 @@ from art_cli.llms.answer import Answer, BadAnswer
 from art_cli.llms.base import Reply
 from art_cli.llms.own import ErrorAnswer, read_response
 from art_cli.llms.prices import Rates
-from art_cli.models.render import parse_tool_calls
+from art_cli.models.turns import parse_tool_calls
 from art_cli.rollout.agents.prompted import turn_text
 
 ASKED = [{"role": "user", "content": "2 + 2?"}]

@@ -15,9 +15,8 @@ from art_cli.models.render import (
     Conversation,
     Renderer,
     TooLongError,
-    parse_tool_calls,
-    spoken,
 )
+from art_cli.models.turns import parse_tool_calls, spoken
 from art_cli.types import Completion, Message
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -321,6 +320,34 @@ def test_a_tool_call_is_in_the_history_once() -> None:
         assert text.partition("a<|")[2].count('"name": "weather"') == 1
 
 
+@pytest.mark.parametrize("end", [True, False])
+def test_a_template_that_adds_to_what_was_said_forks(end: bool) -> None:
+    template = (
+        "{% for m in messages %}{{ '<|start_header_id|>' + m.role + m.content }}"
+        "{{ '!' if m.content == 'b' }}{{ '<|eot_id|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant' }}{% endif %}"
+    )
+    renderer = Renderer(tokenizer_of("llama3", template))
+    conversation = Conversation(renderer)
+    conversation.add_messages([user("a")])
+    conversation.add_completion(completion(renderer, "b", end=end))
+    conversation.add_messages([user("c")])
+    assert len(conversation.sequences) == 2
+    assert conversation.ids == list(renderer.encode(renderer.text(conversation.said)))
+
+
+def test_a_turn_cut_short_behind_its_thinking_forks_where_that_is_dropped() -> None:
+    renderer = Renderer(tokenizer_of("qwen3"))
+    conversation = Conversation(renderer)
+    conversation.add_messages([user("weather?")])
+    conversation.add_completion(
+        completion(renderer, "<think>\nhm\n</think>\n\nSunny, and", end=False)
+    )
+    conversation.add_messages([user("news?")])
+    assert len(conversation.sequences) == 2
+    assert conversation.ids == list(renderer.encode(renderer.text(conversation.said)))
+
+
 # ---------------------------------------------------------------- other tokenizers
 
 
@@ -435,14 +462,23 @@ def test_stop_ids_are_the_templates_the_tokenizers_and_the_models() -> None:
 # ---------------------------------------------------------------- templates that cannot be used
 
 
-def test_a_template_that_refuses_the_system_role_is_a_users_mistake() -> None:
+def test_a_system_message_that_a_template_refuses_comes_before_the_first_users_words() -> None:
     refusal = "{{ raise_exception('no system role') if messages[0].role == 'system' }}"
     template = refusal + (TEMPLATES / "llama3.jinja").read_text()
     renderer = Renderer(tokenizer_of("llama3", template))
-    with pytest.raises(UsageError, match=r"refuses the messages \(system, user\): no system role"):
+    header = "<|start_header_id|>user<|end_header_id|>\n\n"
+    assert f"{header}Be brief.\n\na<|eot_id|>" in renderer.text([SYSTEM, user("a")])
+    assert f"{header}Be brief.<|eot_id|>" in renderer.text([SYSTEM])
+    text = Renderer(tokenizer_of("llama3", template), TOOLS).text([SYSTEM, user("a")])
+    assert f"{header}Be brief.\n\nYou may call" in text and "</tool_call>\n\na<|eot_id|>" in text
+
+
+def test_messages_that_a_template_refuses_are_named() -> None:
+    refusal = "{{ raise_exception('not that') if messages[-1].content == 'a' }}"
+    template = refusal + (TEMPLATES / "llama3.jinja").read_text()
+    renderer = Renderer(tokenizer_of("llama3", template))
+    with pytest.raises(UsageError, match=r"refuses the messages \(system, user\): not that"):
         renderer.text([SYSTEM, user("a")])
-    with pytest.raises(UsageError, match="refuses"):  # its tools would need a system message
-        Renderer(tokenizer_of("llama3", template), TOOLS)
 
 
 def test_a_missing_template_is_a_users_mistake() -> None:

@@ -376,9 +376,23 @@ def test_many_wrong_arguments_are_told_in_short(run: Play) -> None:
 
 
 def test_a_template_that_refuses_what_was_said_fails_that_episode(make_policy: Any) -> None:
-    """Two calls in one turn give two results in a row, which some templates do not take."""
+    """A template is a program: it may stop at anything that a model says."""
     policy = make_policy()
     policy.tokenizer.name_or_path = "alternating/model"
+    policy.tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.content == 'odd' %}"
+        "{{ raise_exception('not that') }}{% endif %}{% endfor %}" + policy.tokenizer.chat_template
+    )
+    renderer = Renderer(policy.tokenizer, [t.schema() for t in tools_of(Desk).values()])
+    said = Script(renderer, ["odd", "bye"])
+    t = asyncio.run(rollout(Desk, None, SCENARIO, PolicyAgent(renderer, said, 4096)))
+    assert (t.reward, t.stop_reason) == (None, "error")
+    assert t.error and "'alternating/model' refuses the messages" in t.error
+    assert "not that" in t.error
+
+
+def test_two_results_are_one_where_a_template_wants_roles_to_alternate(make_policy: Any) -> None:
+    policy = make_policy()
     policy.tokenizer.chat_template = (
         "{% for m in messages %}{% if loop.index0 and m.role == messages[loop.index0 - 1].role %}"
         "{{ raise_exception('roles must alternate') }}{% endif %}{% endfor %}"
@@ -387,9 +401,8 @@ def test_a_template_that_refuses_what_was_said_fails_that_episode(make_policy: A
     renderer = Renderer(policy.tokenizer, [t.schema() for t in tools_of(Desk).values()])
     said = Script(renderer, [call("size", of="small") * 2, "bye"])
     t = asyncio.run(rollout(Desk, None, SCENARIO, PolicyAgent(renderer, said, 4096)))
-    assert (t.reward, t.stop_reason) == (None, "error")
-    assert t.error and "'alternating/model' refuses the messages" in t.error
-    assert "roles must alternate" in t.error
+    assert (t.reward, t.error, len(results(t))) == (0.5, None, 2)
+    assert "\n".join(results(t)) in renderer.text(t.messages)
 
 
 def test_a_huge_text_of_the_env_fills_the_context(run: Play) -> None:

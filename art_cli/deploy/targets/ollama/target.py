@@ -98,8 +98,11 @@ def _template(source: Source) -> tuple[str, str]:
 
     tokenizer: Any = AutoTokenizer.from_pretrained(str(source.folder))
     tools = schemas_of(env_class(source.experiment.env.use))
-    stop = Renderer(tokenizer, tools).end_of_turn
-    template = served_template(tokenizer) or tokenizer.chat_template
+    model = source.experiment.model
+    ends = [tokenizer.eos_token_id]
+    renderer = Renderer(tokenizer, tools, ends, model.tool_format, model.template_args)
+    stop = renderer.end_of_turn
+    template = served_template(tokenizer, model) or tokenizer.chat_template
 
     def render(messages: list[Any], tools: list[Any] | None = None, generate: bool = False) -> str:
         try:

@@ -17,7 +17,6 @@ import time
 import traceback
 from collections import OrderedDict
 from dataclasses import replace
-from functools import partial
 from typing import Annotated
 
 import torch
@@ -64,7 +63,7 @@ class ChatServer:
         self._name = name
         self._cfg = cfg
         self._usual = usual
-        self._stop_ids = Renderer(policy.tokenizer, None, policy.eos_token_ids).stop_ids
+        self._renderer = Renderer(policy.tokenizer, None, policy.eos_token_ids)
         self._engines: OrderedDict[SamplingConfig, Served] = OrderedDict()
         self._failed: str | None = None  # why the last request got no answer
 
@@ -131,7 +130,8 @@ class ChatServer:
             sampled = await session.generate(talk.ids, max_tokens=asked.limit(), stop=stop)
         finally:
             session.close()
-        message = write_turn(cut(talk.add_completion(sampled), stop), with_tools=bool(tools))
+        turn = renderer.read(cut(talk.add_completion(sampled), stop))
+        message = write_turn(turn, with_tools=bool(tools))
         return ChatAnswer(
             message=message,
             finish_reason="tool_calls" if message.get("tool_calls") else sampled.finish_reason,
@@ -143,10 +143,9 @@ class ChatServer:
     def _served(self, sampling: SamplingConfig) -> Served:
         """An engine that samples like this: the embedded one has a way of sampling for all."""
         if sampling not in self._engines:
-            engine = TransformersEngine(self._policy, self._cfg, sampling, self._stop_ids)
-            make = partial(
-                Renderer, self._policy.tokenizer, eos_token_ids=self._policy.eos_token_ids
-            )
+            stop_ids = self._renderer.stop_ids
+            engine = TransformersEngine(self._policy, self._cfg, sampling, stop_ids)
+            make = self._renderer.offering
             self._engines[sampling] = Served(engine, make, self._cfg.max_model_len)
         self._engines.move_to_end(sampling)
         if len(self._engines) > MAX_ENGINES:

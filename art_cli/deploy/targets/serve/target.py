@@ -20,6 +20,7 @@ import httpx
 
 from art_cli.config.targets import ServeConfig
 from art_cli.deploy.base import Deployment, Job, Plan, Source
+from art_cli.deploy.chat_template import parser_words
 from art_cli.deploy.store import Store
 from art_cli.deploy.targets.merged import WEIGHTS, make_merged, merged_words, remove_merged
 from art_cli.deploy.targets.serve.access import HOST, KEY, is_loopback
@@ -141,7 +142,7 @@ class ServeTarget:
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)),
             *("--served-model-name", plan.name, "--host", self._host, "--port", str(self._port)),
             *("--middleware", "art_cli.deploy.targets.serve.asgi.Checked"),
-            *("--max-model-len", room, "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+            *("--max-model-len", room, *parser_words(folder, cfg.model)),
         ]
 
     def _until_answered(

@@ -159,7 +159,7 @@ class TogetherTarget:
                 text = json.dumps(config, indent=2, sort_keys=True)
                 (changed / ADAPTER_FILES[0]).write_text(text)
             else:
-                write_template(plan.source.folder, changed)
+                write_template(plan.source.folder, changed, plan.source.experiment.model)
             files |= {f.name: f for f in changed.iterdir()}
             project = plan.details.project
             revision = upload(self._api, project, model_id, files, sent, job.keep, job.report)

@@ -23,7 +23,7 @@ from art_cli.llms.judges.cache import AnswerCache
 from art_cli.llms.judges.prompt import RUBRIC, SYSTEM, visible
 from art_cli.llms.judges.ruler import Ruler
 from art_cli.llms.remote import RemoteLLM
-from art_cli.models.render import parse_tool_calls
+from art_cli.models.turns import parse_tool_calls
 
 TASK = {"role": "user", "content": "Please cancel my order W12."}
 HONEST = [

@@ -14,7 +14,7 @@ from art_cli.config.schema import LLMConfig, PricesConfig
 from art_cli.envs.tools import schemas_of
 from art_cli.llms.base import NativeCall, Reply
 from art_cli.llms.remote import RemoteLLM
-from art_cli.models.render import parse_tool_calls, spoken
+from art_cli.models.turns import parse_tool_calls, spoken
 from art_cli.rollout.agents.prompted import PromptedAgents, turn_text
 from art_cli.rollout.rollout import rollout
 from art_cli.types import Message, Scenario, Trajectory

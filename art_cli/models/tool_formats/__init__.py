@@ -1,0 +1,1 @@
+"""How models write tool calls: `table.py` has an entry for each format, the others read them."""

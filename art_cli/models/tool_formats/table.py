@@ -1,0 +1,303 @@
+"""The formats in which models write tool calls, an entry each.
+
+To add one: what stands around its calls, how they are read, the shape that errors and a hand-made
+description show, and how a call begins. Which one a model speaks is found by having its chat
+template write a call and reading that back; one that only describes them is known by `mark`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from art_cli.models.tool_formats.format import (
+    NAME,
+    ToolFormat,
+    between,
+    write_hermes,
+    write_kimi,
+    write_list,
+    write_llama,
+    write_python,
+)
+from art_cli.models.tool_formats.harmony import read_harmony
+from art_cli.models.tool_formats.readers import (
+    gemma_object,
+    json_calls,
+    json_names,
+    json_object,
+    named_calls,
+    python_calls,
+    tagged,
+)
+from art_cli.models.turns import TOOL_CALL_FORMAT
+
+NINE = re.compile(r"[A-Za-z0-9]{9}")
+OBJECT = '{"name": <name>, "arguments": <object>}'
+QWEN_PARAMETER = (
+    r"<parameter=(?P<key>[^>\n]+)>\n?(?P<value>.*?)\n?</parameter>(?=\s*(?:<parameter=|\Z))"
+)
+GLM_PARAMETER = (
+    r"<arg_key>(?P<key>[^<]+)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>"
+    r"(?=\s*(?:<arg_key>|\Z))"
+)
+INVOKE = (
+    r'<{0}invoke name="(?P<name>[^"]+)">(?P<arguments>.*?)</{0}invoke>(?=\s*(?:<{0}invoke |\Z))'
+)
+MINIMAX_PARAMETER = (
+    r'<parameter name="(?P<key>[^"]+)">(?P<value>.*?)</parameter>(?=\s*(?:<parameter |\Z))'
+)
+DSML_PARAMETER = (
+    r'<｜DSML｜parameter name="(?P<key>[^"]+)" string="(?P<text>true|false)">'
+    r"(?P<value>.*?)</｜DSML｜parameter>(?=\s*(?:<｜DSML｜parameter |\Z))"
+)
+DEEPSEEK = between("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
+DEEPSEEK_END = r"(?:<｜tool▁call▁end｜>|\Z)"
+
+HERMES = ToolFormat(
+    name="hermes",
+    shape=TOOL_CALL_FORMAT,
+    section=between("<tool_call>", "</tool_call>"),
+    read=json_calls(one=True),
+    begin=f'<tool_call>{{"name": "{NAME}", "arguments": ',
+    mark="<tool_call>",
+    write=write_hermes,
+    serves="hermes",
+)
+
+FORMATS = (
+    HERMES,
+    ToolFormat(
+        name="qwen_xml",
+        shape="<tool_call><function=NAME><parameter=KEY>\\nVALUE\\n</parameter></function></tool_call>",
+        section=between(
+            "<(?:seed:)?tool_call>",
+            "(?<=</function>)</(?:seed:)?tool_call>|(?<=</function>)\n</(?:seed:)?tool_call>"
+            "|</(?:seed:)?tool_call>(?=\\s*(?:<(?:seed:)?tool_call>|\\Z))",
+        ),
+        read=named_calls(
+            r"<function=(?P<name>[^>\n]+)>(?P<arguments>.*?)</function>(?=\s*(?:<function=|\Z))",
+            tagged(QWEN_PARAMETER),
+        ),
+        begin=f"<tool_call>\n<function={NAME}>\n",
+        serves="qwen3_coder",
+    ),
+    ToolFormat(
+        name="glm",
+        shape="<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>",
+        section=between(
+            "<tool_call>",
+            "(?<=</arg_value>)\n?</tool_call>|</tool_call>(?=\\s*(?:<tool_call>|\\Z))",
+        ),
+        read=named_calls(
+            r"(?P<name>[^\s<]+)\s*(?P<arguments>(?:<arg_key>.*)?)\Z", tagged(GLM_PARAMETER)
+        ),
+        begin=f"<tool_call>{NAME}\n",
+        serves="glm45",
+    ),
+    ToolFormat(
+        name="llama3_json",
+        shape='{"name": <name>, "parameters": <object>}',
+        section=re.compile(
+            r'\A\s*(?:<\|python_tag\|>)?(?P<body>\s*\{\s*"(?:name|parameters)".*)\Z', re.S
+        ),
+        read=json_calls(arguments=("parameters", "arguments")),
+        begin=f'{{"name": "{NAME}", "parameters": ',
+        tags="<|python_tag|>",
+        write=write_llama,
+        serves="llama3_json",
+    ),
+    ToolFormat(
+        name="pythonic",
+        shape="[NAME(KEY=VALUE)]",
+        section=re.compile(
+            r"\A\s*(?:<\|python_start\|>)?\s*"
+            r"(?P<body>\[\s*[A-Za-z_][\w.]*\(.*?)\s*(?:<\|python_end\|>)?\s*\Z",
+            re.S,
+        ),
+        read=python_calls,
+        begin=f"[{NAME}(",
+        tags="<|python_start|><|python_end|>",
+        write=write_python("[", ", ", "]"),
+        serves="pythonic",
+    ),
+    ToolFormat(
+        name="mistral",
+        shape="[TOOL_CALLS]NAME[ARGS]<object>",
+        section=re.compile(r"\[TOOL_CALLS\](?P<body>(?!\s*[\[{]).*?)(?=\[TOOL_CALLS\]|\Z)", re.S),
+        read=named_calls(
+            r"(?P<name>[^\s\[{]+)(?:\[CALL_ID\](?P<id>\w*))?\[ARGS\](?P<arguments>.*)\Z",
+            json_object,
+        ),
+        begin=f"[TOOL_CALLS]{NAME}[ARGS]",
+        tags="[CALL_ID]",
+        id=NINE,
+        serves="mistral",
+    ),
+    ToolFormat(
+        name="mistral_list",
+        shape=f"[TOOL_CALLS][{OBJECT}]",
+        section=re.compile(r"\[TOOL_CALLS\](?P<body>.*)\Z", re.S),
+        read=json_calls(),
+        begin=f'[TOOL_CALLS][{{"name": "{NAME}", "arguments": ',
+        id=NINE,
+        serves="mistral",
+    ),
+    ToolFormat(
+        name="deepseek_v3",
+        shape="<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\\n```json\\n<object>"
+        "\\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        section=DEEPSEEK,
+        read=named_calls(
+            r"<｜tool▁call▁begin｜>function<｜tool▁sep｜>(?P<name>[^\n]+)\n```json\n"
+            rf"(?P<arguments>.*?)\n```{DEEPSEEK_END}",
+            json_object,
+        ),
+        begin=f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{NAME}\n```json\n",
+        serves="deepseek_v3",
+    ),
+    ToolFormat(
+        name="deepseek_v31",
+        shape="<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>NAME<｜tool▁sep｜><object>"
+        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        section=DEEPSEEK,
+        read=named_calls(
+            rf"<｜tool▁call▁begin｜>(?P<name>[^\n<]+)<｜tool▁sep｜>(?P<arguments>.*?){DEEPSEEK_END}",
+            json_object,
+        ),
+        begin=f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{NAME}<｜tool▁sep｜>",
+        serves="deepseek_v31",
+    ),
+    ToolFormat(
+        name="deepseek_dsml",
+        shape='<｜DSML｜function_calls><｜DSML｜invoke name="NAME"><｜DSML｜parameter name="KEY" '
+        'string="true|false">VALUE</｜DSML｜parameter></｜DSML｜invoke></｜DSML｜function_calls>',
+        section=between("<｜DSML｜(?:function|tool)_calls>", "</｜DSML｜(?:function|tool)_calls>"),
+        read=named_calls(INVOKE.format("｜DSML｜"), tagged(DSML_PARAMETER)),
+        begin=f'<｜DSML｜function_calls>\n<｜DSML｜invoke name="{NAME}">\n',
+        serves="deepseek_v32",
+    ),
+    ToolFormat(
+        name="harmony",
+        shape="<|channel|>commentary to=functions.NAME <|constrain|>json<|message|><object>"
+        "<|call|>",
+        section=re.compile(r"(?!)(?P<body>)"),  # read_harmony reads all of a turn
+        read=json_calls(),
+        begin=f"<|channel|>commentary to=functions.{NAME} <|constrain|>json<|message|>",
+        mark="<|channel|>",
+        tags="<|start|><|end|>",
+        turn=read_harmony,
+        serves="openai",
+    ),
+    ToolFormat(
+        name="gemma4",
+        shape='<|tool_call>call:NAME{KEY:<|"|>TEXT<|"|>,KEY:NUMBER}<tool_call|>',
+        section=between(r"<\|tool_call>", r"<tool_call\|>"),
+        read=named_calls(r"call:(?P<name>[^\s{]+)(?P<arguments>\{.*\})\Z", gemma_object),
+        begin=f"<|tool_call>call:{NAME}{{",
+        mark="<|tool_call>",
+        serves="gemma4",
+    ),
+    ToolFormat(
+        name="gemma3",
+        shape="```tool_code\\nNAME(KEY=VALUE)\\n```",
+        section=between("```tool_code\n", "```"),
+        read=python_calls,
+        begin=f"```tool_code\n{NAME}(",
+        mark="```tool_code",
+        write=write_python("```tool_code\n", "\n", "\n```"),
+    ),
+    ToolFormat(
+        name="phi",
+        shape=f"<|tool_call|>[{OBJECT}]<|/tool_call|>",
+        section=between(r"<\|tool_call\|>", r"<\|/tool_call\|>"),
+        read=json_calls(),
+        begin=f'<|tool_call|>[{{"name": "{NAME}", "arguments": ',
+        mark="<|/tool_call|>",
+        write=write_list("<|tool_call|>", "<|/tool_call|>"),
+    ),
+    ToolFormat(
+        name="granite",
+        shape=f"<|tool_call|>[{OBJECT}]",
+        section=re.compile(r"<\|tool_call\|>(?P<body>.*)\Z", re.S),
+        read=json_calls(),
+        begin=f'<|tool_call|>[{{"name": "{NAME}", "arguments": ',
+        mark="<|tool_call|>",
+        write=write_list("<|tool_call|>", ""),
+        serves="granite",
+    ),
+    ToolFormat(
+        name="kimi",
+        shape="<|tool_calls_section_begin|><|tool_call_begin|>functions.NAME:0"
+        "<|tool_call_argument_begin|><object><|tool_call_end|><|tool_calls_section_end|>",
+        section=between(r"<\|tool_calls_section_begin\|>", r"<\|tool_calls_section_end\|>"),
+        read=named_calls(
+            r"<\|tool_call_begin\|>\s*(?P<id>(?:functions\.)?(?P<name>[^\s<]+?):\d+)\s*"
+            r"<\|tool_call_argument_begin\|>(?P<arguments>.*?)(?:<\|tool_call_end\|>|\Z)",
+            json_object,
+        ),
+        begin=f"<|tool_calls_section_begin|><|tool_call_begin|>functions.{NAME}:0"
+        "<|tool_call_argument_begin|>",
+        mark="<|tool_calls_section_begin|>",
+        write=write_kimi,
+        id=re.compile(r"\S+:\d+"),
+        serves="kimi_k2",
+    ),
+    ToolFormat(
+        name="minimax",
+        shape='<minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter>'
+        "</invoke></minimax:tool_call>",
+        section=between("<minimax:tool_call>", "</minimax:tool_call>"),
+        read=named_calls(INVOKE.format(""), tagged(MINIMAX_PARAMETER)),
+        begin=f'<minimax:tool_call>\n<invoke name="{NAME}">\n',
+        serves="minimax_m2",
+    ),
+    ToolFormat(
+        name="smollm_python",
+        shape="<code>NAME(KEY=VALUE)</code>",
+        section=between("<code>", "</code>"),
+        read=python_calls,
+        begin=f"<code>{NAME}(",
+        write=write_python("<code>", "\n", "</code>"),
+    ),
+    ToolFormat(
+        name="lfm",
+        shape="<|tool_call_start|>[NAME(KEY=VALUE)]<|tool_call_end|>",
+        section=between(r"<\|tool_call_start\|>", r"<\|tool_call_end\|>"),
+        read=python_calls,
+        begin=f"<|tool_call_start|>[{NAME}(",
+        mark="<|tool_list_start|>",
+        write=write_python("<|tool_call_start|>[", ", ", "]<|tool_call_end|>"),
+    ),
+    ToolFormat(
+        name="nemotron",
+        shape=f"<TOOLCALL>[{OBJECT}]</TOOLCALL>",
+        section=between("<TOOLCALL>", "</TOOLCALL>"),
+        read=json_calls(),
+        begin=f'<TOOLCALL>[{{"name": "{NAME}", "arguments": ',
+        mark="<TOOLCALL>",
+        write=write_list("<TOOLCALL>", "</TOOLCALL>"),
+    ),
+    ToolFormat(
+        name="json_list",
+        shape=f"<tool_calls>[{OBJECT}]</tool_calls>",
+        section=between("<tool_calls>", "</tool_calls>"),
+        read=json_calls(),
+        begin=f'<tool_calls>[{{"name": "{NAME}", "arguments": ',
+        write=write_list("<tool_calls>", "</tool_calls>"),
+    ),
+    ToolFormat(
+        name="apertus",
+        shape="<|tools_prefix|>[{<name>: <object>}]<|tools_suffix|>",
+        section=between(r"<\|tools_prefix\|>", r"<\|tools_suffix\|>"),
+        read=json_names,
+        begin=f'<|tools_prefix|>[{{"{NAME}": ',
+    ),
+    ToolFormat(
+        name="cohere",
+        shape='<|START_ACTION|>[{"tool_name": <name>, "parameters": <object>}]<|END_ACTION|>',
+        section=between(r"<\|START_ACTION\|>", r"<\|END_ACTION\|>"),
+        read=json_calls("tool_name", ("parameters",)),
+        begin=f'<|START_ACTION|>[{{"tool_name": "{NAME}", "parameters": ',
+    ),
+)
+BY_NAME = {f.name: f for f in FORMATS}
