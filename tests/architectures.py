@@ -25,6 +25,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from art_cli.config.schema import TinyConfig
 from art_cli.models import tiny
+from art_cli.preflight.small_model import spread
 
 VOCAB = 520
 WINDOW, CHUNK, TRAINED = 8, 16, 32  # tokens
@@ -297,7 +298,7 @@ def make_architecture(name: str) -> PreTrainedModel:
         torch.manual_seed(0)
         auto = AutoModelForCausalLM if made else AutoModelForImageTextToText
         model: PreTrainedModel = auto.from_config(config, dtype=torch.float32).eval()
-    _perturb(model)
+    spread(model, seed=1)
     return model
 
 
@@ -316,28 +317,3 @@ def write_architecture(name: str, folder: Path) -> Path:
 def _known(config: PreTrainedConfig, values: dict[str, Any]) -> dict[str, Any]:
     names = config.to_dict()
     return {name: value for name, value in values.items() if name in names}
-
-
-@torch.no_grad()
-def _perturb(model: PreTrainedModel) -> None:
-    """Give every weight a value of its own, wide enough to matter and no wider.
-
-    What recurrences decay by stays as its family initialises it.
-    """
-    generator = torch.Generator().manual_seed(1)
-    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    tied = head is not None and head.weight is embedding.weight
-    scale = 0.2 if tied or "gemma" in str(model.config.model_type) else 1.0  # they scale it up
-    for name, p in model.named_parameters():  # a tied one once
-        if any(
-            word in name for word in ("A_log", "dt_bias", "conv1d", ".D", "time_", "recurrent_")
-        ):
-            continue
-        noise = torch.randn(p.shape, generator=generator)
-        if p.ndim >= 2:
-            p.copy_(noise * (scale if "embed" in name else 1.6 / p.shape[-1] ** 0.5))
-        else:
-            p.add_(noise * 0.2)
-    for name, buffer in model.named_buffers():
-        if "e_score_correction_bias" in name or "expert_bias" in name:
-            buffer.copy_(torch.randn(buffer.shape, generator=generator) * 0.1)

@@ -52,6 +52,18 @@ def load(arguments: list[str]) -> LoadedExperiment:
     return loaded
 
 
+def check_base(loaded: LoadedExperiment) -> list[str]:
+    """Return what the user should know of the base before it is loaded; see preflight.
+
+    What reads a config.json takes seconds to import: `tiny` goes without. Raises ConfigError.
+    """
+    if loaded.experiment.model.base == "tiny":
+        return []
+    from art_cli.preflight.base_model import check_base as check
+
+    return check(loaded)
+
+
 def open_run(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedExperiment, RunDir]:
     """Return an existing run and its experiment. Raise UsageError or ConfigError."""
     from art_cli.runs.directory import RunDir

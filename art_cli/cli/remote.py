@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from art_cli.cli.inputs import confirm
+from art_cli.cli.inputs import check_base, confirm
 from art_cli.errors import ArtError, Interrupted
 from art_cli.printed import say
 
@@ -38,6 +38,8 @@ def run_there(
     if attach:
         sent = remote.find_sent(loaded, run)
     else:
+        for line in check_base(loaded):
+            tell(f"warning: {line}")
         sent = remote.send(loaded, run, resume, lambda plan: agreed(plan, "managed job", yes))
     tell(f"{sent.name}; Ctrl-C lets go of it, and it goes on")
     try:

@@ -161,6 +161,7 @@ async def _run(
     opening = await check_env(env_class(cfg.env.use), loaded.env_settings)
     if cfg.track.wandb:
         choose_mode(cfg.track.wandb)  # raises now, not after the warm-up
+    known = [] if smoke else inputs.check_base(loaded)
     tight = check_fit(loaded, present())
     if smoke:
         smoke.make_model(opening)
@@ -172,7 +173,7 @@ async def _run(
         history = [row for row in history if row["training_step"] <= from_step]
     screen = Screen(stderr=as_json)  # stdout is for the JSON
     with Console(cfg.train.steps, _header(loaded), history=history, console=screen) as console:
-        for line in _warnings(cfg, tight, is_smoke=smoke is not None):
+        for line in [*_warnings(cfg, tight, is_smoke=smoke is not None), *known]:
             console.say(f"warning: {line}")
         console.phase("loading torch and transformers")
         await asyncio.sleep(0)

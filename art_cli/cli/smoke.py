@@ -132,9 +132,10 @@ class Smoke:
 def begin(config: list[str], real: LoadedExperiment, runs_dir: Path) -> Smoke:
     """Return the smoke run of `art run CONFIG... --smoke`; nothing is written yet.
 
-    Raises UsageError.
+    Raises UsageError, as the run itself would.
     """
     cfg = real.experiment
+    inputs.check_base(real)
     run = RunDir(runs_dir / cfg.project / name_of(cfg.name))
     stand_in = stand_in_for(cfg.model.base, run.stand_in)
     loaded = inputs.load([*config, *overrides(cfg, real.env_settings, stand_in)])

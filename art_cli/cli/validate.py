@@ -42,7 +42,7 @@ def validate(
     from art_cli.rollout.agents.build import make_runner
     from art_cli.rollout.first_episode import check_env
 
-    async def check() -> tuple[LoadedExperiment, Forecast | None]:
+    async def check() -> tuple[LoadedExperiment, Forecast | None, list[str]]:
         card = named(gpu) if gpu else next(iter(present()), None)
         loaded = inputs.load(config)
         env = env_class(loaded.experiment.env.use)
@@ -50,10 +50,10 @@ def validate(
         opening = await check_env(env, loaded.env_settings)
         if loaded.experiment.judge:
             await _check_judge(loaded.experiment, opening, env, ping)
-        return loaded, forecast(loaded, card)
+        return loaded, forecast(loaded, card), inputs.check_base(loaded)
 
     try:
-        loaded, memory = asyncio.run(check())
+        loaded, memory, warnings = asyncio.run(check())
     except ArtError as e:
         if as_json:
             problems = e.problems if isinstance(e, ConfigError) else [str(e)]
@@ -63,10 +63,13 @@ def validate(
     name = f"{loaded.experiment.project}/{loaded.experiment.name}"
     if as_json:
         found = memory and memory.as_json()
-        say(json.dumps({"valid": True, "run": name, "memory": found}))
+        row = {"valid": True, "run": name, "memory": found, "warnings": warnings}
+        say(json.dumps(row))
     else:
         if memory:
             _print_memory(memory)
+        for line in warnings:
+            say(f"warning: {line}")
         say(f"ok: {name}")
     if memory and memory.is_impossible:
         raise typer.Exit(EXIT_PREFLIGHT)

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
     AutoTokenizer,
@@ -75,13 +76,17 @@ def _from_pretrained(base: str, **settings: Any) -> tuple[PreTrainedModel, PreTr
                 f"model.base: {base!r} has no chat template; use an instruct model, or add "
                 "chat_template.jinja to its folder"
             )
-        model = class_of(AutoConfig.from_pretrained(base)).from_pretrained(base, **settings)
-    except (OSError, ValueError, KeyError) as e:
+        model_class = class_of(AutoConfig.from_pretrained(base))
+        model, found = model_class.from_pretrained(base, output_loading_info=True, **settings)
+    except (OSError, ValueError, KeyError, StrictDataclassError) as e:
         first = str(e).strip().splitlines()[0]
         raise UsageError(
             f"model.base: cannot load {base!r} (neither a folder with a model nor a hub id that "
             f"can be reached): {first}"
         ) from e
+    if found["missing_keys"]:
+        names = ", ".join(sorted(found["missing_keys"])[:3])
+        raise UsageError(f"model.base: {base!r} has no weights for {names}; they would be random")
     return model, tokenizer
 
 

@@ -43,6 +43,7 @@ def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[Finding
         on_gpu = loaded.experiment.model.device != "cpu"
         try:
             memory = forecast(loaded, gpus[0] if gpus and on_gpu else None)
+            wrong += _check_base(loaded)
         except UsageError as e:
             wrong.append(failed(str(e)))
     found: tuple[tuple[str, Iterable[Finding]], ...] = (
@@ -60,6 +61,17 @@ def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[Finding
     for name, findings in found:
         for finding in findings:
             yield replace(finding, check=name)
+
+
+def _check_base(loaded: LoadedExperiment) -> list[Finding]:
+    """Return what the base's config.json and tokenizer say of it."""
+    if loaded.experiment.model.base == "tiny":
+        return []
+    try:
+        from art_cli.preflight.base_model import findings_of
+    except (ImportError, OSError):  # torch cannot be imported, as has been said
+        return []
+    return [replace(f, what=f"{f.where}: {f.what}") if f.where else f for f in findings_of(loaded)]
 
 
 def _check_model(cfg: Experiment, memory: Forecast | None, gpus: list[Gpu]) -> Iterator[Finding]:

@@ -13,15 +13,8 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic_core import to_jsonable_python
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-    Qwen3Config,
-)
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config
 from transformers.utils import logging as transformers_logging
 
 from art_cli.config.schema import Experiment, LLMConfig, ModelConfig, TinyConfig
@@ -31,7 +24,9 @@ from art_cli.llms.stand_in import STAND_IN
 from art_cli.models import tiny
 from art_cli.models.render import Renderer
 from art_cli.models.tiny import END_OF_TEXT, END_OF_TURN
-from art_cli.preflight.memory.shape import UnknownSizeError, local_config, read_config
+from art_cli.preflight.base_model import tokenizer_of
+from art_cli.preflight.memory.shape import UnknownSizeError, read_config
+from art_cli.preflight.small_model import small_model, vocabulary_of
 from art_cli.training.trainers.warmup import demonstration
 from art_cli.types import Message
 
@@ -41,15 +36,6 @@ SUFFIX = "-smoke"
 LONGEST = 32768  # tokens of an episode in another tokenizer than the base's, which may take more
 LONGEST_TURN = 16
 AGENT_SECONDS = 30.0
-SMALL = {
-    "num_hidden_layers": 2,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-}
-NOT_SMALL = ("quantization_config", "dtype", "torch_dtype", "_name_or_path", "max_window_layers")
 
 
 def name_of(name: str) -> str:
@@ -159,7 +145,7 @@ def stand_in_for(base: str, folder: Path) -> StandIn:
         config = read_config(base)
     except UnknownSizeError as e:
         return StandIn(name=str(folder), missing=str(e))
-    tokenizer, why = _tokenizer(base)
+    tokenizer, why = tokenizer_of(base)
     if tokenizer is not None and not tokenizer.chat_template:
         raise UsageError(
             f"model.base: {base!r} has no chat template; use an instruct model, or add "
@@ -180,36 +166,13 @@ def make_small(stand_in: StandIn, texts: list[str], seed: int) -> str:
         _, tokenizer = tiny.make(TinyConfig(), texts, seed)
         end, pad = map(tokenizer.backend_tokenizer.token_to_id, (END_OF_TURN, END_OF_TEXT))
         ends = {"bos_token_id": None, "eos_token_id": end, "pad_token_id": pad}
-    known: dict[str, Any] = shrunk(stand_in.config or Qwen3Config().to_dict())
-    known |= ends | {"vocab_size": len(tokenizer)}
-    torch.manual_seed(seed)
-    try:
-        config = AutoConfig.for_model(**known)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as e:
-        first = str(e).strip().partition("\n")[0]
-        raise UsageError(f"model.base: its config.json makes no language model: {first}") from e
+    config = (stand_in.config or Qwen3Config().to_dict()) | ends
+    model = small_model(config, vocabulary_of(tokenizer), seed)
+    for name, value in ends.items():
+        setattr(model.config.get_text_config(), name, value)
     model.save_pretrained(stand_in.name)
     tokenizer.save_pretrained(stand_in.name)
-    return str(config.model_type)
-
-
-def shrunk(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a config of the same family with two narrow layers and the same special tokens."""
-    small = {k: v for k, v in config.items() if k not in (*NOT_SMALL, "vocab_size")}
-    small |= {k: v for k, v in SMALL.items() if config.get(k) is not None}
-    if small.get("layer_types"):
-        small["layer_types"] = small["layer_types"][: SMALL["num_hidden_layers"]]
-    return small
-
-
-def _tokenizer(base: str) -> tuple[PreTrainedTokenizerBase | None, str]:
-    """Return the tokenizer, of this machine or of the hub, or why there is none."""
-    is_here = local_config(base) is not None  # then the hub may be dead, and that takes a minute
-    try:
-        return AutoTokenizer.from_pretrained(base, local_files_only=is_here), ""
-    except (OSError, ValueError, KeyError, ImportError) as e:
-        return None, f"no tokenizer of {base}: {str(e).strip().partition(chr(10))[0]}"
+    return str(model.config.model_type)
 
 
 # -- what a random model never does --------------------------------------------------------

@@ -128,8 +128,7 @@ async def start(options: dict[str, Any], gpus: list[int], log: Path) -> ChildSer
     if Path(options["model"]).is_dir():
         environment["HF_HUB_OFFLINE"] = "1"
     command = ["{python}", "-m", "vllm.entrypoints.openai.api_server", "--port", "{port}"]
-    for key, value in options.items():
-        command += _flag(key, value)
+    command += flags_of(options)
     return await ChildServer.start(command, START_TIMEOUT, env=environment, log=log)
 
 
@@ -220,6 +219,11 @@ def scratch(disk: str) -> Path:
         if folder.exists():  # else another process took it for left behind, at this very instant
             return folder
         os.close(lock)
+
+
+def flags_of(options: dict[str, Any]) -> list[str]:
+    """Return options as words of a command line."""
+    return [word for key, value in options.items() for word in _flag(key, value)]
 
 
 def _flag(key: str, value: Any) -> list[str]:

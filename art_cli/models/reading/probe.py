@@ -33,6 +33,7 @@ SHORTENED = {
     "sliding_window": WINDOW,
     "attention_window_size": WINDOW,
     "attention_chunk_size": CHUNK,
+    "floor_scale": WINDOW,  # of Llama 4, whose scale grows with the place, not the position
 }
 COLUMNS = 8  # of the vocabulary, compared at each position
 

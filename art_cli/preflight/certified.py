@@ -1,0 +1,49 @@
+"""Where it is written that a base has passed, so that `art run` can say that it has not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from art_cli.system.files import atomic_write
+
+KEPT = 1000  # entries, the newest
+
+
+def record_file() -> Path:
+    """Return the file of what has passed on this machine."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "art" / "certified.json"
+
+
+def key_of(config: dict[str, Any]) -> str:
+    """Return what a base's passing is remembered by: its config, and what computed it."""
+    versions = [f"{name} {version(name)}" for name in ("art-cli", "transformers", "torch", "peft")]
+    said = json.dumps([versions, config], sort_keys=True, default=str)
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def remember(config: dict[str, Any], base: str) -> None:
+    """Write that the base has passed. Raises OSError."""
+    file = record_file()
+    known = {k: v for k, v in _read(file).items() if k != key_of(config)}
+    known[key_of(config)] = base
+    file.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(file, json.dumps(dict(list(known.items())[-KEPT:]), indent=1))
+
+
+def is_certified(config: dict[str, Any]) -> bool:
+    """Return whether the base of this config has passed here, with these versions."""
+    return key_of(config) in _read(record_file())
+
+
+def _read(file: Path) -> dict[str, str]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,1 @@
+"""`art certify`: does `art` compute a base's architecture as transformers does? On any machine."""
