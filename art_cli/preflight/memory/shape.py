@@ -95,13 +95,15 @@ def counted(config: dict[str, Any]) -> Shape:
 def measured(config: dict[str, Any], targets: Sequence[str] = DEFAULT_TARGETS) -> Shape:
     """Build the model without its weights and count; this imports torch and takes seconds."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     from art_cli.models.adapter import chosen_parts
+    from art_cli.models.classes import class_of
     from art_cli.models.roles import parts_of
 
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+        whole = AutoConfig.for_model(**config)
+        model = class_of(whole)._from_config(whole)
     head = model.get_output_embeddings()
     maps = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not head]
     text = model.config.get_text_config()  # whose length some families work out
