@@ -33,6 +33,7 @@ from art_cli.system.progress import Report
 from art_cli.training.demonstrations import load_demonstrations, texts_of
 from art_cli.training.model import Stop, TrainableModel
 from art_cli.training.trainers.budget import TokenBudget
+from art_cli.training.trainers.build import check_ranks
 from art_cli.training.trainers.router_load import check_router
 from art_cli.training.trainers.warmup import fine_tune
 from art_cli.types import Message
@@ -88,6 +89,7 @@ class WarmStart:
         _limit_threads(policy)
         if slower := policy.ways.in_words(embedded=cfg.engine.use == "transformers"):
             self._say(f"{type(policy.base).__name__}: {slower}: exact, and slower")
+        check_ranks(cfg, policy)
         policy.recompute_layers(cfg.train.gradient_checkpointing)
         renderer = Renderer(
             policy.tokenizer,

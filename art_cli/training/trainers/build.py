@@ -36,6 +36,17 @@ def prepare_training(cfg: Experiment) -> Crew | None:
     return None
 
 
+def check_ranks(cfg: Experiment, policy: Policy) -> None:
+    """Raise UsageError for a model whose weights ranks could not share."""
+    if cfg.train.num_processes > 1 and policy.ways.update != "tree":
+        # They gather weights layer by layer, and so must run as many forwards as each other.
+        raise UsageError(
+            f"train.num_processes={cfg.train.num_processes} needs a base that is read in one "
+            f"forward; with {type(policy.base).__name__}, {policy.ways.in_words(embedded=False)}. "
+            "Set it to 1"
+        )
+
+
 def make_trainer(
     cfg: Experiment, policy: Policy, crew: Crew | None, logs: Path, say: Callable[[str], None]
 ) -> Trainer:
@@ -46,12 +57,7 @@ def make_trainer(
     longest = cfg.engine.max_model_len
     if cfg.train.num_processes == 1:
         return GRPOTrainer(policy, cfg.train, cfg.sampling, say, max_model_len=longest)
-    if policy.ways.update != "tree":  # ranks must run as many forwards as each other
-        raise UsageError(
-            f"train.num_processes={cfg.train.num_processes} needs a base that is read in one "
-            f"forward; with {type(policy.base).__name__}, {policy.ways.in_words(embedded=False)}. "
-            "Set it to 1"
-        )
+    check_ranks(cfg, policy)
     device = policy.device.type
     if cfg.engine.use == "vllm":
         policy.to("cpu")  # nothing is computed with the whole of it, and a GPU may be too small
