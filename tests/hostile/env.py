@@ -11,7 +11,7 @@ from typing import Any
 
 import art_cli as art
 
-PATIENCE = 20.0  # seconds that a tool or reply has
+PATIENCE = 20.0  # seconds that a tool has; an episode has twice as many
 FAILING = ("raises", "hangs", "hangs in a thread", "surrogate", "number", "exit", "nan")
 ODD = ("huge", "escape")  # of the env, that an episode outlives
 # Of the program, which plays on after most of them.
@@ -36,7 +36,7 @@ class Hostile(art.Env):
 
     max_turns = 8
     tool_timeout = PATIENCE
-    episode_timeout = 6 * PATIENCE
+    episode_timeout = 2 * PATIENCE  # a reply has what is left of it
 
     async def start(self) -> str:
         """The kind of what goes wrong."""
@@ -63,7 +63,7 @@ class Hostile(art.Env):
             case "hangs":
                 await asyncio.sleep(1e6)
             case "hangs in a thread":
-                await asyncio.to_thread(time.sleep, 4 * PATIENCE)
+                await asyncio.to_thread(time.sleep, 3 * PATIENCE)
             case "surrogate":
                 return "\ud800"
             case "number":
