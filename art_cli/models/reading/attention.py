@@ -23,7 +23,8 @@ NAME = "art"
 # What models also pass, and what changes nothing here: a layout says who sees whom.
 WITHOUT_EFFECT = {
     *("is_causal", "position_ids", "use_cache", "output_attentions", "past_key_values"),
-    *("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "output_router_logits"),
+    *("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"),
+    *("output_router_logits", "output_hidden_states", "return_dict"),
 }
 
 

@@ -35,7 +35,7 @@ REFUSED = {"llama:dynamic", "phi3:longrope"}
 # How it is read, where that is not a tree in one forward and one batch of the engine.
 WAYS = {
     **dict.fromkeys(("stablelm", "nemotron", "phimoe", "bloom", "falcon", "mpt"), ("nodes", "row")),
-    **dict.fromkeys(("llama4_text", "zamba2"), ("nodes", "row")),
+    **dict.fromkeys(("llama4_text", "llama4", "zamba2"), ("nodes", "row")),
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), ("nodes", "batch")),
     **dict.fromkeys(("olmo_hybrid", "kimi_linear", "granitemoehybrid"), ("nodes", "batch")),
     **dict.fromkeys(("nemotron_h", "bamba", "falcon_h1", "mamba2"), ("nodes", "batch")),
