@@ -2,7 +2,7 @@
 
     python scripts/bench/hybrid.py
 
-A Qwen3.5 of 12M parameters (three layers of Gated DeltaNet to one of attention) and 8 siblings of
+A Qwen3.5 of 7.4M parameters (three layers of Gated DeltaNet to one of attention) and 8 siblings of
 whose tokens 70% are the same first ones. The two updates alternate in one process; their gradients
 must agree. Prints CPU seconds, and how many times fewer are needed.
 """
