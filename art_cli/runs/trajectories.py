@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict
         "messages": t.messages,
         "sequences": [
             {"ids": s.ids, "mask": s.mask, "engine_logprobs": s.engine_logprobs}
+            | ({"constrained": [asdict(c) for c in s.constrained]} if s.constrained else {})
             for s in t.sequences
         ],
     }
