@@ -52,15 +52,28 @@ class Completion:
     logprobs: list[float]  # one a token, of the distribution that was sampled from
     finish_reason: Literal["stop", "length"]
     policy_version: int  # of the weights that really answered
+    grammar: str | None = None  # that the turn was held to
+    forced: frozenset[int] = frozenset()  # places where the grammar allowed one token alone
+    top_logprobs: list[dict[int, float]] = field(default_factory=list)  # one a token, if asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constrained:
+    """A part of a sequence that was sampled under a grammar."""
+
+    begin: int
+    end: int
+    grammar: str
 
 
 @dataclass(slots=True, kw_only=True)
 class Sequence:
-    """Token ids that the model saw as one text. All three lists have the same length."""
+    """Token ids that the model saw as one text. The first three lists have the same length."""
 
     ids: list[int] = field(default_factory=list)
-    mask: list[int] = field(default_factory=list)  # 1 on sampled tokens
+    mask: list[int] = field(default_factory=list)  # 1 on sampled tokens that had an alternative
     engine_logprobs: list[float] = field(default_factory=list)  # 0.0 where mask is 0
+    constrained: list[Constrained] = field(default_factory=list)  # in order
 
     def extend_prompt(self, ids: list[int]) -> None:
         """Append tokens that the model reads but did not sample."""
@@ -69,14 +82,30 @@ class Sequence:
         self.engine_logprobs += [0.0] * len(ids)
 
     def extend_sampled(self, completion: Completion) -> None:
-        """Append tokens that the model sampled; these are trained on."""
+        """Append tokens that the model sampled; these are trained on.
+
+        Not those that a grammar left no choice about: their probability is 1, whatever the weights.
+        """
+        begin, num = len(self.ids), len(completion.token_ids)
         self.ids += completion.token_ids
-        self.mask += [1] * len(completion.token_ids)
+        self.mask += [0 if i in completion.forced else 1 for i in range(num)]
         self.engine_logprobs += completion.logprobs
+        if completion.grammar is not None:
+            part = Constrained(begin=begin, end=begin + num, grammar=completion.grammar)
+            self.constrained.append(part)
+
+    def up_to(self, end: int) -> Sequence:
+        """Return the first tokens alone."""
+        return Sequence(
+            ids=self.ids[:end],
+            mask=self.mask[:end],
+            engine_logprobs=self.engine_logprobs[:end],
+            constrained=[c for c in self.constrained if c.begin < end],
+        )
 
     @property
     def num_sampled(self) -> int:
-        """Tokens that the model sampled."""
+        """Tokens that the model sampled and that are trained on."""
         return sum(self.mask)
 
 

@@ -90,6 +90,7 @@ def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict
         "side_conversations": t.side_conversations,
         "sequences": [
             {"ids": s.ids, "mask": s.mask, "engine_logprobs": s.engine_logprobs}
+            | ({"constrained": [asdict(c) for c in s.constrained]} if s.constrained else {})
             for s in t.sequences
         ],
     }
