@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from art_cli.errors import UsageError
 from art_cli.models.openai_format import calls_as_text, words_and_calls
+from art_cli.models.plain_text import PlainText
 from art_cli.models.render import Conversation, Renderer, TooLongError
 from art_cli.models.turns import Turn, WrittenCall
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, AnsweredCall, Asked, RequestError
@@ -17,14 +18,26 @@ from art_cli.types import Completion, Message
 COUNTED = 8  # times the room of the model: what is longer is not counted
 
 
-async def read_in(talk: Conversation, messages: list[Message], asked: Asked, room: int) -> int:
+Talk = Conversation | PlainText
+
+
+def begin(renderer: Renderer, asked: Asked) -> Talk:
+    """Return an empty conversation, or text, for such a request."""
+    return Conversation(renderer) if asked.raw is None else PlainText(renderer)
+
+
+async def read_in(talk: Talk, messages: list[Message], asked: Asked, room: int) -> int:
     """Add what a request says beyond a conversation. Return the number of tokens of all of it.
 
     Raises RequestError where the template refuses it, or there is no room to answer.
     """
     try:
-        opening = asked.prefill + (talk.opening(asked.forced_tool) if asked.must_call else "")
-        await beside(asked.size, talk.add_messages, messages, opening, room)
+        if isinstance(talk, PlainText):
+            assert asked.raw is not None
+            await beside(asked.size, talk.add, asked.raw, room)
+        else:
+            opening = asked.prefill + _opening(talk, asked)
+            await beside(asked.size, talk.add_messages, messages, opening, room)
     except UsageError as e:  # the template, which other models' users do not know of
         raise RequestError(400, str(e)) from None
     except TooLongError as e:
@@ -36,11 +49,11 @@ async def read_in(talk: Conversation, messages: list[Message], asked: Asked, roo
 
 async def count_tokens(renderer: Renderer, asked: Asked, room: int) -> int:
     """Return how many tokens a request is, were it the first one. Raises RequestError."""
-    return await read_in(Conversation(renderer), asked.messages, asked, COUNTED * room)
+    return await read_in(begin(renderer, asked), asked.messages, asked, COUNTED * room)
 
 
 def answer(
-    talk: Conversation, renderer: Renderer, sampled: Completion, asked: Asked, num_prompt: int
+    talk: Talk, renderer: Renderer, sampled: Completion, asked: Asked, num_prompt: int
 ) -> Answered:
     """Add a turn that was sampled to its conversation. Return what its client sees of it.
 
@@ -48,14 +61,15 @@ def answer(
     other servers leave it. A turn that was cut off makes no calls, as in the built-in agent. Where
     it may hold one call only, it ends behind the first: what the client does not see is not kept.
     """
-    opening = talk.opening(asked.forced_tool) if asked.must_call else ""
+    opening = _opening(talk, asked)
     begun = talk.begun[: len(talk.begun) - len(opening)]  # by the client
     if asked.tools and not asked.parallel:
         sampled = _up_to_first_call(renderer, sampled, opening)
     text = talk.add_completion(sampled)
     stop, shown = _cut(text[len(talk.begun) :], asked.stops)
     with_calls = bool(asked.tools) and sampled.finish_reason != "length"
-    turn = renderer.read(opening + shown)
+    plain = Turn(thought="", said=shown, pieces=(shown,))
+    turn = renderer.read(opening + shown) if asked.raw is None else plain
     if with_calls and begun and renderer.read(begun).written:
         turn = _behind(renderer.read(begun), renderer.read(begun + opening + shown))
     words, calls = words_and_calls(turn, with_tools=with_calls)
@@ -70,6 +84,12 @@ def answer(
         num_prompt=num_prompt,
         num_thought=_num_thought(renderer, turn, sampled.token_ids),
     )
+
+
+def _opening(talk: Talk, asked: Asked) -> str:
+    """Return how the turn begins that has to call a tool."""
+    has_to = asked.must_call and isinstance(talk, Conversation)
+    return talk.opening(asked.forced_tool) if has_to else ""
 
 
 def echoed(answer: Answered, prefill: str) -> Message:

@@ -18,11 +18,12 @@ from typing import Any, TypeVar
 from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Done, Env, seed_of
 from art_cli.errors import EngineError, UsageError
-from art_cli.models.render import Conversation, Renderer
+from art_cli.models.plain_text import PlainText
+from art_cli.models.render import Renderer
 from art_cli.models.turns import parse_tool_calls, spoken
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
-from art_cli.rollout.gateway.exchange import answer, count_tokens, echoed, read_in
+from art_cli.rollout.gateway.exchange import Talk, answer, begin, count_tokens, echoed, read_in
 from art_cli.rollout.policy_agent import record_sampled
 from art_cli.system.bounded_cache import Recent
 from art_cli.system.deadline import beside
@@ -70,7 +71,7 @@ class _Thread:
     """The calls that extend each other."""
 
     renderer: Renderer
-    conversation: Conversation
+    conversation: Talk
     session: Session
     said: list[Message] = field(default_factory=list)  # as the program has it
     busy: bool = False
@@ -80,9 +81,12 @@ class _Thread:
         ids = list(self.conversation.ids)
         return await self.session.generate(ids, max_tokens=asked.limit, stop=asked.stops)
 
-    def goes_on_as(self, messages: list[Message], renderer: Renderer) -> bool:
-        """Return whether a call with these messages extends the last one."""
-        num = len(self.said)
+    def goes_on_as(self, asked: Asked, renderer: Renderer) -> bool:
+        """Return whether a request extends the last one."""
+        talk, messages, num = self.conversation, asked.messages, len(self.said)
+        if asked.raw is not None or isinstance(talk, PlainText):
+            is_text = asked.raw is not None and isinstance(talk, PlainText)
+            return is_text and not self.busy and talk.goes_on_as(asked.raw)
         if self.busy or renderer is not self.renderer or len(messages) <= num:
             return False
         return all(_same(a, b) for a, b in zip(self.said, messages, strict=False))
@@ -146,7 +150,7 @@ class Hosted:
         self._check_open()
         self.num_calls += 1
         renderer = await self._served.renderer(asked.tools, asked.size)
-        thread = self._thread(asked.messages, renderer)
+        thread = self._thread(asked, renderer)
         thread.busy = True  # and stays so where this fails: nothing can go on behind it
         talk = thread.conversation
         try:
@@ -255,17 +259,17 @@ class Hosted:
             why = self.ended.result() if self.ended.done() else "error"
             raise RequestError(400, f"{OVER} ({why})", "episode_over")
 
-    def _thread(self, messages: list[Message], renderer: Renderer) -> _Thread:
-        fitting = [t for t in self._threads if t.goes_on_as(messages, renderer)]
+    def _thread(self, asked: Asked, renderer: Renderer) -> _Thread:
+        fitting = [t for t in self._threads if t.goes_on_as(asked, renderer)]
         if fitting:
-            return max(fitting, key=lambda t: len(t.said))
-        return self._begin(renderer, Conversation(renderer))
+            return max(fitting, key=lambda t: (len(t.said), len(t.conversation.ids)))
+        return self._begin(renderer, begin(renderer, asked))
 
     def _beside(self, thread: _Thread) -> _Thread:
         """Begin another thread that has read the same, for another turn behind it."""
         return self._begin(thread.renderer, thread.conversation.forked())
 
-    def _begin(self, renderer: Renderer, conversation: Conversation) -> _Thread:
+    def _begin(self, renderer: Renderer, conversation: Talk) -> _Thread:
         seed = seed_of(self._seed, len(self._threads))
         session = self._served.engine.open(seed, awaited=False)
         thread = _Thread(renderer, conversation, session, busy=True)

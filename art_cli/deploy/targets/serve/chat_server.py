@@ -27,11 +27,11 @@ from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import EngineError
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
-from art_cli.models.render import Conversation, Renderer
+from art_cli.models.render import Renderer
 from art_cli.rollout.gateway.apis.endpoints import Endpoints
 from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 from art_cli.rollout.gateway.body import MAX_BODY
-from art_cli.rollout.gateway.exchange import answer, count_tokens, read_in
+from art_cli.rollout.gateway.exchange import answer, begin, count_tokens, read_in
 from art_cli.rollout.gateway.hosted_episode import Served
 from art_cli.types import Completion, Message
 
@@ -105,7 +105,7 @@ class ChatServer:
     async def _complete(self, asked: Asked) -> list[Answered]:
         served = self._served(sampling_of(asked, self._usual))
         renderer = await served.renderer(asked.tools, asked.size)
-        talk = Conversation(renderer)
+        talk = begin(renderer, asked)
         num_prompt = await read_in(talk, asked.messages, asked, served.max_model_len)
         seed = random.getrandbits(31) if asked.seed is None else asked.seed
         talks = [talk, *(talk.forked() for _ in range(asked.n - 1))]

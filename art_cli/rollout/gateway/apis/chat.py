@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from art_cli.rollout.gateway.apis.openai_parts import error_body, pieces, token_logprobs
+from art_cli.rollout.gateway.apis.openai_parts import error_body, pieces, token_logprobs, usage
 from art_cli.rollout.gateway.apis.request_body import (
     MAX_MESSAGES,
     MAX_TOOLS,
@@ -173,8 +173,8 @@ class ChatQuestion:
             }
             for index, answer in enumerate(answers)
         ]
-        usage = _usage(answers)
-        return {**self._head, "object": "chat.completion", "choices": choices, "usage": usage}
+        used = usage(answers)
+        return {**self._head, "object": "chat.completion", "choices": choices, "usage": used}
 
     def _logprobs(self, answer: Answered) -> dict[str, Any] | None:
         return {"content": token_logprobs(answer, self.asked)} if self.asked.logprobs else None
@@ -190,7 +190,7 @@ class ChatQuestion:
                 last["logprobs"] = self._logprobs(answer)
             yield _event(head | {"choices": [last]})
         if (self.request.stream_options or {}).get("include_usage"):
-            yield _event(head | {"choices": [], "usage": _usage(answers)})
+            yield _event(head | {"choices": [], "usage": usage(answers)})
         yield "data: [DONE]\n\n"
 
     def failed(self, error: RequestError) -> str:
@@ -218,12 +218,6 @@ def _call(call: AnsweredCall) -> dict[str, Any]:
 
 def _finish_reason(answer: Answered) -> str:
     return "tool_calls" if answer.calls else answer.ended
-
-
-def _usage(answers: list[Answered]) -> dict[str, int]:
-    sampled = sum(len(a.completion.token_ids) for a in answers)
-    read = answers[0].num_prompt
-    return {"prompt_tokens": read, "completion_tokens": sampled, "total_tokens": read + sampled}
 
 
 def _deltas(answer: Answered) -> Iterator[dict[str, Any]]:

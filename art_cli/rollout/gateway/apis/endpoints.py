@@ -12,6 +12,7 @@ from aiohttp import web
 
 from art_cli.rollout.gateway.apis.api import Api, Responder
 from art_cli.rollout.gateway.apis.chat import ChatApi
+from art_cli.rollout.gateway.apis.completions import CompletionsApi
 from art_cli.rollout.gateway.apis.messages.api import MessagesApi
 from art_cli.rollout.gateway.apis.responses.api import ResponsesApi
 from art_cli.rollout.gateway.apis.responses.store import ResponseStore
@@ -31,6 +32,7 @@ class Endpoints:
             "chat/completions": self._chat,
             "responses": responses,
             "messages": messages,
+            "completions": CompletionsApi(),
         }
         self._counting: dict[str, Api] = {
             "responses/input_tokens": responses,

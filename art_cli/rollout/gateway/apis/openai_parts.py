@@ -23,6 +23,13 @@ def token_logprobs(answer: Answered, asked: Asked) -> list[dict[str, Any]]:
     ]
 
 
+def usage(answers: list[Answered]) -> dict[str, int]:
+    """Return how many tokens were read and sampled."""
+    sampled = sum(len(a.completion.token_ids) for a in answers)
+    read = answers[0].num_prompt
+    return {"prompt_tokens": read, "completion_tokens": sampled, "total_tokens": read + sampled}
+
+
 def pieces(text: str) -> list[str]:
     """Return a text in the pieces of a stream."""
     return [text[i : i + PIECE] for i in range(0, len(text), PIECE)]

@@ -314,7 +314,7 @@ def test_messages_that_the_template_refuses_get_400(play: Any, make_policy: Any)
 
 
 def test_a_failure_of_the_gateway_is_not_the_agents(play: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(chat, "_usage", lambda *_: {}["bug"])
+    monkeypatch.setattr(chat, "usage", lambda *_: {}["bug"])
 
     async def agent(http: Any, url: str, task: Task) -> None:
         answer = await http.post(f"{url}/chat/completions", json=BODY)
