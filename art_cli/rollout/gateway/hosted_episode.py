@@ -78,8 +78,12 @@ class _Thread:
 
     async def sample(self, asked: Asked) -> Completion:
         """Sample the turn that it is ready for."""
-        ids = list(self.conversation.ids)
-        return await self.session.generate(ids, max_tokens=asked.limit, stop=asked.stops)
+        return await self.session.generate(
+            list(self.conversation.ids),
+            max_tokens=asked.limit,
+            stop=asked.stops,
+            top_logprobs=asked.top_logprobs,
+        )
 
     def goes_on_as(self, asked: Asked, renderer: Renderer) -> bool:
         """Return whether a request extends the last one."""
@@ -146,7 +150,7 @@ class Hosted:
         return hmac.compare_digest(secret.encode(errors="replace"), self._secret.encode())
 
     async def complete(self, asked: Asked) -> list[Answered]:
-        """Answered a request with turns of the policy. Raises RequestError."""
+        """Answer a request with turns of the policy. Raises RequestError."""
         self._check_open()
         self.num_calls += 1
         renderer = await self._served.renderer(asked.tools, asked.size)

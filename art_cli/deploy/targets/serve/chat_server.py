@@ -133,7 +133,12 @@ class ChatServer:
 async def _sample(engine: Engine, ids: list[int], asked: Asked, seed: int) -> Completion:
     session = engine.open(seed, awaited=False)
     try:
-        return await session.generate(list(ids), max_tokens=asked.limit, stop=asked.stops)
+        return await session.generate(
+            list(ids),
+            max_tokens=asked.limit,
+            stop=asked.stops,
+            top_logprobs=asked.top_logprobs,
+        )
     finally:
         session.close()
 
