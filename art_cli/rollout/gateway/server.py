@@ -1,4 +1,4 @@
-"""The gateway: what a program believes to be OpenAI is the policy in training.
+"""The gateway: what a program believes to be OpenAI or Anthropic is the policy in training.
 
     http://127.0.0.1:PORT/e/EPISODE/SECRET/v1/chat/completions   /v1/models   /mcp
 
@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from aiohttp import web
 
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway import mcp
-from art_cli.rollout.gateway.apis.api import Api
-from art_cli.rollout.gateway.apis.chat import ChatApi
-from art_cli.rollout.gateway.apis.serving import refuse, serve, timely_body
+from art_cli.rollout.gateway.apis.endpoints import Endpoints, words_of
+from art_cli.rollout.gateway.apis.openai_parts import error_body
+from art_cli.rollout.gateway.apis.serving import refuse, timely_body
 from art_cli.rollout.gateway.asked import RequestError
 from art_cli.rollout.gateway.body import MAX_BODY
 from art_cli.rollout.gateway.hosted_episode import Hosted, Served
@@ -28,15 +26,14 @@ from art_cli.types import Message
 HEAD_TIMEOUT = 30.0  # seconds for the head of a request, or the next one on a connection
 BACKLOG = 1024  # connections that wait to be accepted
 
-Reply = Callable[[Hosted, web.Request], Awaitable[web.StreamResponse]]
-
 
 class Gateway:
     """Serves the episodes that are open."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._episodes: dict[str, Hosted] = {}
+        self._episodes: dict[str, tuple[Hosted, Endpoints]] = {}
+        self._nowhere = Endpoints()
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._heard: set[object] = set()  # young connections that have asked for something
@@ -45,12 +42,7 @@ class Gateway:
     async def start(self) -> None:
         """Listen on a free port."""
         app = web.Application(client_max_size=MAX_BODY)
-        root = "/e/{episode}/{secret}"
-        chat = ChatApi()
-        app.router.add_post(f"{root}/v1/chat/completions", self._checked(_asking(chat), chat))
-        app.router.add_get(f"{root}/v1/models", self._checked(_models, chat))
-        app.router.add_get(f"{root}/v1/models/{{model}}", self._checked(_model, chat))
-        app.router.add_post(f"{root}/mcp", self._checked(_mcp, chat))
+        app.router.add_route("*", "/e/{episode}/{secret}/{path:.*}", self._answer)
         quiet = logging.getLogger("art.gateway")  # a client's bad bytes are the client's
         quiet.addHandler(logging.NullHandler())
         quiet.propagate = False
@@ -85,7 +77,7 @@ class Gateway:
     def open(self, episode: Episode, opening: list[Message], seed: int) -> Hosted:
         """Host an episode until `leave`."""
         hosted = Hosted(self._served, episode, opening, seed)
-        self._episodes[hosted.id] = hosted
+        self._episodes[hosted.id] = hosted, Endpoints()
         return hosted
 
     def leave(self, hosted: Hosted) -> None:
@@ -100,49 +92,30 @@ class Gateway:
         if self._runner:
             await self._runner.cleanup()
 
-    def _checked(
-        self, reply: Reply, api: Api
-    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            self._heard.add(request.protocol)
-            hosted = self._episodes.get(request.match_info["episode"])
-            if hosted is None or not hosted.is_secret(request.match_info["secret"]):
-                # One answer to both: who guesses does not learn which episodes there are.
-                error = RequestError(404, "there is no such episode", "not_found")
-                return refuse(api, error)
-            try:
-                return await reply(hosted, request)
-            except RequestError as e:
-                return refuse(api, e)
-            except ConnectionError:  # who hangs up is not told
-                raise
-            except Exception as e:  # ours: it is not the agent that failed
-                hosted.fail(e)
-                error = RequestError(500, f"the gateway failed: {e!r}", "gateway")
-                return refuse(api, error)
-
-        return handle
-
-
-def _asking(api: Api) -> Reply:
-    async def ask(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-        return await serve(api, request, hosted.complete)
-
-    return ask
-
-
-async def _models(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-    return web.json_response({"object": "list", "data": [_described("policy")]})
-
-
-async def _model(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-    return web.json_response(_described(request.match_info["model"]))
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self._heard.add(request.protocol)
+        path = request.match_info["path"]
+        found = self._episodes.get(request.match_info["episode"])
+        if found is None or not found[0].is_secret(request.match_info["secret"]):
+            # One answer to both: who guesses does not learn which episodes there are.
+            error = RequestError(404, "there is no such episode", "not_found")
+            return refuse(self._nowhere.api_of(words_of(path)), error)
+        hosted, endpoints = found
+        try:
+            if words_of(path) == ["mcp"] and request.method == "POST":
+                return await _mcp(hosted, request)
+            return await endpoints.answer(request, path, hosted)
+        except ConnectionError:  # who hangs up is not told
+            raise
+        except Exception as e:  # ours: it is not the agent that failed
+            hosted.fail(e)
+            error = RequestError(500, f"the gateway failed: {e!r}", "gateway")
+            return refuse(endpoints.api_of(words_of(path)), error)
 
 
 async def _mcp(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-    answer = await mcp.answer(hosted, await timely_body(request))
+    try:
+        answer = await mcp.answer(hosted, await timely_body(request))
+    except RequestError as e:
+        return web.json_response(error_body(e), status=e.status)
     return web.Response(status=202) if answer is None else web.json_response(answer)
-
-
-def _described(model: str) -> dict[str, Any]:
-    return {"id": model, "object": "model", "created": 0, "owned_by": "art"}
