@@ -125,7 +125,7 @@ class _Session:
     ) -> Completion:
         renderer = self.oracle.renderer
         prompt = renderer._tokenizer.decode(ids, skip_special_tokens=False)
-        said = list(renderer.encode(self.oracle.say(str(prompt), constraint)))
+        said = list(renderer.encode(_behind(str(prompt), self.oracle.say(str(prompt), constraint))))
         said += renderer.encode(renderer.end_of_turn)
         kept = said[:max_tokens]
         completion = Completion(
@@ -140,6 +140,16 @@ class _Session:
 
     def close(self) -> None:
         pass
+
+
+def _behind(prompt: str, turn: str) -> str:
+    """What is left to say of a turn where a call had to be made, and is begun in the prompt."""
+    begun = prompt.rpartition("<|im_start|>assistant\n")[2]
+    if not begun:
+        return turn
+    call = turn[turn.index("<tool_call>") :]
+    assert call.startswith(begun), (begun, turn)
+    return call.removeprefix(begun)
 
 
 def _lines(match: re.Match[str] | None) -> list[str]:

@@ -59,8 +59,10 @@ class Played:
 
     @property
     def printed(self) -> str:
-        """What the program said, for whom a test fails."""
-        return "\n".join([*self.trajectory.logs, str(self.trajectory.error)])
+        """What was said, for whom a test fails."""
+        said = [f"{m['role']}: {m['content'][-300:]}" for m in self.trajectory.messages]
+        logs = [text[-3000:] for text in self.trajectory.logs]
+        return "\n".join([*said, *logs, str(self.trajectory.error), str(self.trajectory.metrics)])
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Watched:
 
     agent: Agent
     oracle: Oracle | None
-    num_calls: list[str] = field(default_factory=list)
+    
 
     async def play(self, episode: Episode) -> StopReason:
         if self.oracle:
@@ -115,7 +117,7 @@ def assert_perfect(played: Played) -> None:
     """The reward is exactly 1, and all that was sampled is trained as it was sampled."""
     trajectory = played.trajectory
     assert not trajectory.metrics.get("crashed"), played.printed
-    assert trajectory.reward == 1.0, (trajectory.metrics, trajectory.messages, played.printed)
+    assert trajectory.reward == 1.0, played.printed
     assert_recorded(played)
 
 
