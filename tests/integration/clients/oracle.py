@@ -15,8 +15,7 @@ from typing import Any
 
 from art_cli.models.render import Renderer
 from art_cli.models.turns import parse_tool_calls
-from art_cli.rollout.episode import Episode
-from art_cli.types import Completion
+from art_cli.types import Completion, Trajectory
 
 MESSAGE = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|\Z)", re.S)
 TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.S)
@@ -48,7 +47,7 @@ class Oracle:
     renderer: Renderer
     gold: list[str] = field(default_factory=list)  # the turns of a perfect assistant
     parallel: bool = False  # several reads in one turn
-    executed: int = 0  # steps of the gold that the env has done
+    trajectory: Trajectory = field(init=False)  # of its episode
     asked: list[Asked] = field(default_factory=list)
     handed_over: bool = False
     policy_version: int = 3
@@ -56,21 +55,10 @@ class Oracle:
     def open(self, seed: int, *, awaited: bool = True) -> _Session:
         return _Session(self)
 
-    def watch(self, episode: Episode) -> None:
-        """Count what the env executes from now on."""
-        call_tool, reply = episode.call_tool, episode.reply
-
-        async def counted_call(name: str, arguments: dict[str, Any]) -> Any:
-            result = await call_tool(name, arguments)
-            self.executed += 1
-            return result
-
-        async def counted_reply(text: str) -> Any:
-            result = await reply(text)
-            self.executed += 1
-            return result
-
-        episode.call_tool, episode.reply = counted_call, counted_reply  # type: ignore[method-assign]
+    @property
+    def executed(self) -> int:
+        """Steps of the gold that the env has done."""
+        return sum(not step.is_error for step in self.trajectory.steps)
 
     def say(self, prompt: str, schema: Any) -> str:
         """Return the next turn."""
@@ -121,11 +109,12 @@ class _Session:
         *,
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
-        constraint: Any = None,
+        grammar: str | None = None,
+        top_logprobs: int = 0,
     ) -> Completion:
         renderer = self.oracle.renderer
         prompt = renderer._tokenizer.decode(ids, skip_special_tokens=False)
-        said = list(renderer.encode(_behind(str(prompt), self.oracle.say(str(prompt), constraint))))
+        said = list(renderer.encode(_behind(str(prompt), self.oracle.say(str(prompt), grammar))))
         said += renderer.encode(renderer.end_of_turn)
         kept = said[:max_tokens]
         completion = Completion(

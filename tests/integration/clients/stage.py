@@ -67,7 +67,7 @@ class Played:
 
 @dataclass
 class Watched:
-    """Implements Agent: another, whose episode the oracle watches."""
+    """Implements Agent: another, whose trajectory the oracle sees."""
 
     agent: Agent
     oracle: Oracle | None
@@ -75,7 +75,7 @@ class Watched:
 
     async def play(self, episode: Episode) -> StopReason:
         if self.oracle:
-            self.oracle.watch(episode)
+            self.oracle.trajectory = episode.trajectory
         return await self.agent.play(episode)
 
     def record(self, trajectory: Trajectory) -> None:
