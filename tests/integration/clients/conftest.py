@@ -94,9 +94,15 @@ def desk() -> list[Task]:
 
 
 @pytest.fixture(scope="session")
-def retail() -> list[Task]:
-    """Tickets of the retail desk."""
-    return tasks("retail", 2, level=0, size="small")
+def retail() -> Task:
+    """A ticket of the retail desk: four reads, a write, and a refusal that has to be said."""
+    return tasks("retail", 7, level=0, size="small")[-1]
+
+
+@pytest.fixture(scope="session")
+def talk() -> Task:
+    """A customer of the retail desk, who has to be asked."""
+    return tasks("retail", 1, level=2, size="small")[0]
 
 
 @pytest.fixture(scope="session")

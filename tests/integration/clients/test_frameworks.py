@@ -31,10 +31,8 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("env", ["desk", "retail"])
 def test_perfect_play_earns_one(
-    program: str, env: str, request: pytest.FixtureRequest, command: Command, policy: Policy
+    program: str, desk: list[Task], retail: Task, command: Command, policy: Policy
 ) -> None:
-    tasks: list[Task] = request.getfixturevalue(env)
-    for task in tasks:
+    for task in [*desk, retail]:
         assert_perfect(play_perfectly(task, policy, command(*program.split())))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 
 from langchain.agents import create_agent
 from langchain_mcp_adapters.client import MultiServerMCPClient
@@ -14,9 +15,9 @@ with open(os.environ["ART_SCENARIO_FILE"]) as file:
 async def main() -> None:
     server = {"url": os.environ["ART_MCP_URL"], "transport": "streamable_http"}
     tools = await MultiServerMCPClient({"env": server}).get_tools()
-    agent = create_agent(
-        "openai:gpt-5-mini", [t for t in tools if t.name != "reply"], system_prompt=system
-    )
+    tools = [t for t in tools if t.name != "reply"]
+    model = sys.argv[1] if len(sys.argv) > 1 else "openai:gpt-5-mini"
+    agent = create_agent(model, tools, system_prompt=system)
     done = await agent.ainvoke({"messages": [{"role": "user", "content": request}]})
     print(done["messages"][-1].content)
 

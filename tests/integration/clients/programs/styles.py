@@ -102,7 +102,7 @@ def turns(messages: list, tools: list) -> Iterator[dict]:
 
 def specialist() -> str:
     """A sub-agent plays; what it says is passed on."""
-    return [m["content"] for m in turns(task["messages"], task["tools"])][-1]
+    return list(turns(task["messages"], task["tools"]))[-1]["content"]
 
 
 def tool(name: str, argument: str) -> dict:
