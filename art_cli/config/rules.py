@@ -104,6 +104,10 @@ RULES = (
         "has no effect with model.base=tiny; remove it",
     ),
     _clash(
+        {"train.router_aux_coef": _is_positive, "model.base": "tiny"},
+        "has no effect with model.base=tiny, which has no router; remove it",
+    ),
+    _clash(
         {"model.quantize": _is_set, "model.device": "cpu"},
         "needs a GPU, but model.device is cpu; remove one of them",
     ),
