@@ -23,12 +23,16 @@ CountOrZero = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
+Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+\S*$")]
+Address = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):[0-9]{1,5}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
 
 TINY = OnlyWith("model.base", ("tiny",))
 PROGRAM = OnlyWith("agent.type", ("program",))
-HOSTED = OnlyWith("agent.type", ("program", "function"))
+FUNCTION = OnlyWith("agent.type", ("function",))
+SERVICE = OnlyWith("agent.type", ("service",))
+HOSTED = OnlyWith("agent.type", ("program", "function", "service"))
 EMBEDDED = OnlyWith("engine.use", ("transformers",))
 VLLM = OnlyWith("engine.use", ("vllm",))
 STARTED = NotWith("engine.url", "a server that someone else has started")
@@ -46,16 +50,24 @@ class EnvConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """Who plays: the policy itself, turn by turn, or a program or function of yours that asks it.
+    """Who plays: the policy itself, turn by turn, or an agent of yours that asks it.
 
     A program is started once an episode; OPENAI_BASE_URL is the policy, ART_MCP_URL serves the
-    env's tools, ART_SCENARIO_FILE holds the opening.
+    env's tools, ART_SCENARIO_FILE holds the opening. A service runs already: each episode is
+    posted to it.
     """
 
-    type: Literal["builtin", "program", "function"] = "builtin"
+    type: Literal["builtin", "program", "function", "service"] = "builtin"
     command: Annotated[list[str] | None, PROGRAM] = None
     # package.module:function or path/to/file.py:function
-    use: Annotated[str | None, OnlyWith("agent.type", ("function",))] = None
+    use: Annotated[str | None, FUNCTION] = None
+    url: Annotated[Url | None, SERVICE] = None  # where episodes are posted
+    # The variable that holds the key which the service wants.
+    api_key_env: Annotated[str | None, SERVICE] = None
+    # Where the service reaches the policy; port 0: a free one.
+    bind: Annotated[Address, SERVICE] = "127.0.0.1:0"
+    # The same as the service sees it: behind a proxy, or in another network.
+    public_url: Annotated[Url | None, SERVICE] = None
     # Variables that a program gets from ours.
     pass_env: Annotated[list[str], PROGRAM] = field(default_factory=list)
     # What hides the machine from a program.
@@ -214,13 +226,15 @@ class JudgeConfig(LLMConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardConfig:
-    """What is learned from: a weighted sum of the env's own score and the judge's.
+    """What is learned from: a weighted sum of the env's own score, the judge's and the agent's.
 
-    `gate: env` lets the judge's part count only where the env's own score is positive.
+    The agent's is what a service, or a program that is kept, ends its episode with. `gate: env`
+    lets the judge's part count only where the env's own score is positive.
     """
 
     env: NonNegative = 0.0
     ruler: NonNegative = 0.0
+    agent: NonNegative = 0.0
     gate: Literal["env"] | None = None
 
 
