@@ -35,7 +35,7 @@ def main(next_url: str) -> None:
                 post(task["end_url"], task["api_key"], end)
                 break
             except urllib.error.HTTPError as e:  # it is over, or was counted
-                print(f"{task['id']}: {e.code} {e.read().decode()}", file=sys.stderr)
+                sys.stderr.write(f"{task['id']}: {e.code} {e.read().decode()}\n")
                 break
             except OSError:
                 time.sleep(2**attempt)

@@ -10,8 +10,8 @@ from art_cli.errors import UsageError
 from art_cli.rollout.agents.function import FunctionRunner
 from art_cli.rollout.agents.hosted import Runner
 from art_cli.rollout.agents.program import ProgramRunner
-from art_cli.rollout.agents.service import ServiceRunner
 from art_cli.rollout.agents.sandbox import Bwrap, Docker, NoSandbox, Sandbox
+from art_cli.rollout.agents.service import ServiceRunner
 
 
 def make_runner(cfg: AgentConfig) -> Runner | None:

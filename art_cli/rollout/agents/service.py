@@ -17,9 +17,9 @@ import httpx
 
 from art_cli.errors import AgentError, PreflightError
 from art_cli.rollout.agents.hosted import CrashError
+from art_cli.rollout.gateway.asked import RequestError
 from art_cli.rollout.gateway.end import AgentEnd
 from art_cli.rollout.gateway.hosted_episode import Hosted
-from art_cli.rollout.gateway.request import RequestError
 from art_cli.system.deadline import beside
 from art_cli.types import Trajectory
 
@@ -150,8 +150,8 @@ class ServiceRunner:
 
     def _refused(self, answer: httpx.Response) -> str:
         return (
-            f"the service {self._url} refuses the key (HTTP {answer.status_code}); agent.api_key_env"
-            " names the variable that holds it"
+            f"the service {self._url} refuses the key (HTTP {answer.status_code}); "
+            "agent.api_key_env names the variable that holds it"
         )
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from art_cli.rollout.gateway.request import MAX_MISTAKES, RequestError
-from art_cli.system.outside import read_json, storable
+from art_cli.rollout.gateway.apis.request_body import read_as
+from art_cli.system.outside import storable
 from art_cli.types import Trajectory
 
 REWARD = "agent_reward"  # the metric that holds the agent's own
@@ -32,21 +32,12 @@ class AgentEnd(BaseModel):
     error: str | None = None  # it failed, for this reason
 
     @classmethod
-    def read(cls, body: bytes | str) -> Self:
+    def read(cls, body: bytes) -> Self:
         """Return what a body says; an empty one says that the episode is over, and no more.
 
         Raises RequestError, with the mistakes.
         """
-        try:
-            return cls.model_validate(read_json(body) if body.strip() else {})
-        except ValidationError as e:
-            mistakes = [
-                f"{'.'.join(map(str, m['loc'])) or 'body'}: {m['msg']}"
-                for m in e.errors()[:MAX_MISTAKES]
-            ]
-            raise RequestError(400, "; ".join(mistakes)) from None
-        except ValueError as e:
-            raise RequestError(400, f"the body is not JSON that can be used: {e}") from None
+        return read_as(cls, body) if body.strip() else cls()
 
     def record(self, trajectory: Trajectory) -> None:
         """Write down what it says beside the answer."""

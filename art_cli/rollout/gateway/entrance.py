@@ -50,7 +50,7 @@ class Secrets:
     def has_key(self, headers: Mapping[str, str]) -> bool:
         """Return whether a request shows the key, in a header that some API's clients use."""
         shown = [headers.get(name, "").removeprefix(BEARER) for name in HEADERS]
-        return any([_same(each, self.key) for each in shown])
+        return any(_same(each, self.key) for each in shown)
 
 
 def _same(shown: str, known: str) -> bool:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import agent_service
 import httpx
 import pytest
-from agent_service import REWARD, Service, started
+import yaml
+from agent_service import REWARD, started
 from hosted import ROOM, SCENARIO, ScriptEngine, Shop, script
 
 from art_cli.config.schema import AgentConfig, RewardConfig
@@ -26,6 +30,7 @@ from art_cli.models.render import Renderer
 from art_cli.rollout.agents import service
 from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.agents.hosted import HostedAgents
+from art_cli.rollout.gateway.end import AgentEnd
 from art_cli.rollout.gateway.entrance import Entrance
 from art_cli.rollout.gateway.hosted_episode import Served
 from art_cli.rollout.gateway.server import Gateway
@@ -52,9 +57,12 @@ def play(make_policy: Any) -> Any:
     ) -> tuple[list[Trajectory], ScriptEngine]:
         engine = script(policy, *["bye"] * episodes)
         cfg = AgentConfig(type="service", url=url, timeout=timeout, **settings)
-        runner, gateway = make_runner(cfg), Gateway(
-            Served(engine, partial(Renderer, policy.tokenizer), ROOM),
-            Entrance.at(cfg.bind, cfg.public_url),
+        runner, gateway = (
+            make_runner(cfg),
+            Gateway(
+                Served(engine, partial(Renderer, policy.tokenizer), ROOM),
+                Entrance.at(cfg.bind, cfg.public_url),
+            ),
         )
         assert runner
         await gateway.start()
@@ -109,8 +117,8 @@ def test_its_own_reward_counts_where_the_config_says_so(play: Any) -> None:
 
 def test_an_end_that_is_told_twice_counts_once(play: Any) -> None:
     service = started("twice")
-    heard = lambda: len(service.told) == 3
-    [t], _ = play(service.url, reward=RewardConfig(agent=1.0), until=heard)
+    weights = RewardConfig(agent=1.0)
+    [t], _ = play(service.url, reward=weights, until=lambda: len(service.told) == 3)
     assert t.reward == REWARD
     assert [status for status, _ in service.told] == [200, 409, 409]
     codes = [body["error"]["code"] for _, body in service.told[1:]]
@@ -150,9 +158,7 @@ def test_an_answer_that_is_no_end_is_told(play: Any, monkeypatch: pytest.MonkeyP
     assert t.metrics["crashed"] == 1 and "reward: " in t.logs[0]
 
 
-def test_the_services_own_key_is_shown_to_it(
-    play: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_services_own_key_is_shown_to_it(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     service = started("answers")
     with pytest.raises(PreflightError, match="MY_SERVICE_KEY is not set"):
         play(service.url, api_key_env="MY_SERVICE_KEY")
@@ -170,7 +176,7 @@ def test_a_service_that_is_not_there_is_told_before_anything_else(play: Any) -> 
 def test_an_address_that_cannot_be_listened_on_is_told(play: Any) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(PreflightError, match="agent.bind: cannot listen on 127.0.0.1:"),
+        pytest.raises(PreflightError, match=r"agent\.bind: cannot listen on 127\.0\.0\.1:"),
     ):
         play(started("answers").url, bind=f"127.0.0.1:{taken.getsockname()[1]}")
 
@@ -265,9 +271,51 @@ def test_who_is_let_in_by_a_gateway_that_wants_keys(make_policy: Any) -> None:
     assert asyncio.run(go()) == [401, 401, 200, 200, 200, 404, 401, 409]
 
 
+ROOT = Path(__file__).parents[4]
+EXAMPLE = ROOT / "configs" / "agent-service"
+
+
+@pytest.mark.parametrize("how", ["service", "queue"])
+def test_the_example_plays(play: Any, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVICE_KEY", "k")
+    port = free_port()
+    commands = [["service.py", str(port)]]
+    if how == "queue":
+        commands = [["queue_server.py", str(port)], ["worker.py", f"http://127.0.0.1:{port}/next"]]
+    running = [subprocess.Popen([sys.executable, EXAMPLE / c[0], *c[1:]]) for c in commands]
+    try:
+        limit = time.monotonic() + LATE
+        while True:
+            assert time.monotonic() < limit
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+        url = f"http://127.0.0.1:{port}/episodes"
+        played, _ = play(url, 4, api_key_env="SERVICE_KEY")
+        with pytest.raises(PreflightError, match="refuses the key"):
+            play(url)
+    finally:
+        for each in running:
+            each.kill()
+            each.wait()
+    assert [t.reward for t in played] == [pytest.approx(0.1)] * 4, played[0].error
+
+
+def test_the_image_of_the_example_holds_what_it_imports() -> None:
+    lines = dict(x.split(" ", 1) for x in (EXAMPLE / "Dockerfile").read_text().splitlines() if x)
+    copied = lines["COPY"].split()[:-1]
+    assert json.loads(lines["CMD"])[1] in copied
+    for name in copied:
+        imports = re.findall(r"^(?:from|import) (\w+)", (EXAMPLE / name).read_text(), re.M)
+        assert all(m in sys.stdlib_module_names or f"{m}.py" in copied for m in imports)
+    compose = yaml.safe_load((EXAMPLE / "compose.yaml").read_text())["services"]["agent"]
+    assert compose["ports"] == [f"127.0.0.1:{lines['EXPOSE']}:{lines['EXPOSE']}"]
+    assert "host.docker.internal" in compose["extra_hosts"][0]
+
+
 def test_the_docs_name_what_a_service_gets() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "agent-service.md").read_text()
-    hosted: Any = type("H", (), {"id": "", "opening": [], "tools": [], "secrets": Service})
-    hosted.secrets = type("S", (), {"key": ""})
+    page = (ROOT / "docs" / "agent-service.md").read_text()
+    hosted: Any = SimpleNamespace(id="", opening=[], tools=[], secrets=SimpleNamespace(key=""))
     for name in service._task(hosted, "", 1.0):
         assert f"`{name}`" in page
+    for name in AgentEnd.model_fields:
+        assert f"| `{name}` |" in page
