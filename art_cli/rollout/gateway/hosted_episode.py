@@ -162,14 +162,16 @@ class Hosted:
         Raise RequestError where the episode is over or broken, or the arguments are not JSON.
         """
         _check_sent([name, arguments])
-        result = await self._ask_env(self._episode.call_tool(name, arguments))
+        result = await self._ask_env(
+            self._episode.call_tool(name, arguments, turn=self._present_turn())
+        )
         return {"role": "tool", "content": OVER} if isinstance(result, Done) else result
 
     async def reply(self, text: str) -> str:
         """Return what the env answers to words. Raise RequestError as `call_tool` does."""
         _check_sent(text)
         self._replied = True
-        result = await self._ask_env(self._episode.reply(text))
+        result = await self._ask_env(self._episode.reply(text, turn=self._present_turn()))
         return OVER if isinstance(result, Done) else result
 
     def tell(self, end: AgentEnd) -> None:
@@ -187,7 +189,7 @@ class Hosted:
             self.failure.result()
         last = self._last if last is None else last
         if not self.ended.done() and not self._replied and last is not None:
-            await self._episode.reply(last)
+            await self._episode.reply(last, turn=self._present_turn())
         return self.ended.result() if self.ended.done() else "env"
 
     def record(self, trajectory: Trajectory) -> None:
@@ -228,6 +230,10 @@ class Hosted:
         if isinstance(result, Done):
             self._end("env")
         return result
+
+    def _present_turn(self) -> int:
+        """Return the turn that the env is asked in: all that one answer of the policy led to."""
+        return max(len(self._completions) - 1, 0)
 
     def _check_open(self) -> None:
         if self.num_calls >= self._episode.env.max_turns and not self.ended.done():

@@ -26,6 +26,7 @@ from art_cli import (
     Message,
     Scenario,
     Split,
+    Step,
     ToolError,
     Trajectory,
     play,
@@ -186,14 +187,14 @@ class ServiceDesk(Env):
 
     async def score(self, trajectory: Trajectory) -> float:
         """1 where all is settled, else 0."""
-        confirmed = confirmed_share(trajectory.messages, type(self)) if self.cfg.level else None
+        confirmed = confirmed_share(trajectory.steps, type(self)) if self.cfg.level else None
         success = await self.is_settled()
         if self.cfg.require_confirmation and confirmed is not None:
             success = success and confirmed == 1
         self.metrics = {
             "success": float(success),
             f"success_{self.goal['kind']}": float(success),
-            "tool_errors": float(sum(m.get("is_error", False) for m in trajectory.messages)),
+            "tool_errors": float(trajectory.num_tool_errors),
         }
         if confirmed is not None:
             self.metrics["confirm_before_write"] = confirmed
@@ -292,19 +293,19 @@ def call_text(action: Action) -> str:
     return f"<tool_call>{call}</tool_call>"
 
 
-def confirmed_share(messages: Sequence[Message], desk: type[ServiceDesk]) -> float | None:
-    """Return the share of calls of writing tools whose last user message is a yes.
+def confirmed_share(steps: Sequence[Step], desk: type[ServiceDesk]) -> float | None:
+    """Return the share of calls of writing tools before which the user last said yes.
 
     None: no such call.
     """
     confirmed: list[bool] = []
     yes = False
     tools = tools_of(desk)
-    for message in messages:
-        if message["role"] == "user":
-            yes = agrees(message["content"])
-        for call in message.get("tool_calls", []):
-            spec = tools.get(call["name"])
-            if spec and spec.writes and spec.name != "transfer":
-                confirmed.append(yes)
+    for step in steps:
+        if step.tool is None:
+            yes = agrees(step.result or "")
+            continue
+        spec = tools.get(step.tool)
+        if spec and spec.writes and spec.name != "transfer":
+            confirmed.append(yes)
     return sum(confirmed) / len(confirmed) if confirmed else None
