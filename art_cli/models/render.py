@@ -269,10 +269,10 @@ class Conversation:
 
     def forked(self) -> Conversation:
         """Return the same conversation: what was sampled is trained on here, only read there."""
-        other = copy.copy(self)
+        other, other_ids = copy.copy(self), Sequence()
+        other_ids.extend_prompt(self.ids)
         other._messages, other._said = list(self._messages), list(self._said)
-        other.sequences = [Sequence()]
-        other.sequences[-1].extend_prompt(self.ids)
+        other.sequences = [other_ids]
         return other
 
     def opening(self, tool: str | None) -> str:

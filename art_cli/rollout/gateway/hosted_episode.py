@@ -8,7 +8,6 @@ prompt, a shortened history, a second one at the same time) begins a sequence of
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import secrets
 from collections.abc import Callable, Coroutine
@@ -24,6 +23,8 @@ from art_cli.models.turns import parse_tool_calls, spoken
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
 from art_cli.rollout.gateway.constraint import check_schema, grammar_of
+from art_cli.rollout.gateway.end import AgentEnd
+from art_cli.rollout.gateway.entrance import Secrets
 from art_cli.rollout.gateway.exchange import Talk, answer, begin, count_tokens, echoed, read_in
 from art_cli.rollout.policy_agent import record_sampled
 from art_cli.system.bounded_cache import Recent
@@ -107,8 +108,10 @@ class Hosted:
         loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[None] = loop.create_future()  # that is not the agent's
         self.ended: asyncio.Future[StopReason] = loop.create_future()  # by the env, or a limit
+        self.told: asyncio.Future[AgentEnd] = loop.create_future()  # by an agent that lives on
+        self.waits_for = ""  # what its agent has to do next, where that is known
         self.num_calls = 0
-        self._secret = secrets.token_urlsafe(24)
+        self.secrets = Secrets()
         self._served = served
         self._episode = episode
         self._seed = seed
@@ -120,7 +123,7 @@ class Hosted:
     @property
     def path(self) -> str:
         """Where it is reached, below the gateway's address."""
-        return f"/e/{self.id}/{self._secret}"
+        return f"/e/{self.id}/{self.secrets.path}"
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -147,12 +150,8 @@ class Hosted:
         """Calls that the policy has answered."""
         return len(self._completions)
 
-    def is_secret(self, secret: str) -> bool:
-        """Return whether the caller may know of this episode."""
-        return hmac.compare_digest(secret.encode(errors="replace"), self._secret.encode())
-
     async def complete(self, asked: Asked) -> list[Answered]:
-        """Answered a request with turns of the policy. Raises RequestError."""
+        """Answer a request with turns of the policy. Raises RequestError."""
         self._check_open()
         self.num_calls += 1
         renderer = await self._served.renderer(asked.tools, asked.size)
@@ -211,6 +210,12 @@ class Hosted:
         result = await self._ask_env(self._episode.reply(text, turn=self._present_turn()))
         return OVER if isinstance(result, Done) else result
 
+    def tell(self, end: AgentEnd) -> None:
+        """Take the end that the agent tells. Raises RequestError where it told one before."""
+        if self.told.done():
+            raise not_counted(not self.told.cancelled())
+        self.told.set_result(end)
+
     async def finish(self, last: str | None) -> StopReason:
         """End the episode after its agent: what was said last goes to the env, unless it did.
 
@@ -237,6 +242,7 @@ class Hosted:
         if self.failure.done():
             self.failure.exception()  # it was seen
         self.failure.cancel()
+        self.told.cancel()
 
     def fail(self, error: Exception) -> None:
         """End the episode by a failure that is not the agent's."""
@@ -291,6 +297,15 @@ class Hosted:
         thread = _Thread(renderer, conversation, session, busy=True)
         self._threads.append(thread)
         return thread
+
+
+def not_counted(told: bool) -> RequestError:
+    """Return what an agent hears that tells an end where one was `told`, or nobody waits for it."""
+    if told:
+        text = "the end of this episode was told before, and counted; this one is not"
+        return RequestError(409, text, "already_counted")
+    text = "the episode was over before its end was told, which is not counted"
+    return RequestError(409, text, "episode_over")
 
 
 def _check_sent(value: Any) -> None:
