@@ -58,7 +58,11 @@ def masked_logprobs(model: Any, policy: Policy, s: Sequence, temperature: float)
 
 
 def answers(
-    engine: Engine, prompts: list[list[int]], grammars: list[str | None], **asked: Any
+    engine: Engine,
+    prompts: list[list[int]],
+    grammars: list[str | None],
+    seed: int = 0,
+    **asked: Any,
 ) -> list[Completion]:
     """One turn each, all at once."""
 
@@ -69,7 +73,7 @@ def answers(
             session.close()
 
     async def everyone() -> list[Completion]:
-        sessions = [engine.open(i) for i in range(len(prompts))]
+        sessions = [engine.open(seed + i) for i in range(len(prompts))]
         jobs = map(one, sessions, prompts, grammars)
         return list(await asyncio.wait_for(asyncio.gather(*jobs), 120))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from batches import SAMPLING, MakePolicy, config, distance, gradient_of, hf_copy
 from held import COLOUR, END, ORDER, answers, grammar, masked_logprobs, masks, sequence_of
 from torch import Tensor
 
-from art_cli.config.schema import MAX_MODEL_LEN, EngineConfig
+from art_cli.config.schema import MAX_MODEL_LEN, EngineConfig, SamplingConfig
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import TrainerError
 from art_cli.models.policy import Policy
@@ -187,3 +189,38 @@ def test_nothing_is_masked_where_no_turn_was_held_to_anything(make_policy: MakeP
         t.sequences[0].constrained = []
     [part] = parts_of(groups)
     assert masks_of(part, policy.grammars) is None
+
+
+@pytest.mark.slow
+def test_a_policy_learns_what_to_say_within_a_schema(make_policy: MakePolicy) -> None:
+    """From random weights: all answers are valid from the first, and they become the right ones."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "colour": {"enum": ["red", "blue", "green", "black"]},
+            "count": {"type": "integer", "minimum": 0, "maximum": 99},
+        },
+        "required": ["colour", "count"],
+        "additionalProperties": False,
+    }
+    policy, how = make_policy(), SamplingConfig(max_tokens=40)
+    engine = TransformersEngine(policy, EngineConfig(), how, frozenset({END}))
+    trainer = GRPOTrainer(policy, config(learning_rate=3e-3, max_grad_norm=1.0), how)
+    means = []
+    for n in range(40):
+        found = answers(engine, [[7, 8, 9]] * 32, [grammar(schema)] * 32, seed=1000 * n)
+        trajectories = []
+        for done in found:
+            said = policy.tokenizer.decode(done.token_ids, skip_special_tokens=True)
+            value = json.loads(said) if done.finish_reason == "stop" else {"colour": "", "count": 0}
+            reward = 0.5 * (value["colour"] == "blue") + 0.5 * (value["count"] >= 50)
+            one = Trajectory(scenario=SCENARIO, sequences=[sequence_of([7, 8, 9], done)])
+            one.reward = reward
+            trajectories.append(one)
+        groups = [TrajectoryGroup(trajectories)]
+        set_advantages(groups, "mean")
+        means.append(sum(t.reward or 0 for t in trajectories) / 32)
+        metrics = trainer.step(groups, 0)
+        assert metrics.get("loss/logprob_gap", 0) < 1e-4
+        asyncio.run(engine.sync(n + 1))
+    assert sum(means[:3]) / 3 < 0.6 and sum(means[-3:]) / 3 > 0.9, means
