@@ -64,6 +64,10 @@ RULES = (
         "has no effect with model.base=tiny; remove it",
     ),
     clash(
+        {"train.router_aux_coef": is_positive, "model.base": "tiny"},
+        "has no effect with model.base=tiny, which has no router; remove it",
+    ),
+    clash(
         {"model.quantize": is_set, "model.device": "cpu"},
         "needs a GPU, but model.device is cpu; remove one of them",
     ),

@@ -17,13 +17,14 @@ from typing import Any, TypeVar
 from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Done, Env, seed_of
 from art_cli.errors import EngineError, UsageError
-from art_cli.models.render import Conversation, Renderer
+from art_cli.models.plain_text import PlainText
+from art_cli.models.render import Renderer
 from art_cli.models.turns import parse_tool_calls, spoken
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
 from art_cli.rollout.gateway.end import AgentEnd
 from art_cli.rollout.gateway.entrance import Secrets
-from art_cli.rollout.gateway.exchange import answer, echoed, read_in
+from art_cli.rollout.gateway.exchange import Talk, answer, begin, count_tokens, echoed, read_in
 from art_cli.rollout.policy_agent import record_sampled
 from art_cli.system.bounded_cache import Recent
 from art_cli.system.deadline import beside
@@ -71,14 +72,22 @@ class _Thread:
     """The calls that extend each other."""
 
     renderer: Renderer
-    conversation: Conversation
+    conversation: Talk
     session: Session
     said: list[Message] = field(default_factory=list)  # as the program has it
     busy: bool = False
 
-    def goes_on_as(self, messages: list[Message], renderer: Renderer) -> bool:
-        """Return whether a call with these messages extends the last one."""
-        num = len(self.said)
+    async def sample(self, asked: Asked) -> Completion:
+        """Sample the turn that it is ready for."""
+        ids = list(self.conversation.ids)
+        return await self.session.generate(ids, max_tokens=asked.limit, stop=asked.stops)
+
+    def goes_on_as(self, asked: Asked, renderer: Renderer) -> bool:
+        """Return whether a request extends the last one."""
+        talk, messages, num = self.conversation, asked.messages, len(self.said)
+        if asked.raw is not None or isinstance(talk, PlainText):
+            is_text = asked.raw is not None and isinstance(talk, PlainText)
+            return is_text and not self.busy and talk.goes_on_as(asked.raw)
         if self.busy or renderer is not self.renderer or len(messages) <= num:
             return False
         return all(_same(a, b) for a, b in zip(self.said, messages, strict=False))
@@ -116,6 +125,16 @@ class Hosted:
         return self._episode.trajectory.tools
 
     @property
+    def models(self) -> list[str]:
+        """The names of what answers."""
+        return ["policy"]
+
+    @property
+    def max_model_len(self) -> int:
+        """How many tokens a prompt and its answer may have together."""
+        return self._served.max_model_len
+
+    @property
     def has_reply(self) -> bool:
         """Whether the env answers to words."""
         return type(self._episode.env).reply is not Env.reply
@@ -130,31 +149,38 @@ class Hosted:
         self._check_open()
         self.num_calls += 1
         renderer = await self._served.renderer(asked.tools, asked.size)
-        thread = self._thread(asked.messages, renderer)
+        thread = self._thread(asked, renderer)
         thread.busy = True  # and stays so where this fails: nothing can go on behind it
         talk = thread.conversation
         try:
             new = asked.messages[len(thread.said) :]
-            num_prompt = await read_in(talk, new, asked, self._served.max_model_len)
+            num_prompt = await read_in(talk, new, asked, self.max_model_len)
         except RequestError as e:
             if e.code == CONTEXT:
                 self._end("context")
             raise
         self._check_goes_on()
+        threads = [thread, *(self._beside(thread) for _ in range(asked.n - 1))]
         try:
-            completion = await thread.session.generate(
-                list(talk.ids), max_tokens=asked.limit, stop=asked.stops
-            )
+            sampled = await asyncio.gather(*(t.sample(asked) for t in threads))
         except EngineError as e:
             self.fail(e)
             raise RequestError(503, str(e), "engine") from e
-        self._completions.append(completion)
-        answered = answer(talk, renderer, completion, asked, num_prompt)
-        said = echoed(answered)
-        thread.said = [*asked.messages, said]
-        thread.busy = False
-        self._last = None if answered.calls else said["content"]
-        return [answered]
+        answers = [
+            answer(t.conversation, renderer, completion, asked, num_prompt)
+            for t, completion in zip(threads, sampled, strict=True)
+        ]
+        for t, answered in zip(threads, answers, strict=True):
+            self._completions.append(answered.completion)
+            t.said = [*asked.messages, echoed(answered, asked.prefill)]
+            t.busy = False
+        self._last = None if answers[0].calls else thread.said[-1]["content"]
+        return answers
+
+    async def count(self, asked: Asked) -> int:
+        """Return how many tokens a turn would stand behind. Raises RequestError."""
+        renderer = await self._served.renderer(asked.tools, asked.size)
+        return await count_tokens(renderer, asked, self.max_model_len)
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Message:
         """Return what one of `tools` gives.
@@ -245,13 +271,20 @@ class Hosted:
             why = self.ended.result() if self.ended.done() else "error"
             raise RequestError(400, f"{OVER} ({why})", "episode_over")
 
-    def _thread(self, messages: list[Message], renderer: Renderer) -> _Thread:
-        fitting = [t for t in self._threads if t.goes_on_as(messages, renderer)]
+    def _thread(self, asked: Asked, renderer: Renderer) -> _Thread:
+        fitting = [t for t in self._threads if t.goes_on_as(asked, renderer)]
         if fitting:
-            return max(fitting, key=lambda t: len(t.said))
+            return max(fitting, key=lambda t: (len(t.said), len(t.conversation.ids)))
+        return self._begin(renderer, begin(renderer, asked))
+
+    def _beside(self, thread: _Thread) -> _Thread:
+        """Begin another thread that has read the same, for another turn behind it."""
+        return self._begin(thread.renderer, thread.conversation.forked())
+
+    def _begin(self, renderer: Renderer, conversation: Talk) -> _Thread:
         seed = seed_of(self._seed, len(self._threads))
         session = self._served.engine.open(seed, awaited=False)
-        thread = _Thread(renderer, Conversation(renderer), session)
+        thread = _Thread(renderer, conversation, session, busy=True)
         self._threads.append(thread)
         return thread
 
@@ -273,8 +306,13 @@ def _check_sent(value: Any) -> None:
 
 
 def _same(a: Message, b: Message) -> bool:
-    """Return whether two texts say the same: clients trim them, or write a call's JSON anew."""
-    return a["role"] == b["role"] and a["content"].strip() == b["content"].strip()
+    """Return whether two texts say the same: clients trim them, or write a call's JSON anew.
+
+    Some send the thinking back, others do not.
+    """
+    if a["role"] != b["role"] or a["role"] != "assistant":
+        return a["role"] == b["role"] and a["content"].strip() == b["content"].strip()
+    return spoken(a["content"]).strip() == spoken(b["content"]).strip()
 
 
 def _with_calls(message: Message) -> Message:

@@ -1,4 +1,4 @@
-"""The gateway: what a program believes to be OpenAI is the policy in training.
+"""The gateway: what a program believes to be OpenAI or Anthropic is the policy in training.
 
     http://127.0.0.1:PORT/e/EPISODE/SECRET/v1/chat/completions   /v1/models   /mcp   /end
 
@@ -12,17 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from aiohttp import web
 
 from art_cli.errors import PreflightError
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway import mcp
-from art_cli.rollout.gateway.apis.api import Api
-from art_cli.rollout.gateway.apis.chat import ChatApi
-from art_cli.rollout.gateway.apis.serving import refuse, serve, timely_body
+from art_cli.rollout.gateway.apis.endpoints import Endpoints, words_of
+from art_cli.rollout.gateway.apis.serving import refuse, timely_body
 from art_cli.rollout.gateway.asked import RequestError
 from art_cli.rollout.gateway.body import MAX_BODY
 from art_cli.rollout.gateway.end import AgentEnd
@@ -35,8 +32,6 @@ HEAD_TIMEOUT = 30.0  # seconds for the head of a request, or the next one on a c
 BACKLOG = 1024  # connections that wait to be accepted
 REMEMBERED = 4096  # episodes that are over, whose agents may still tell their end
 
-Reply = Callable[[Hosted, web.Request], Awaitable[web.StreamResponse]]
-
 
 class Gateway:
     """Serves the episodes that are open."""
@@ -44,10 +39,10 @@ class Gateway:
     def __init__(self, served: Served, entrance: Entrance | None = None) -> None:
         self._served = served
         self._entrance = entrance or Entrance()
-        self._episodes: dict[str, Hosted] = {}
-        self._over: OrderedDict[str, tuple[Secrets, bool]] = (
-            OrderedDict()
-        )  # and whether it was told
+        self._episodes: dict[str, tuple[Hosted, Endpoints]] = {}
+        self._nowhere = Endpoints()
+        # Of episodes that are over, what is known of them, and whether their end was told.
+        self._over: OrderedDict[str, tuple[Secrets, bool]] = OrderedDict()
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._heard: set[object] = set()  # young connections that have asked for something
@@ -56,13 +51,7 @@ class Gateway:
     async def start(self) -> None:
         """Listen. Raises PreflightError where that is not possible."""
         app = web.Application(client_max_size=MAX_BODY)
-        root = "/e/{episode}/{secret}"
-        chat = ChatApi()
-        app.router.add_post(f"{root}/v1/chat/completions", self._checked(_asking(chat), chat))
-        app.router.add_get(f"{root}/v1/models", self._checked(_models, chat))
-        app.router.add_get(f"{root}/v1/models/{{model}}", self._checked(_model, chat))
-        app.router.add_post(f"{root}/mcp", self._checked(_mcp, chat))
-        app.router.add_post(f"{root}/end", self._checked(_end, chat))
+        app.router.add_route("*", "/e/{episode}/{secret}/{path:.*}", self._answer)
         quiet = logging.getLogger("art.gateway")  # a client's bad bytes are the client's
         quiet.addHandler(logging.NullHandler())
         quiet.propagate = False
@@ -106,7 +95,7 @@ class Gateway:
     def open(self, episode: Episode, opening: list[Message], seed: int) -> Hosted:
         """Host an episode until `leave`."""
         hosted = Hosted(self._served, episode, opening, seed)
-        self._episodes[hosted.id] = hosted
+        self._episodes[hosted.id] = hosted, Endpoints()
         return hosted
 
     def leave(self, hosted: Hosted) -> None:
@@ -118,22 +107,22 @@ class Gateway:
                 self._over.popitem(last=False)
         hosted.close()
 
-    def _asked_for(self, request: web.Request) -> Hosted:
+    def _asked_for(self, request: web.Request) -> tuple[Hosted, Endpoints]:
         """Return the episode of a request. Raises RequestError where it does not get it."""
         name, headers = request.match_info["episode"], request.headers
-        hosted = self._episodes.get(name)
-        known, told = (hosted.secrets, False) if hosted else self._over.get(name, (None, False))
+        found = self._episodes.get(name)
+        known, told = (found[0].secrets, False) if found else self._over.get(name, (None, False))
         if known is None or not known.has_path(request.match_info["secret"]):
             # One answer to both: who guesses does not learn which episodes there are.
             raise RequestError(404, "there is no such episode", "not_found")
         if self._entrance.needs_key and not known.has_key(headers):
             text = "the key is missing or wrong; send the episode's api_key as a bearer token"
             raise RequestError(401, text, "invalid_api_key")
-        if hosted is None:
-            if request.path.endswith("/end"):
+        if found is None:
+            if words_of(request.match_info["path"]) == ["end"]:
                 raise not_counted(told)
             raise RequestError(404, "the episode is over", "not_found")
-        return hosted
+        return found
 
     async def close(self) -> None:
         """Stop listening."""
@@ -142,41 +131,28 @@ class Gateway:
         if self._runner:
             await self._runner.cleanup()
 
-    def _checked(
-        self, reply: Reply, api: Api
-    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            self._heard.add(request.protocol)
-            hosted = None
-            try:
-                hosted = self._asked_for(request)
-                return await reply(hosted, request)
-            except RequestError as e:
-                return refuse(api, e)
-            except ConnectionError:  # who hangs up is not told
-                raise
-            except Exception as e:  # ours: it is not the agent that failed
-                if hosted:
-                    hosted.fail(e)
-                error = RequestError(500, f"the gateway failed: {e!r}", "gateway")
-                return refuse(api, error)
-
-        return handle
-
-
-def _asking(api: Api) -> Reply:
-    async def ask(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-        return await serve(api, request, hosted.complete)
-
-    return ask
-
-
-async def _models(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-    return web.json_response({"object": "list", "data": [_described("policy")]})
-
-
-async def _model(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-    return web.json_response(_described(request.match_info["model"]))
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self._heard.add(request.protocol)
+        path = request.match_info["path"]
+        words = words_of(path)
+        try:
+            hosted, endpoints = self._asked_for(request)
+        except RequestError as e:
+            return refuse(self._nowhere.api_of(words), e)
+        try:
+            if request.method == "POST" and words == ["mcp"]:
+                return await _mcp(hosted, request)
+            if request.method == "POST" and words == ["end"]:
+                return await _end(hosted, request)
+            return await endpoints.answer(request, path, hosted)
+        except RequestError as e:
+            return refuse(endpoints.api_of(words), e)
+        except ConnectionError:  # who hangs up is not told
+            raise
+        except Exception as e:  # ours: it is not the agent that failed
+            hosted.fail(e)
+            error = RequestError(500, f"the gateway failed: {e!r}", "gateway")
+            return refuse(endpoints.api_of(words), error)
 
 
 async def _mcp(hosted: Hosted, request: web.Request) -> web.StreamResponse:
@@ -188,7 +164,3 @@ async def _end(hosted: Hosted, request: web.Request) -> web.StreamResponse:
     body = await timely_body(request)
     hosted.tell(await beside(len(body), AgentEnd.read, body))
     return web.json_response({"counted": True})
-
-
-def _described(model: str) -> dict[str, Any]:
-    return {"id": model, "object": "model", "created": 0, "owned_by": "art"}
