@@ -13,46 +13,30 @@ import contextlib
 import random
 import signal
 import sys
-import time
 import traceback
 from collections import OrderedDict
 from dataclasses import replace
-from typing import Annotated
 
 import torch
 from aiohttp import web
-from pydantic import Field
 
 from art_cli.config.schema import EngineConfig, ModelConfig, SamplingConfig
 from art_cli.deploy.targets.serve.access import Access, checked
+from art_cli.engines.base import Engine
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import EngineError
 from art_cli.models.loading import load_policy
-from art_cli.models.openai_format import write_turn
 from art_cli.models.policy import Policy
-from art_cli.models.render import Conversation, Renderer
-from art_cli.rollout.gateway.answer import ChatAnswer, completion, stream
-from art_cli.rollout.gateway.body import MAX_BODY, read_body
-from art_cli.rollout.gateway.hosted_episode import Served, cut
-from art_cli.rollout.gateway.request import ChatRequest, RequestError, read_in
-from art_cli.system.deadline import beside
+from art_cli.models.render import Renderer
+from art_cli.rollout.gateway.apis.endpoints import Endpoints
+from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
+from art_cli.rollout.gateway.body import MAX_BODY
+from art_cli.rollout.gateway.exchange import answer, begin, count_tokens, read_in
+from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.types import Completion, Message
 
-PROBE = {"role": "user", "content": "hello"}
+PROBE: Message = {"role": "user", "content": "hello"}
 MAX_ENGINES = 8  # ways of sampling at once; each has a cache of its own
-
-
-class ServedRequest(ChatRequest):
-    """A request whose sampling settings have an effect."""
-
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-
-    def sampling(self, usual: SamplingConfig) -> SamplingConfig:
-        """Return `usual` with what the request sets; temperature 0 is the likeliest token."""
-        temperature = usual.temperature if self.temperature is None else self.temperature
-        top_p = usual.top_p if self.top_p is None else self.top_p
-        if temperature == 0:
-            return replace(usual, temperature=1.0, top_p=1.0, top_k=1)
-        return replace(usual, temperature=temperature, top_p=top_p)
 
 
 class ChatServer:
@@ -65,46 +49,31 @@ class ChatServer:
         self._usual = usual
         self._renderer = Renderer(policy.tokenizer, None, policy.eos_token_ids)
         self._engines: OrderedDict[SamplingConfig, Served] = OrderedDict()
+        self._probe = Asked(messages=[PROBE], size=0, tools=[], limit=1)
+        self._endpoints = Endpoints()
         self._failed: str | None = None  # why the last request got no answer
 
     def app(self, access: Access) -> web.Application:
-        """Serve /v1/models and /v1/chat/completions; and /health, which needs no key."""
+        """Serve the endpoints of the gateway; and /health, which needs no key."""
         app = web.Application(client_max_size=MAX_BODY, middlewares=[checked(access)])
-        app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
-        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_route("*", "/{path:.*}", self._reply)
         return app
 
-    async def _models(self, request: web.Request) -> web.StreamResponse:
-        model = {"id": self._name, "object": "model", "created": 0, "owned_by": "art"}
-        return web.json_response({"object": "list", "data": [model]})
+    @property
+    def models(self) -> list[str]:
+        """See Responder."""
+        return [self._name]
 
-    async def _health(self, request: web.Request) -> web.StreamResponse:
-        """Answer 200 where the engine works; after a failure, a request of its own finds out."""
-        if self._failed:
-            with contextlib.suppress(RequestError):
-                await self._answer(ServedRequest(messages=[PROBE], max_tokens=1))
-        body = {"status": "failed", "error": self._failed} if self._failed else {"status": "ok"}
-        return web.json_response(body, status=503 if self._failed else 200)
+    @property
+    def max_model_len(self) -> int:
+        """See Responder."""
+        return self._cfg.max_model_len
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
+    async def complete(self, asked: Asked) -> list[Answered]:
+        """See Responder. Whatever fails: other requests go on, and so does the server."""
         try:
-            body = await read_body(request)
-            asked = await beside(len(body), ServedRequest.read, body)
-            if asked.model != self._name:
-                raise RequestError(404, f"there is no model {asked.model}; it is {self._name}")
-            head = {"id": f"chatcmpl-{random.getrandbits(64):x}", "created": int(time.time())}
-            head["model"] = self._name
-            if asked.stream:
-                return await stream(request, asked, head, self._answer(asked))
-            return web.json_response(head | completion(await self._answer(asked), asked))
-        except RequestError as e:
-            return web.json_response(e.body(), status=e.status)
-
-    async def _answer(self, asked: ServedRequest) -> ChatAnswer:
-        """Raises RequestError, whatever fails: other requests go on, and so does the server."""
-        try:
-            answer = await self._complete(asked)
+            answered = await self._complete(asked)
         except RequestError:
             raise
         except EngineError as e:  # it can never answer again: the next request gets a new one
@@ -115,30 +84,38 @@ class ChatServer:
             traceback.print_exc()
             raise RequestError(500, f"the server failed: {type(e).__name__}", "server") from e
         self._failed = None
-        return answer
+        return answered
 
-    async def _complete(self, asked: ServedRequest) -> ChatAnswer:
-        served = self._served(asked.sampling(self._usual))
-        messages = await beside(asked.size, asked.conversation)
-        tools = asked.offered_tools()
-        renderer = await served.renderer(tools, asked.size)
-        talk = Conversation(renderer)
-        num_prompt = await read_in(talk, messages, asked, served.max_model_len)
+    async def count(self, asked: Asked) -> int:
+        """See Responder."""
+        renderer = await self._served(self._usual).renderer(asked.tools, asked.size)
+        return await count_tokens(renderer, asked, self.max_model_len)
+
+    async def _reply(self, request: web.Request) -> web.StreamResponse:
+        return await self._endpoints.answer(request, request.match_info["path"], self)
+
+    async def _health(self, request: web.Request) -> web.StreamResponse:
+        """Answered 200 where the engine works; after a failure, a request of its own finds out."""
+        if self._failed:
+            with contextlib.suppress(RequestError):
+                await self.complete(self._probe)
+        body = {"status": "failed", "error": self._failed} if self._failed else {"status": "ok"}
+        return web.json_response(body, status=503 if self._failed else 200)
+
+    async def _complete(self, asked: Asked) -> list[Answered]:
+        served = self._served(sampling_of(asked, self._usual))
+        renderer = await served.renderer(asked.tools, asked.size)
+        talk = begin(renderer, asked)
+        num_prompt = await read_in(talk, asked.messages, asked, served.max_model_len)
         seed = random.getrandbits(31) if asked.seed is None else asked.seed
-        session, stop = served.engine.open(seed, awaited=False), tuple(asked.stop or ())
-        try:
-            sampled = await session.generate(talk.ids, max_tokens=asked.limit(), stop=stop)
-        finally:
-            session.close()
-        turn = renderer.read(cut(talk.add_completion(sampled), stop))
-        message = write_turn(turn, with_tools=bool(tools))
-        return ChatAnswer(
-            message=message,
-            finish_reason="tool_calls" if message.get("tool_calls") else sampled.finish_reason,
-            completion=sampled,
-            tokens=[renderer.decode([i]) for i in sampled.token_ids] if asked.logprobs else [],
-            num_prompt=num_prompt,
+        talks = [talk, *(talk.forked() for _ in range(asked.n - 1))]
+        sampled = await asyncio.gather(
+            *(_sample(served.engine, t.ids, asked, seed + n) for n, t in enumerate(talks))
         )
+        return [
+            answer(t, renderer, completion, asked, num_prompt)
+            for t, completion in zip(talks, sampled, strict=True)
+        ]
 
     def _served(self, sampling: SamplingConfig) -> Served:
         """An engine that samples like this: the embedded one has a way of sampling for all."""
@@ -151,6 +128,23 @@ class ChatServer:
         if len(self._engines) > MAX_ENGINES:
             self._engines.popitem(last=False)  # it goes once its last request is answered
         return self._engines[sampling]
+
+
+async def _sample(engine: Engine, ids: list[int], asked: Asked, seed: int) -> Completion:
+    session = engine.open(seed, awaited=False)
+    try:
+        return await session.generate(list(ids), max_tokens=asked.limit, stop=asked.stops)
+    finally:
+        session.close()
+
+
+def sampling_of(asked: Asked, usual: SamplingConfig) -> SamplingConfig:
+    """Return `usual` with what a request sets; temperature 0 is the likeliest token."""
+    temperature = usual.temperature if asked.temperature is None else asked.temperature
+    top_p = usual.top_p if asked.top_p is None else asked.top_p
+    if temperature == 0 or top_p == 0:
+        return replace(usual, temperature=1.0, top_p=1.0, top_k=1)
+    return replace(usual, temperature=temperature, top_p=top_p)
 
 
 async def serve(server: ChatServer, access: Access, port: int) -> None:
