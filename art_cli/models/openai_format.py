@@ -13,7 +13,7 @@ from typing import Any
 
 from art_cli.models.turns import Turn, WrittenCall
 from art_cli.system.outside import check_text, read_json
-from art_cli.types import Message
+from art_cli.types import Message, ToolCall
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -52,7 +52,7 @@ def read_message(value: Any) -> Message:
     role = value.get("role") if isinstance(value, dict) else None
     if role not in ROLES:
         raise ChatFormatError(f"expected a message with a role among {ROLES}, got {value!r:.200}")
-    content = _text(value.get("content")) + _calls_as_text(value.get("tool_calls"))
+    content = _text(value.get("content")) + calls_as_text(value.get("tool_calls"))
     message: Message = {"role": "system" if role == "developer" else role, "content": content}
     if role == "tool" and content.startswith("error: "):  # the format has no field for it
         message["is_error"] = True
@@ -64,23 +64,29 @@ def write_turn(turn: Turn, *, with_tools: bool) -> dict[str, Any]:
 
     A call that is malformed stays in the content, as other servers leave it.
     """
-    calls: list[dict[str, Any]] = []
-    content = "" if with_tools else turn.said
-    for piece in turn.pieces if with_tools else ():
-        if isinstance(piece, WrittenCall) and not isinstance(piece.call, str):
-            arguments = json.dumps(piece.call["arguments"])
-            function = {"name": piece.call["name"], "arguments": arguments}
-            calls.append(
-                {"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": function}
-            )
-        else:
-            content += piece if isinstance(piece, str) else piece.text
+    content, calls = words_and_calls(turn, with_tools=with_tools)
     message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else "")}
     if calls:
-        message["tool_calls"] = calls
+        message["tool_calls"] = [_written(call) for call in calls]
     if turn.thought:
         message["reasoning_content"] = turn.thought
     return message
+
+
+def words_and_calls(turn: Turn, *, with_tools: bool) -> tuple[str, list[ToolCall]]:
+    """Return what a turn says and what it calls; without tools all of it is said."""
+    words, calls = "" if with_tools else turn.said, []
+    for piece in turn.pieces if with_tools else ():
+        if isinstance(piece, WrittenCall) and not isinstance(piece.call, str):
+            calls.append(piece.call)
+        else:
+            words += piece if isinstance(piece, str) else piece.text
+    return words, calls
+
+
+def _written(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
+    return {"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": function}
 
 
 def _text(content: Any) -> str:
@@ -99,8 +105,8 @@ def _listed(calls: Any) -> list[Any]:
     return calls if isinstance(calls, list) else [calls] if calls else []
 
 
-def _calls_as_text(calls: Any) -> str:
-    """Return tool calls as the text that the policy is to write."""
+def calls_as_text(calls: Any) -> str:
+    """Return tool calls as the text that the policy is to write. Raises ChatFormatError."""
     out = []
     for call in _listed(calls):
         try:

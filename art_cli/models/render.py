@@ -105,6 +105,11 @@ class Renderer:
         )
 
     @property
+    def specials(self) -> list[str]:
+        """The tokens that stand for no text."""
+        return self._specials
+
+    @property
     def tools_by_hand(self) -> bool:
         """Whether the tools are described in the system message, since the template does not."""
         return bool(self._tools) and not self.dialect.shows_tools

@@ -130,9 +130,9 @@ class _DaemonThreads:
 
     def __init__(self) -> None:
         self._called: dict[asyncio.Future[Any], str] = {}  # what goes on, and what it is
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any], Any]] = (
-            queue.SimpleQueue()
-        )
+        self._jobs: queue.SimpleQueue[
+            tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
+        ] = queue.SimpleQueue()
         self._idle = 0
         self._lock = threading.Lock()
 
@@ -162,19 +162,25 @@ class _DaemonThreads:
 
     def _work(self) -> None:
         while True:
-            job, future, loop = self._jobs.get()
-            try:
-                outcome = (future.set_result, job())
-            except BaseException as error:
-                # A future refuses StopIteration, and SystemExit would end the program.
-                if isinstance(error, StopIteration) or not isinstance(error, Exception):
-                    error = RuntimeError(f"raised {error!r}")
-                outcome = (future.set_exception, error)
-            with self._lock:
-                del self._called[future]
-                self._idle += 1
-            with contextlib.suppress(RuntimeError):  # the loop closed: nobody waits any more
-                loop.call_soon_threadsafe(_settle, future, *outcome)
+            self._do(*self._jobs.get())
+
+    def _do(
+        self, job: Callable[[], Any], future: asyncio.Future[Any], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Do one job. An idle thread holds nothing of it: its arguments may be megabytes."""
+        try:
+            outcome = (future.set_result, job())
+        except BaseException as error:
+            # A future refuses StopIteration, and SystemExit would end the program.
+            if isinstance(error, StopIteration) or not isinstance(error, Exception):
+                error = RuntimeError(f"raised {error!r}")
+            outcome = (future.set_exception, error)
+        with self._lock:
+            del self._called[future]
+            self._idle += 1
+        with contextlib.suppress(RuntimeError):  # the loop closed: nobody waits any more
+            loop.call_soon_threadsafe(_settle, future, *outcome)
+        del outcome  # an error's traceback holds this frame, which would hold the error
 
 
 def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:

@@ -1,6 +1,5 @@
 """The airline's desk: what is generated, its gates, its customers, and what an episode costs."""
 
-import asyncio
 import hashlib
 import itertools
 import json
@@ -12,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from art_cli.envs.tools import tools_of
-from art_cli.rollout.rollout import play
-from art_cli.types import Split, Trajectory
+from art_cli.rollout.rollout import play, play_episode
+from art_cli.types import Split
 from art_envs.airline.desk import NUM_GOALS, AirlineDesk
 from art_envs.service import desk as module
 from art_envs.service.desk import ServiceDesk
@@ -36,8 +35,9 @@ def goals() -> dict[Split, list[Goal]]:
 
 def reward(desk: ServiceDesk, turns: Iterator[str]) -> float:
     """Of an assistant that says `turns`."""
-    messages = play(desk, turns.__next__)
-    return asyncio.run(desk.score(Trajectory(scenario=desk.scenario, messages=messages)))
+    earned = play_episode(desk, turns.__next__).reward
+    assert earned is not None
+    return earned
 
 
 def digest(value: object) -> str:

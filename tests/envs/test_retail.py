@@ -20,8 +20,8 @@ from art_cli.config.load import load_experiment
 from art_cli.config.schema import LLMConfig
 from art_cli.envs.base import Done, ToolError
 from art_cli.errors import LLMError
-from art_cli.rollout.rollout import play
-from art_cli.types import Scenario, Trajectory
+from art_cli.rollout.rollout import play_episode
+from art_cli.types import Scenario
 from art_envs.retail.desk import RetailDesk
 from art_envs.service import cache
 from art_envs.service import desk as service
@@ -57,8 +57,9 @@ def first(cfg: RetailDesk.Config, kind: str) -> Scenario:
 
 def played(desk: RetailDesk, turns: Iterator[str] | Sequence[str]) -> float:
     """The reward of an assistant's turns."""
-    messages = play(desk, iter(turns).__next__)
-    return asyncio.run(desk.score(Trajectory(scenario=desk.scenario, messages=messages)))
+    earned = play_episode(desk, iter(turns).__next__).reward
+    assert earned is not None
+    return earned
 
 
 def right_turns(scenario: Scenario, cfg: RetailDesk.Config) -> list[str]:

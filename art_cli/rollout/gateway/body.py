@@ -6,7 +6,7 @@ import zlib
 
 from aiohttp import web
 
-from art_cli.rollout.gateway.request import RequestError
+from art_cli.rollout.gateway.asked import RequestError
 from art_cli.system.deadline import beside
 
 MAX_BODY = 32 * 2**20  # bytes, compressed and not

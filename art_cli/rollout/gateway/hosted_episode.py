@@ -18,12 +18,11 @@ from typing import Any, TypeVar
 from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Done, Env, seed_of
 from art_cli.errors import EngineError, UsageError
-from art_cli.models.openai_format import read_message, write_turn
 from art_cli.models.render import Conversation, Renderer
 from art_cli.models.turns import parse_tool_calls, spoken
 from art_cli.rollout.episode import Episode
-from art_cli.rollout.gateway.answer import ChatAnswer
-from art_cli.rollout.gateway.request import CONTEXT, ChatRequest, RequestError, read_in
+from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
+from art_cli.rollout.gateway.exchange import answer, echoed, read_in
 from art_cli.rollout.policy_agent import record_sampled
 from art_cli.system.bounded_cache import Recent
 from art_cli.system.deadline import beside
@@ -127,49 +126,36 @@ class Hosted:
         """Return whether the caller may know of this episode."""
         return hmac.compare_digest(secret.encode(errors="replace"), self._secret.encode())
 
-    async def complete(self, request: ChatRequest) -> ChatAnswer:
-        """Answer a call with the policy. Raises RequestError."""
-        messages = await beside(request.size, request.conversation)
-        tools = request.offered_tools()
+    async def complete(self, asked: Asked) -> list[Answered]:
+        """Answered a request with turns of the policy. Raises RequestError."""
         self._check_open()
         self.num_calls += 1
-        renderer = await self._served.renderer(tools, request.size)
-        thread = self._thread(messages, renderer)
+        renderer = await self._served.renderer(asked.tools, asked.size)
+        thread = self._thread(asked.messages, renderer)
         thread.busy = True  # and stays so where this fails: nothing can go on behind it
         talk = thread.conversation
         try:
-            num_prompt = await read_in(
-                talk, messages[len(thread.said) :], request, self._served.max_model_len
-            )
+            new = asked.messages[len(thread.said) :]
+            num_prompt = await read_in(talk, new, asked, self._served.max_model_len)
         except RequestError as e:
             if e.code == CONTEXT:
                 self._end("context")
             raise
         self._check_goes_on()
-        stop = tuple(request.stop or ())
         try:
             completion = await thread.session.generate(
-                list(talk.ids), max_tokens=request.limit(), stop=stop
+                list(talk.ids), max_tokens=asked.limit, stop=asked.stops
             )
         except EngineError as e:
             self.fail(e)
             raise RequestError(503, str(e), "engine") from e
         self._completions.append(completion)
-        turn = renderer.read(cut(talk.add_completion(completion), stop))
-        ended = completion.finish_reason
-        # A turn that was cut off makes no calls, as in the built-in agent.
-        message = write_turn(turn, with_tools=bool(tools) and ended != "length")
-        said = read_message(message)
-        thread.said = [*messages, said]
+        answered = answer(talk, renderer, completion, asked, num_prompt)
+        said = echoed(answered)
+        thread.said = [*asked.messages, said]
         thread.busy = False
-        self._last = None if message.get("tool_calls") else said["content"]
-        return ChatAnswer(
-            message=message,
-            finish_reason="tool_calls" if message.get("tool_calls") else ended,
-            completion=completion,
-            tokens=[renderer.decode([i]) for i in completion.token_ids] if request.logprobs else [],
-            num_prompt=num_prompt,
-        )
+        self._last = None if answered.calls else said["content"]
+        return [answered]
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Message:
         """Return what one of `tools` gives.
@@ -177,14 +163,16 @@ class Hosted:
         Raise RequestError where the episode is over or broken, or the arguments are not JSON.
         """
         _check_sent([name, arguments])
-        result = await self._ask_env(self._episode.call_tool(name, arguments))
+        result = await self._ask_env(
+            self._episode.call_tool(name, arguments, turn=self._present_turn())
+        )
         return {"role": "tool", "content": OVER} if isinstance(result, Done) else result
 
     async def reply(self, text: str) -> str:
         """Return what the env answers to words. Raise RequestError as `call_tool` does."""
         _check_sent(text)
         self._replied = True
-        result = await self._ask_env(self._episode.reply(text))
+        result = await self._ask_env(self._episode.reply(text, turn=self._present_turn()))
         return OVER if isinstance(result, Done) else result
 
     async def finish(self, last: str | None) -> StopReason:
@@ -196,7 +184,7 @@ class Hosted:
             self.failure.result()
         last = self._last if last is None else last
         if not self.ended.done() and not self._replied and last is not None:
-            await self._episode.reply(last)
+            await self._episode.reply(last, turn=self._present_turn())
         return self.ended.result() if self.ended.done() else "env"
 
     def record(self, trajectory: Trajectory) -> None:
@@ -237,6 +225,10 @@ class Hosted:
             self._end("env")
         return result
 
+    def _present_turn(self) -> int:
+        """Return the turn that the env is asked in: all that one answer of the policy led to."""
+        return max(len(self._completions) - 1, 0)
+
     def _check_open(self) -> None:
         if self.num_calls >= self._episode.env.max_turns and not self.ended.done():
             self._end("max_turns")
@@ -275,8 +267,3 @@ def _with_calls(message: Message) -> Message:
         return message
     calls = [c for c in parse_tool_calls(spoken(message["content"])) if not isinstance(c, str)]
     return {**message, "tool_calls": calls} if calls else message
-
-
-def cut(text: str, stop: tuple[str, ...]) -> str:
-    """Return what stands before the first stop text, which the program is not shown."""
-    return text[: min((i for s in stop if (i := text.find(s)) >= 0), default=len(text))]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from art_cli.rollout.gateway.asked import RequestError
 from art_cli.rollout.gateway.hosted_episode import Hosted
-from art_cli.rollout.gateway.request import RequestError
 from art_cli.system.deadline import beside
 from art_cli.system.outside import read_json
 

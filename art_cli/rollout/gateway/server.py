@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -18,15 +17,15 @@ from aiohttp import web
 
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway import mcp
-from art_cli.rollout.gateway.answer import completion, stream
-from art_cli.rollout.gateway.body import MAX_BODY, read_body
+from art_cli.rollout.gateway.apis.api import Api
+from art_cli.rollout.gateway.apis.chat import ChatApi
+from art_cli.rollout.gateway.apis.serving import refuse, serve, timely_body
+from art_cli.rollout.gateway.asked import RequestError
+from art_cli.rollout.gateway.body import MAX_BODY
 from art_cli.rollout.gateway.hosted_episode import Hosted, Served
-from art_cli.rollout.gateway.request import ChatRequest, RequestError
-from art_cli.system.deadline import beside
 from art_cli.types import Message
 
-BODY_TIMEOUT = 30.0  # seconds until a body must be there
-HEAD_TIMEOUT = 30.0  # and the head of a request, or the next one on a connection
+HEAD_TIMEOUT = 30.0  # seconds for the head of a request, or the next one on a connection
 BACKLOG = 1024  # connections that wait to be accepted
 
 Reply = Callable[[Hosted, web.Request], Awaitable[web.StreamResponse]]
@@ -47,10 +46,11 @@ class Gateway:
         """Listen on a free port."""
         app = web.Application(client_max_size=MAX_BODY)
         root = "/e/{episode}/{secret}"
-        app.router.add_post(f"{root}/v1/chat/completions", self._checked(_chat))
-        app.router.add_get(f"{root}/v1/models", self._checked(_models))
-        app.router.add_get(f"{root}/v1/models/{{model}}", self._checked(_model))
-        app.router.add_post(f"{root}/mcp", self._checked(_mcp))
+        chat = ChatApi()
+        app.router.add_post(f"{root}/v1/chat/completions", self._checked(_asking(chat), chat))
+        app.router.add_get(f"{root}/v1/models", self._checked(_models, chat))
+        app.router.add_get(f"{root}/v1/models/{{model}}", self._checked(_model, chat))
+        app.router.add_post(f"{root}/mcp", self._checked(_mcp, chat))
         quiet = logging.getLogger("art.gateway")  # a client's bad bytes are the client's
         quiet.addHandler(logging.NullHandler())
         quiet.propagate = False
@@ -100,37 +100,35 @@ class Gateway:
         if self._runner:
             await self._runner.cleanup()
 
-    def _checked(self, reply: Reply) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _checked(
+        self, reply: Reply, api: Api
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             self._heard.add(request.protocol)
             hosted = self._episodes.get(request.match_info["episode"])
             if hosted is None or not hosted.is_secret(request.match_info["secret"]):
                 # One answer to both: who guesses does not learn which episodes there are.
                 error = RequestError(404, "there is no such episode", "not_found")
-                return web.json_response(error.body(), status=404)
+                return refuse(api, error)
             try:
                 return await reply(hosted, request)
             except RequestError as e:
-                return web.json_response(e.body(), status=e.status)
+                return refuse(api, e)
             except ConnectionError:  # who hangs up is not told
                 raise
             except Exception as e:  # ours: it is not the agent that failed
                 hosted.fail(e)
                 error = RequestError(500, f"the gateway failed: {e!r}", "gateway")
-                return web.json_response(error.body(), status=500)
+                return refuse(api, error)
 
         return handle
 
 
-async def _chat(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-    body = await _body(request)
-    asked = await beside(len(body), ChatRequest.read, body)
-    head = {"id": f"chatcmpl-{hosted.id}-{hosted.num_calls}", "created": int(time.time())}
-    head["model"] = asked.model
-    if not asked.stream:
-        answer = await hosted.complete(asked)
-        return web.json_response(head | completion(answer, asked))
-    return await stream(request, asked, head, hosted.complete(asked))
+def _asking(api: Api) -> Reply:
+    async def ask(hosted: Hosted, request: web.Request) -> web.StreamResponse:
+        return await serve(api, request, hosted.complete)
+
+    return ask
 
 
 async def _models(hosted: Hosted, request: web.Request) -> web.StreamResponse:
@@ -142,15 +140,8 @@ async def _model(hosted: Hosted, request: web.Request) -> web.StreamResponse:
 
 
 async def _mcp(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-    answer = await mcp.answer(hosted, await _body(request))
+    answer = await mcp.answer(hosted, await timely_body(request))
     return web.Response(status=202) if answer is None else web.json_response(answer)
-
-
-async def _body(request: web.Request) -> bytes:
-    try:
-        return await asyncio.wait_for(read_body(request), BODY_TIMEOUT)
-    except TimeoutError:
-        raise RequestError(408, f"the body was not there within {BODY_TIMEOUT:g} s") from None
 
 
 def _described(model: str) -> dict[str, Any]:

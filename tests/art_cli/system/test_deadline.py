@@ -1,10 +1,13 @@
 """Calls end by their deadline, whatever the code that is called does."""
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +112,30 @@ def test_threads_are_used_again() -> None:
 
     before = sum(t.name == "art-env" for t in threading.enumerate())
     assert asyncio.run(many()) <= before + 2
+
+
+class Large:
+    """Something that is too large to be kept for nothing."""
+
+
+def test_an_idle_thread_holds_nothing_of_its_last_call() -> None:
+    def look(at: Large) -> Large:
+        return at
+
+    def fail(at: Large) -> None:
+        raise ValueError(str(at))
+
+    async def use(function: Any) -> weakref.ref[Large]:
+        large = Large()
+        with suppress(ValueError):
+            await call(function, large, seconds=5, what="use()")
+        await asyncio.sleep(0.1)  # until the thread waits again
+        return weakref.ref(large)
+
+    for function in (look, fail):
+        held = asyncio.run(use(function))
+        gc.collect()  # an error and the frames that it went through hold each other
+        assert held() is None
 
 
 def test_calls_in_threads_run_side_by_side() -> None:

@@ -13,46 +13,30 @@ import contextlib
 import random
 import signal
 import sys
-import time
 import traceback
 from collections import OrderedDict
 from dataclasses import replace
-from typing import Annotated
 
 import torch
 from aiohttp import web
-from pydantic import Field
 
 from art_cli.config.schema import EngineConfig, ModelConfig, SamplingConfig
 from art_cli.deploy.targets.serve.access import Access, checked
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import EngineError
 from art_cli.models.loading import load_policy
-from art_cli.models.openai_format import write_turn
 from art_cli.models.policy import Policy
 from art_cli.models.render import Conversation, Renderer
-from art_cli.rollout.gateway.answer import ChatAnswer, completion, stream
-from art_cli.rollout.gateway.body import MAX_BODY, read_body
-from art_cli.rollout.gateway.hosted_episode import Served, cut
-from art_cli.rollout.gateway.request import ChatRequest, RequestError, read_in
-from art_cli.system.deadline import beside
+from art_cli.rollout.gateway.apis.chat import ChatApi
+from art_cli.rollout.gateway.apis.serving import serve as serve_request
+from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
+from art_cli.rollout.gateway.body import MAX_BODY
+from art_cli.rollout.gateway.exchange import answer, read_in
+from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.types import Message
 
-PROBE = {"role": "user", "content": "hello"}
+PROBE: Message = {"role": "user", "content": "hello"}
 MAX_ENGINES = 8  # ways of sampling at once; each has a cache of its own
-
-
-class ServedRequest(ChatRequest):
-    """A request whose sampling settings have an effect."""
-
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-
-    def sampling(self, usual: SamplingConfig) -> SamplingConfig:
-        """Return `usual` with what the request sets; temperature 0 is the likeliest token."""
-        temperature = usual.temperature if self.temperature is None else self.temperature
-        top_p = usual.top_p if self.top_p is None else self.top_p
-        if temperature == 0:
-            return replace(usual, temperature=1.0, top_p=1.0, top_k=1)
-        return replace(usual, temperature=temperature, top_p=top_p)
 
 
 class ChatServer:
@@ -65,6 +49,7 @@ class ChatServer:
         self._usual = usual
         self._renderer = Renderer(policy.tokenizer, None, policy.eos_token_ids)
         self._engines: OrderedDict[SamplingConfig, Served] = OrderedDict()
+        self._probe = Asked(messages=[PROBE], size=0, tools=[], limit=1, model=name)
         self._failed: str | None = None  # why the last request got no answer
 
     def app(self, access: Access) -> web.Application:
@@ -80,31 +65,22 @@ class ChatServer:
         return web.json_response({"object": "list", "data": [model]})
 
     async def _health(self, request: web.Request) -> web.StreamResponse:
-        """Answer 200 where the engine works; after a failure, a request of its own finds out."""
+        """Answered 200 where the engine works; after a failure, a request of its own finds out."""
         if self._failed:
             with contextlib.suppress(RequestError):
-                await self._answer(ServedRequest(messages=[PROBE], max_tokens=1))
+                await self._answer(self._probe)
         body = {"status": "failed", "error": self._failed} if self._failed else {"status": "ok"}
         return web.json_response(body, status=503 if self._failed else 200)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        try:
-            body = await read_body(request)
-            asked = await beside(len(body), ServedRequest.read, body)
-            if asked.model != self._name:
-                raise RequestError(404, f"there is no model {asked.model}; it is {self._name}")
-            head = {"id": f"chatcmpl-{random.getrandbits(64):x}", "created": int(time.time())}
-            head["model"] = self._name
-            if asked.stream:
-                return await stream(request, asked, head, self._answer(asked))
-            return web.json_response(head | completion(await self._answer(asked), asked))
-        except RequestError as e:
-            return web.json_response(e.body(), status=e.status)
+        return await serve_request(ChatApi(), request, self._answer)
 
-    async def _answer(self, asked: ServedRequest) -> ChatAnswer:
+    async def _answer(self, asked: Asked) -> list[Answered]:
         """Raises RequestError, whatever fails: other requests go on, and so does the server."""
+        if asked.model != self._name:
+            raise RequestError(404, f"there is no model {asked.model}; it is {self._name}")
         try:
-            answer = await self._complete(asked)
+            answered = await self._complete(asked)
         except RequestError:
             raise
         except EngineError as e:  # it can never answer again: the next request gets a new one
@@ -115,30 +91,20 @@ class ChatServer:
             traceback.print_exc()
             raise RequestError(500, f"the server failed: {type(e).__name__}", "server") from e
         self._failed = None
-        return answer
+        return answered
 
-    async def _complete(self, asked: ServedRequest) -> ChatAnswer:
-        served = self._served(asked.sampling(self._usual))
-        messages = await beside(asked.size, asked.conversation)
-        tools = asked.offered_tools()
-        renderer = await served.renderer(tools, asked.size)
+    async def _complete(self, asked: Asked) -> list[Answered]:
+        served = self._served(sampling_of(asked, self._usual))
+        renderer = await served.renderer(asked.tools, asked.size)
         talk = Conversation(renderer)
-        num_prompt = await read_in(talk, messages, asked, served.max_model_len)
+        num_prompt = await read_in(talk, asked.messages, asked, served.max_model_len)
         seed = random.getrandbits(31) if asked.seed is None else asked.seed
-        session, stop = served.engine.open(seed, awaited=False), tuple(asked.stop or ())
+        session = served.engine.open(seed, awaited=False)
         try:
-            sampled = await session.generate(talk.ids, max_tokens=asked.limit(), stop=stop)
+            sampled = await session.generate(talk.ids, max_tokens=asked.limit, stop=asked.stops)
         finally:
             session.close()
-        turn = renderer.read(cut(talk.add_completion(sampled), stop))
-        message = write_turn(turn, with_tools=bool(tools))
-        return ChatAnswer(
-            message=message,
-            finish_reason="tool_calls" if message.get("tool_calls") else sampled.finish_reason,
-            completion=sampled,
-            tokens=[renderer.decode([i]) for i in sampled.token_ids] if asked.logprobs else [],
-            num_prompt=num_prompt,
-        )
+        return [answer(talk, renderer, sampled, asked, num_prompt)]
 
     def _served(self, sampling: SamplingConfig) -> Served:
         """An engine that samples like this: the embedded one has a way of sampling for all."""
@@ -151,6 +117,15 @@ class ChatServer:
         if len(self._engines) > MAX_ENGINES:
             self._engines.popitem(last=False)  # it goes once its last request is answered
         return self._engines[sampling]
+
+
+def sampling_of(asked: Asked, usual: SamplingConfig) -> SamplingConfig:
+    """Return `usual` with what a request sets; temperature 0 is the likeliest token."""
+    temperature = usual.temperature if asked.temperature is None else asked.temperature
+    top_p = usual.top_p if asked.top_p is None else asked.top_p
+    if temperature == 0 or top_p == 0:
+        return replace(usual, temperature=1.0, top_p=1.0, top_k=1)
+    return replace(usual, temperature=temperature, top_p=top_p)
 
 
 async def serve(server: ChatServer, access: Access, port: int) -> None:

@@ -18,7 +18,7 @@ import art_cli.rollout.gateway.server as server
 from art_cli.errors import EngineError
 from art_cli.models.render import Renderer
 from art_cli.rollout.agents.function import Task
-from art_cli.rollout.gateway import answer
+from art_cli.rollout.gateway.apis import chat, serving
 from art_cli.rollout.gateway.body import MAX_BODY
 from art_cli.rollout.gateway.hosted_episode import RENDERER, RENDERERS, Served
 from art_cli.rollout.gateway.server import Gateway
@@ -230,7 +230,7 @@ def test_the_renderers_of_many_sets_of_tools_are_bounded_in_bytes(make_policy: A
 )
 def test_who_is_slow_or_talks_nonsense_is_dropped(play: Any, monkeypatch: Any, sent: bytes) -> None:
     monkeypatch.setattr(server, "HEAD_TIMEOUT", 0.3)
-    monkeypatch.setattr(server, "BODY_TIMEOUT", 0.3)
+    monkeypatch.setattr(serving, "BODY_TIMEOUT", 0.3)
 
     async def agent(http: Any, url: str, task: Task) -> None:
         parts = httpx.URL(url)
@@ -270,7 +270,7 @@ def test_who_hangs_up_leaves_nothing_behind(play: Any, stream: bool) -> None:
 
 
 def test_a_waiting_stream_shows_signs_of_life(play: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(answer, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(serving, "HEARTBEAT", 0.05)
 
     async def slow() -> str:
         await asyncio.sleep(0.3)
@@ -313,7 +313,7 @@ def test_messages_that_the_template_refuses_get_400(play: Any, make_policy: Any)
 
 
 def test_a_failure_of_the_gateway_is_not_the_agents(play: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(server, "completion", lambda *_: {}["bug"])
+    monkeypatch.setattr(chat, "_usage", lambda *_: {}["bug"])
 
     async def agent(http: Any, url: str, task: Task) -> None:
         answer = await http.post(f"{url}/chat/completions", json=BODY)

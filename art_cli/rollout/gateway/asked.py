@@ -1,0 +1,69 @@
+"""What a program asks of the policy and what it gets, whichever protocol it speaks.
+
+Asked(messages=[{"role": "user", "content": "hi"}], size=120)
+  -> [Answered(words="hello", thought="", calls=(), ended="stop", ...)]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from art_cli.types import Completion, Message
+
+CONTEXT = "context_length_exceeded"  # OpenAI's word
+
+
+class RequestError(Exception):
+    """An answer that is an HTTP error."""
+
+    def __init__(self, status: int, message: str, code: str = "invalid_request") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request for turns of the policy."""
+
+    messages: list[Message]
+    size: int  # bytes of the body that it was read from
+    tools: list[dict[str, Any]]  # that the model is shown, in OpenAI's form
+    must_call: bool = False  # one of them
+    forced_tool: str | None = None  # that has to be called, where it is named
+    parallel: bool = True  # a turn may hold more than one call
+    prefill: str = ""  # how the turn begins that is to be continued
+    limit: int | None = None  # tokens of a turn
+    stops: tuple[str, ...] = ()
+    n: int = 1  # turns
+    logprobs: bool = False
+    top_logprobs: int = 0
+    response_schema: dict[str, Any] | None = None  # JSON Schema of the words
+    model: str = "policy"
+    # What is sampled in training is the experiment's to say; these are a deployed policy's.
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnsweredCall:
+    """A tool call as a client is to answer it."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """One turn of the policy, as its client sees it."""
+
+    words: str  # beside the calls
+    thought: str
+    calls: tuple[AnsweredCall, ...]
+    ended: Literal["stop", "length"]
+    completion: Completion
+    tokens: list[str]  # of the completion, as text, where log-probabilities are wanted
+    num_prompt: int  # tokens
