@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 import torch
 from batches import SAMPLING, MakePolicy, config, distance, gradient_of, hf_copy
-from held import COLOUR, END, ORDER, answers, grammar, masked_logprobs, masks, sequence_of
+from held import (
+    COLOUR,
+    END,
+    SCENARIO,
+    answers,
+    grammar,
+    held_groups,
+    masked_logprobs,
+    masks,
+    sequence_of,
+)
 from torch import Tensor
 
 from art_cli.config.schema import MAX_MODEL_LEN, EngineConfig, SamplingConfig
@@ -21,29 +31,9 @@ from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.algorithm.packing import TrainSequence
 from art_cli.training.trainers.grpo import GRPOTrainer, training_sequences
 from art_cli.training.trainers.masks import masks_of
-from art_cli.types import Constrained, Scenario, Sequence, Trajectory, TrajectoryGroup
+from art_cli.types import Constrained, Sequence, Trajectory, TrajectoryGroup
 
-SCENARIO = Scenario(id="s", split="train", seed=0)
 LOSSES = ["token_mean", "gspo", "cispo"]
-
-
-def groups_of(policy: Policy) -> list[TrajectoryGroup]:
-    """Siblings that the embedded engine played: free turns, and turns held to two schemas."""
-    engine = TransformersEngine(policy, EngineConfig(), SAMPLING, frozenset({END}))
-    kinds = [grammar(ORDER), None, grammar(COLOUR), grammar({"enum": ["red"]})]
-    grammars = [kinds[i % 4] for i in range(8)]
-    trajectories = []
-    firsts = answers(engine, [[7, 8, 9]] * 8, grammars)
-    sequences = [sequence_of([7, 8, 9], first) for first in firsts]
-    for s in sequences:
-        s.extend_prompt([11, 12])
-    seconds = answers(engine, [s.ids for s in sequences], grammars[::-1])
-    for i, (s, second) in enumerate(zip(sequences, seconds, strict=True)):
-        s.extend_sampled(second)
-        trajectories.append(Trajectory(scenario=SCENARIO, sequences=[s], reward=float(i % 3)))
-    groups = [TrajectoryGroup(trajectories)]
-    set_advantages(groups, "mean")
-    return groups
 
 
 def held_logprobs(model: Any, policy: Policy, s: Sequence) -> Tensor:
@@ -54,7 +44,7 @@ def held_logprobs(model: Any, policy: Policy, s: Sequence) -> Tensor:
 @pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
 def test_on_policy_every_ratio_is_one(make_policy: MakePolicy, rank: int, budget: int) -> None:
     policy = make_policy(rank)
-    groups = groups_of(policy)
+    groups = held_groups(policy)
     metrics = GRPOTrainer(policy, config(microbatch_tokens=budget), SAMPLING).step(groups, 0)
     assert metrics["loss/logprob_gap"] < 1e-5
     assert abs(metrics["loss/ratio_max"] - 1) < 1e-4
@@ -71,7 +61,7 @@ def test_the_gradient_is_autograds_of_the_masked_softmax(
     policy = make_policy(rank)
     policy.keep_reference()
     ref = hf_copy(policy)
-    groups = groups_of(policy)
+    groups = held_groups(policy)
     torch.manual_seed(3)
     for p in policy.trainable:  # off-policy, so that the ratios are in it
         p.data += 1e-3 * torch.randn_like(p)
@@ -112,7 +102,7 @@ def parts_of(groups: list[TrajectoryGroup], **changes: Any) -> list[list[TrainSe
 
 def test_the_gradient_reaches_no_token_that_was_not_allowed(make_policy: MakePolicy) -> None:
     policy = make_policy()
-    groups = groups_of(policy)
+    groups = held_groups(policy)
     held = [t for t in groups[0].trajectories if t.sequences[0].constrained]
     part = held[0].sequences[0].constrained[0]
     s = held[0].sequences[0].up_to(part.end)
@@ -184,7 +174,7 @@ def test_a_token_that_its_grammar_does_not_allow_is_found_out(make_policy: MakeP
 
 def test_nothing_is_masked_where_no_turn_was_held_to_anything(make_policy: MakePolicy) -> None:
     policy = make_policy()
-    groups = groups_of(policy)
+    groups = held_groups(policy)
     for t in groups[0].trajectories:
         t.sequences[0].constrained = []
     [part] = parts_of(groups)
