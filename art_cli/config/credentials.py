@@ -40,13 +40,13 @@ def written_credentials(config: Any) -> Iterator[Mistake]:
         text = _without_interpolations(value)
         if _names_one(path) and (secret := _SCHEME.sub("", text, count=1).strip()):
             hide(secret, "***")
-            yield Mistake(path, "value", f"holds a key, {_REMEDY} {_instead(path)}")
+            message = f"holds a key, {_REMEDY} {_instead(path)}"
+            yield Mistake(path, "value", message, is_secret=True)
         elif found := _LOGIN.search(text) or _QUERY.search(text):
             hide(next(filter(None, found.groups())), "***")
             what = "a password" if found.re is _LOGIN else "a key"
-            yield Mistake(
-                path, "value", f"holds {what} in a URL, {_REMEDY} write ${{oc.env:NAME}} here"
-            )
+            message = f"holds {what} in a URL, {_REMEDY} write ${{oc.env:NAME}} here"
+            yield Mistake(path, "value", message, is_secret=True)
 
 
 def _names_one(path: KeyPath) -> bool:

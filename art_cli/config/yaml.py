@@ -22,12 +22,14 @@ from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
+from art_cli.errors import UsageError
 from art_cli.system.files import read_text
 
 KeyPath = tuple[str | int, ...]
 
 DEEPEST = 50  # values within values; what reads configs further on has limits too
 LONGEST_SHOWN = 200  # characters of an override
+SHOWN = 100  # characters of a line with a mistake
 MOST = 100_000  # values; a few lines of aliases of aliases stand for billions
 
 _TAG = "tag:yaml.org,2002:"
@@ -66,10 +68,26 @@ class Problem:
     place: Place
     path: KeyPath  # () for the file as a whole
     message: str
+    is_secret: bool = False
 
     def __str__(self) -> str:
         path = f"{dotted(self.path)}: " if self.path else ""
         return f"{self.place}: {path}{self.message}"
+
+    def pointed(self) -> str:
+        """Return the problem, and under it the line of the file with a mark at its column."""
+        place = self.place
+        if self.is_secret or not place.line or not place.column:
+            return str(self)
+        try:
+            line = read_text(Path(place.source)).splitlines()[place.line - 1]
+        except (OSError, ValueError, IndexError, UsageError):  # it has changed, or gone
+            return str(self)
+        begin = max(0, place.column - 1 - SHOWN // 2)
+        shown = line[begin : begin + SHOWN].replace("\t", " ")
+        number = str(place.line)
+        mark = " " * (place.column - 1 - begin) + "^"
+        return f"{self}\n  {number} | {shown}\n  {' ' * len(number)} | {mark}"
 
 
 @dataclass(frozen=True, slots=True)
