@@ -2,7 +2,8 @@
 
     ArtError                  1    it failed
     ├── UsageError            2    the user's input is wrong
-    │   └── ConfigError       2    mistakes in a config, each with its place
+    │   ├── ConfigError       2    mistakes in a config, each with its place
+    │   └── ConstraintError   2    an answer cannot be held to what was asked
     ├── PreflightError        3    this machine or a service is not ready
     ├── EnvError              1    no training is possible with this env
     ├── EngineError           1    the engine died, or holds other weights
@@ -64,6 +65,10 @@ class ConfigError(UsageError):
         """`shown` is how a terminal has them, if not as lines."""
         self.problems = [masked(problem) for problem in problems]
         super().__init__("\n".join(problems) if shown is None else shown)
+
+
+class ConstraintError(UsageError):
+    """An answer cannot be held to a schema: it is not supported, or no answer can meet it."""
 
 
 class PreflightError(ArtError):

@@ -1,4 +1,4 @@
-"""Write docs/config.md's reference from art_cli/config/schema.py: every section, key and default.
+"""Write docs/config.md's reference from art_cli/config/: every section, key and default.
 
     python scripts/config_reference.py
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from art_cli.config import schema, targets
+from art_cli.config import agent, llm, schema, targets
 from art_cli.config.reference import Key, about, keys_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "config.md"
@@ -18,7 +18,7 @@ MARK = "<!-- From here on the page is made by scripts/config_reference.py. -->\n
 SECTIONS = {
     "": schema.Experiment,
     "env": schema.EnvConfig,
-    "agent": schema.AgentConfig,
+    "agent": agent.AgentConfig,
     "model": schema.ModelConfig,
     "model.adapter": schema.AdapterConfig,
     "model.tiny": schema.TinyConfig,
@@ -26,7 +26,7 @@ SECTIONS = {
     "engine": schema.EngineConfig,
     "sampling": schema.SamplingConfig,
     "judge": schema.JudgeConfig,
-    "judge.prices": schema.PricesConfig,
+    "judge.prices": llm.PricesConfig,
     "reward": schema.RewardConfig,
     "train": schema.TrainConfig,
     "eval": schema.EvalConfig,

@@ -12,6 +12,7 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.printed import say
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 WIDTH = 78
 LABEL = 10  # columns
@@ -91,12 +92,12 @@ def _in_config(key: str, config: list[str], *, is_section: bool) -> dict[str, st
 def _row(label: str, text: str, width: int = LABEL) -> None:
     indent = " " * (width + 2)
     head = f"  {label:<{width}}" if len(label) < width else f"  {label}\n{indent}"
-    body = textwrap.fill(" ".join(text.split()), WIDTH, initial_indent=indent,
-                         subsequent_indent=indent)
+    body = textwrap.fill(
+        " ".join(text.split()), WIDTH, initial_indent=indent, subsequent_indent=indent
+    )
     say(head + body[len(indent) :])
 
 
 def _plain(markdown: str) -> str:
     """Return Markdown as a terminal shows it."""
     return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", markdown).replace("`", "").replace("**", "")
-

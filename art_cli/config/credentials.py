@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from art_cli.config.explain import Mistake
-from art_cli.config.yaml import KeyPath, leaves
+from art_cli.config.problem import KeyPath
+from art_cli.config.yaml import leaves
 from art_cli.printed import hide
 
 # Of a mapping anywhere; of what a request to a model holds; of variables for a cluster.

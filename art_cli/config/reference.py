@@ -28,6 +28,8 @@ WORDS = {
     "NonNegative": "number from 0",
     "Name": "name: letters, digits and . _ -",
     "Share": "number above 0, to 1",
+    "Url": "address: http:// or https://",
+    "Address": "HOST:PORT",
     "str": "text",
     "int": "integer",
     "float": "number",

@@ -22,14 +22,11 @@ from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
-from art_cli.errors import UsageError
+from art_cli.config.problem import KeyPath, Place, Problem
 from art_cli.system.files import read_text
-
-KeyPath = tuple[str | int, ...]
 
 DEEPEST = 50  # values within values; what reads configs further on has limits too
 LONGEST_SHOWN = 200  # characters of an override
-SHOWN = 100  # characters of a line with a mistake
 MOST = 100_000  # values; a few lines of aliases of aliases stand for billions
 
 _TAG = "tag:yaml.org,2002:"
@@ -50,58 +47,12 @@ _CORE_SCALARS = (  # order matters: every int also looks like a float
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where something was written; lines and columns count from 1."""
-
-    source: str  # a path as the user gave it, or "override 'train.steps=3'"
-    line: int | None = None
-    column: int | None = None
-
-    def __str__(self) -> str:
-        return ":".join(str(part) for part in (self.source, self.line, self.column) if part)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One mistake of the user."""
-
-    place: Place
-    path: KeyPath  # () for the file as a whole
-    message: str
-    is_secret: bool = False
-
-    def __str__(self) -> str:
-        path = f"{dotted(self.path)}: " if self.path else ""
-        return f"{self.place}: {path}{self.message}"
-
-    def pointed(self) -> str:
-        """Return the problem, and under it the line of the file with a mark at its column."""
-        place = self.place
-        if self.is_secret or not place.line or not place.column:
-            return str(self)
-        try:
-            line = read_text(Path(place.source)).splitlines()[place.line - 1]
-        except (OSError, ValueError, IndexError, UsageError):  # it has changed, or gone
-            return str(self)
-        begin = max(0, place.column - 1 - SHOWN // 2)
-        shown = line[begin : begin + SHOWN].replace("\t", " ")
-        number = str(place.line)
-        mark = " " * (place.column - 1 - begin) + "^"
-        return f"{self}\n  {number} | {shown}\n  {' ' * len(number)} | {mark}"
-
-
-@dataclass(frozen=True, slots=True)
 class Node:
     """A value and its places, both None for a default that nobody wrote."""
 
     value: dict[str, Node] | list[Node] | str | int | float | bool | None
     place: Place | None = None
     key_place: Place | None = None
-
-
-def dotted(path: KeyPath) -> str:
-    """Return the path as the user writes it: `train.steps`."""
-    return ".".join(map(str, path))
 
 
 def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:

@@ -244,7 +244,7 @@ class Conversation:
         self._messages: list[Message] = []  # in the text form
         self._said: list[Message] = []  # in the model's own words
         self._text = ""  # rendered, up to where the current turn begins
-        self._opening = ""  # of the turn, if it was given one
+        self.begun = ""  # how the turn begins, if that was given
         self.sequences: list[Sequence] = []
 
     @property
@@ -266,6 +266,14 @@ class Conversation:
     def prompt(self) -> str:
         """What the model read before the turn that it is to begin."""
         return self._text
+
+    def forked(self) -> Conversation:
+        """Return the same conversation: what was sampled is trained on here, only read there."""
+        other, other_ids = copy.copy(self), Sequence()
+        other_ids.extend_prompt(self.ids)
+        other._messages, other._said = list(self._messages), list(self._said)
+        other.sequences = [other_ids]
+        return other
 
     def opening(self, tool: str | None) -> str:
         """Return how a turn has to begin that calls this tool, or any."""
@@ -297,7 +305,7 @@ class Conversation:
             ids = self._renderer.encode(sampled + new)
             ids = ids[len(self._renderer.encode(sampled)) :] if sampled else ids
         self.sequences[-1].extend_prompt([*ids, *self._renderer.encode(opening)])
-        self._text, self._opening = text, opening
+        self._text, self.begun = text, opening
 
     def spoken_as(self, text: str) -> list[int]:
         """Return the tokens with which the model would say a turn in the text form, and end it."""
@@ -310,7 +318,7 @@ class Conversation:
     def add_completion(self, completion: Completion) -> str:
         """Add the turn as it was sampled. Return its text, the given opening included."""
         self.sequences[-1].extend_sampled(completion)
-        text = self._opening + self._renderer.decode(completion.token_ids)
+        text = self.begun + self._renderer.decode(completion.token_ids)
         self._said.append({"role": "assistant", "content": text})
         self._messages.append({"role": "assistant", "content": self._renderer.text_form(text)})
         return text

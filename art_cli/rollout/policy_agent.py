@@ -70,4 +70,4 @@ def record_sampled(
 
 def _as_read(s: Sequence) -> Sequence:
     end = len(s.mask) - s.mask[::-1].index(1)
-    return Sequence(ids=s.ids[:end], mask=s.mask[:end], engine_logprobs=s.engine_logprobs[:end])
+    return s.up_to(end)

@@ -8,7 +8,6 @@ prompt, a shortened history, a second one at the same time) begins a sequence of
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import secrets
 from collections.abc import Callable, Coroutine
@@ -17,12 +16,16 @@ from typing import Any, TypeVar
 
 from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Done, Env, seed_of
-from art_cli.errors import EngineError, UsageError
-from art_cli.models.render import Conversation, Renderer
+from art_cli.errors import ConstraintError, EngineError, UsageError
+from art_cli.models.plain_text import PlainText
+from art_cli.models.render import Renderer
 from art_cli.models.turns import parse_tool_calls, spoken
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
-from art_cli.rollout.gateway.exchange import answer, echoed, read_in
+from art_cli.rollout.gateway.constraint import check_schema, grammar_of
+from art_cli.rollout.gateway.end import AgentEnd
+from art_cli.rollout.gateway.entrance import Secrets
+from art_cli.rollout.gateway.exchange import Talk, answer, begin, count_tokens, echoed, read_in
 from art_cli.rollout.policy_agent import record_sampled
 from art_cli.system.bounded_cache import Recent
 from art_cli.system.deadline import beside
@@ -70,14 +73,27 @@ class _Thread:
     """The calls that extend each other."""
 
     renderer: Renderer
-    conversation: Conversation
+    conversation: Talk
     session: Session
     said: list[Message] = field(default_factory=list)  # as the program has it
     busy: bool = False
 
-    def goes_on_as(self, messages: list[Message], renderer: Renderer) -> bool:
-        """Return whether a call with these messages extends the last one."""
-        num = len(self.said)
+    async def sample(self, asked: Asked, grammar: str | None) -> Completion:
+        """Sample the turn that it is ready for."""
+        return await self.session.generate(
+            list(self.conversation.ids),
+            max_tokens=asked.limit,
+            stop=asked.stops,
+            top_logprobs=asked.top_logprobs,
+            grammar=grammar,
+        )
+
+    def goes_on_as(self, asked: Asked, renderer: Renderer) -> bool:
+        """Return whether a request extends the last one."""
+        talk, messages, num = self.conversation, asked.messages, len(self.said)
+        if asked.raw is not None or isinstance(talk, PlainText):
+            is_text = asked.raw is not None and isinstance(talk, PlainText)
+            return is_text and not self.busy and talk.goes_on_as(asked.raw)
         if self.busy or renderer is not self.renderer or len(messages) <= num:
             return False
         return all(_same(a, b) for a, b in zip(self.said, messages, strict=False))
@@ -92,8 +108,10 @@ class Hosted:
         loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[None] = loop.create_future()  # that is not the agent's
         self.ended: asyncio.Future[StopReason] = loop.create_future()  # by the env, or a limit
+        self.told: asyncio.Future[AgentEnd] = loop.create_future()  # by an agent that lives on
+        self.waits_for = ""  # what its agent has to do next, where that is known
         self.num_calls = 0
-        self._secret = secrets.token_urlsafe(24)
+        self.secrets = Secrets()
         self._served = served
         self._episode = episode
         self._seed = seed
@@ -105,12 +123,22 @@ class Hosted:
     @property
     def path(self) -> str:
         """Where it is reached, below the gateway's address."""
-        return f"/e/{self.id}/{self._secret}"
+        return f"/e/{self.id}/{self.secrets.path}"
 
     @property
     def tools(self) -> list[dict[str, Any]]:
         """The env's own tools, in OpenAI's form."""
         return self._episode.trajectory.tools
+
+    @property
+    def models(self) -> list[str]:
+        """The names of what answers."""
+        return ["policy"]
+
+    @property
+    def max_model_len(self) -> int:
+        """How many tokens a prompt and its answer may have together."""
+        return self._served.max_model_len
 
     @property
     def has_reply(self) -> bool:
@@ -122,40 +150,47 @@ class Hosted:
         """Calls that the policy has answered."""
         return len(self._completions)
 
-    def is_secret(self, secret: str) -> bool:
-        """Return whether the caller may know of this episode."""
-        return hmac.compare_digest(secret.encode(errors="replace"), self._secret.encode())
-
     async def complete(self, asked: Asked) -> list[Answered]:
-        """Answered a request with turns of the policy. Raises RequestError."""
+        """Answer a request with turns of the policy. Raises RequestError."""
         self._check_open()
         self.num_calls += 1
         renderer = await self._served.renderer(asked.tools, asked.size)
-        thread = self._thread(asked.messages, renderer)
+        await check_schema(asked, self._served.engine)
+        thread = self._thread(asked, renderer)
         thread.busy = True  # and stays so where this fails: nothing can go on behind it
         talk = thread.conversation
         try:
             new = asked.messages[len(thread.said) :]
-            num_prompt = await read_in(talk, new, asked, self._served.max_model_len)
+            num_prompt = await read_in(talk, new, asked, self.max_model_len)
         except RequestError as e:
             if e.code == CONTEXT:
                 self._end("context")
             raise
         self._check_goes_on()
+        grammar = grammar_of(talk, renderer, asked, self._served.engine)
+        threads = [thread, *(self._beside(thread) for _ in range(asked.n - 1))]
         try:
-            completion = await thread.session.generate(
-                list(talk.ids), max_tokens=asked.limit, stop=asked.stops
-            )
+            sampled = await asyncio.gather(*(t.sample(asked, grammar) for t in threads))
+        except ConstraintError as e:
+            raise RequestError(400, str(e)) from None
         except EngineError as e:
             self.fail(e)
             raise RequestError(503, str(e), "engine") from e
-        self._completions.append(completion)
-        answered = answer(talk, renderer, completion, asked, num_prompt)
-        said = echoed(answered)
-        thread.said = [*asked.messages, said]
-        thread.busy = False
-        self._last = None if answered.calls else said["content"]
-        return [answered]
+        answers = [
+            answer(t.conversation, renderer, completion, asked, num_prompt)
+            for t, completion in zip(threads, sampled, strict=True)
+        ]
+        for t, answered in zip(threads, answers, strict=True):
+            self._completions.append(answered.completion)
+            t.said = [*asked.messages, echoed(answered, asked.prefill)]
+            t.busy = False
+        self._last = None if answers[0].calls else thread.said[-1]["content"]
+        return answers
+
+    async def count(self, asked: Asked) -> int:
+        """Return how many tokens a turn would stand behind. Raises RequestError."""
+        renderer = await self._served.renderer(asked.tools, asked.size)
+        return await count_tokens(renderer, asked, self.max_model_len)
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Message:
         """Return what one of `tools` gives.
@@ -163,15 +198,23 @@ class Hosted:
         Raise RequestError where the episode is over or broken, or the arguments are not JSON.
         """
         _check_sent([name, arguments])
-        result = await self._ask_env(self._episode.call_tool(name, arguments))
+        result = await self._ask_env(
+            self._episode.call_tool(name, arguments, turn=self._present_turn())
+        )
         return {"role": "tool", "content": OVER} if isinstance(result, Done) else result
 
     async def reply(self, text: str) -> str:
         """Return what the env answers to words. Raise RequestError as `call_tool` does."""
         _check_sent(text)
         self._replied = True
-        result = await self._ask_env(self._episode.reply(text))
+        result = await self._ask_env(self._episode.reply(text, turn=self._present_turn()))
         return OVER if isinstance(result, Done) else result
+
+    def tell(self, end: AgentEnd) -> None:
+        """Take the end that the agent tells. Raises RequestError where it told one before."""
+        if self.told.done():
+            raise not_counted(not self.told.cancelled())
+        self.told.set_result(end)
 
     async def finish(self, last: str | None) -> StopReason:
         """End the episode after its agent: what was said last goes to the env, unless it did.
@@ -182,7 +225,7 @@ class Hosted:
             self.failure.result()
         last = self._last if last is None else last
         if not self.ended.done() and not self._replied and last is not None:
-            await self._episode.reply(last)
+            await self._episode.reply(last, turn=self._present_turn())
         return self.ended.result() if self.ended.done() else "env"
 
     def record(self, trajectory: Trajectory) -> None:
@@ -199,6 +242,7 @@ class Hosted:
         if self.failure.done():
             self.failure.exception()  # it was seen
         self.failure.cancel()
+        self.told.cancel()
 
     def fail(self, error: Exception) -> None:
         """End the episode by a failure that is not the agent's."""
@@ -223,6 +267,10 @@ class Hosted:
             self._end("env")
         return result
 
+    def _present_turn(self) -> int:
+        """Return the turn that the env is asked in: all that one answer of the policy led to."""
+        return max(len(self._completions) - 1, 0)
+
     def _check_open(self) -> None:
         if self.num_calls >= self._episode.env.max_turns and not self.ended.done():
             self._end("max_turns")
@@ -233,15 +281,31 @@ class Hosted:
             why = self.ended.result() if self.ended.done() else "error"
             raise RequestError(400, f"{OVER} ({why})", "episode_over")
 
-    def _thread(self, messages: list[Message], renderer: Renderer) -> _Thread:
-        fitting = [t for t in self._threads if t.goes_on_as(messages, renderer)]
+    def _thread(self, asked: Asked, renderer: Renderer) -> _Thread:
+        fitting = [t for t in self._threads if t.goes_on_as(asked, renderer)]
         if fitting:
-            return max(fitting, key=lambda t: len(t.said))
+            return max(fitting, key=lambda t: (len(t.said), len(t.conversation.ids)))
+        return self._begin(renderer, begin(renderer, asked))
+
+    def _beside(self, thread: _Thread) -> _Thread:
+        """Begin another thread that has read the same, for another turn behind it."""
+        return self._begin(thread.renderer, thread.conversation.forked())
+
+    def _begin(self, renderer: Renderer, conversation: Talk) -> _Thread:
         seed = seed_of(self._seed, len(self._threads))
         session = self._served.engine.open(seed, awaited=False)
-        thread = _Thread(renderer, Conversation(renderer), session)
+        thread = _Thread(renderer, conversation, session, busy=True)
         self._threads.append(thread)
         return thread
+
+
+def not_counted(told: bool) -> RequestError:
+    """Return what an agent hears that tells an end where one was `told`, or nobody waits for it."""
+    if told:
+        text = "the end of this episode was told before, and counted; this one is not"
+        return RequestError(409, text, "already_counted")
+    text = "the episode was over before its end was told, which is not counted"
+    return RequestError(409, text, "episode_over")
 
 
 def _check_sent(value: Any) -> None:
@@ -252,8 +316,13 @@ def _check_sent(value: Any) -> None:
 
 
 def _same(a: Message, b: Message) -> bool:
-    """Return whether two texts say the same: clients trim them, or write a call's JSON anew."""
-    return a["role"] == b["role"] and a["content"].strip() == b["content"].strip()
+    """Return whether two texts say the same: clients trim them, or write a call's JSON anew.
+
+    Some send the thinking back, others do not.
+    """
+    if a["role"] != b["role"] or a["role"] != "assistant":
+        return a["role"] == b["role"] and a["content"].strip() == b["content"].strip()
+    return spoken(a["content"]).strip() == spoken(b["content"]).strip()
 
 
 def _with_calls(message: Message) -> Message:
