@@ -2,10 +2,11 @@
 
     python scripts/bench/gateway.py
 
-For each protocol 256 episodes at once, each of 20 calls with tools and a history that grows, through
-a real socket; their clients are a process of their own. The engine is a wait of about a second (0.5
-to 1.5), so that what is left of a call's time is the gateway, the socket and the client. Printed:
-the median and the 95th percentile of that, for a single episode too; and whether any call was lost.
+For each protocol 256 episodes at once, each of 20 calls with tools and a history that grows,
+through a real socket; their clients are a process of their own. The engine is a wait of about a
+second (0.5 to 1.5), so that what is left of a call's time is the gateway, the socket and the
+client. Printed: the median and the 95th percentile of that, for a single episode too; and whether
+any call was lost.
 """
 
 from __future__ import annotations
