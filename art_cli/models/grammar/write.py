@@ -107,6 +107,11 @@ def answer_grammar(
     return f"{HEAD}start: {start}\n{rules}{write.calls(tools)}"
 
 
+def schema_grammar(checked: str) -> str:
+    """Return the grammar of what meets a schema that has been checked, and of nothing around it."""
+    return f"{HEAD}start: answer\nanswer: %json {checked}\n"
+
+
 def call_grammar(renderer: Renderer, specials: dict[str, int], schema: object) -> str | None:
     """Return the grammar of what goes on behind the opening of a call, by its parameters' schema.
 

@@ -31,12 +31,6 @@ async def read_in(talk: Talk, messages: list[Message], asked: Asked, room: int) 
 
     Raises RequestError where the template refuses it, or there is no room to answer.
     """
-    if asked.response_schema is not None:
-        raise RequestError(
-            400,
-            "the form of an answer cannot be demanded here: describe it in a message, or have "
-            "the policy call a tool that takes it",
-        )
     try:
         if isinstance(talk, PlainText):
             assert asked.raw is not None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
+
+from integration.clients.oracle import Asked, Oracle
 
 from art_cli.engines.base import Engine
 from art_cli.envs.base import Env
@@ -21,7 +23,6 @@ from art_cli.rollout.gateway.hosted_episode import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.rollout import play, rollout
 from art_cli.types import Scenario, StopReason, Trajectory
-from integration.clients.oracle import Asked, Oracle
 
 DEADLINE = 60.0  # seconds of one episode; a framework's first import takes ten on a busy machine
 ROOM = 16384  # tokens
@@ -71,7 +72,6 @@ class Watched:
 
     agent: Agent
     oracle: Oracle | None
-    
 
     async def play(self, episode: Episode) -> StopReason:
         if self.oracle:
