@@ -8,9 +8,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from art_cli.engines.base import Engine
+from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Env
 from art_cli.envs.registry import env_class
+from art_cli.envs.tools import schemas_of
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
 from art_cli.rollout.agent import Agent
@@ -20,7 +21,7 @@ from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.hosted_episode import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.rollout import play, rollout
-from art_cli.types import Scenario, StopReason, Trajectory
+from art_cli.types import Completion, Scenario, StopReason, Trajectory
 from integration.clients.oracle import Asked, Oracle
 
 DEADLINE = 60.0  # seconds of one episode; a framework's first import takes ten on a busy machine
@@ -34,6 +35,11 @@ class Task:
     env: type[Env]
     settings: Any
     scenario: Scenario
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The env's tools, in OpenAI's form."""
+        return schemas_of(self.env)
 
     def gold(self) -> list[str]:
         """Return the turns of the one who plays it perfectly."""
@@ -63,6 +69,35 @@ class Played:
         said = [f"{m['role']}: {m['content'][-300:]}" for m in self.trajectory.messages]
         logs = [text[-3000:] for text in self.trajectory.logs]
         return "\n".join([*said, *logs, str(self.trajectory.error), str(self.trajectory.metrics)])
+
+
+@dataclass
+class Recorded:
+    """Implements Engine: another, of which is kept what it was asked."""
+
+    engine: Engine
+    asked: list[Asked] = field(default_factory=list)
+
+    @property
+    def policy_version(self) -> int:
+        return self.engine.policy_version
+
+    def open(self, seed: int, *, awaited: bool = True) -> _RecordedSession:
+        return _RecordedSession(self.engine.open(seed, awaited=awaited), self.asked)
+
+
+@dataclass
+class _RecordedSession:
+    session: Session
+    asked: list[Asked]
+
+    async def generate(self, ids: list[int], **settings: Any) -> Completion:
+        completion = await self.session.generate(ids, **settings)
+        self.asked.append(Asked(list(ids), completion))
+        return completion
+
+    def close(self) -> None:
+        self.session.close()
 
 
 @dataclass
