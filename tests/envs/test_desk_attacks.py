@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -11,8 +10,7 @@ from typing import Any
 import pytest
 
 from art_cli.envs.tools import tools_of
-from art_cli.rollout.rollout import play
-from art_cli.types import Trajectory
+from art_cli.rollout.rollout import play_episode
 from art_envs.airline.desk import AirlineDesk
 from art_envs.retail.desk import RetailDesk
 from art_envs.service.desk import ServiceDesk
@@ -191,8 +189,9 @@ CASES = [
 def reward(desk: ServiceDesk, turns: Turns) -> float:
     """Of an assistant that takes these turns."""
     said = (s if isinstance(s, str) else f"<tool_call>{json.dumps(s)}</tool_call>" for s in turns)
-    messages = play(desk, said.__next__)
-    return asyncio.run(desk.score(Trajectory(scenario=desk.scenario, messages=messages)))
+    earned = play_episode(desk, said.__next__).reward
+    assert earned is not None
+    return earned
 
 
 def desks(name: str, level: int, kinds: tuple[str, ...], num: int = NUM) -> Iterator[ServiceDesk]:

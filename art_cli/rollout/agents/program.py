@@ -68,7 +68,7 @@ class ProgramRunner:
             try:
                 code = await self._process(folder, given, printed)
             finally:
-                said, size = _tail(printed)
+                said, size = tail(printed)
                 if said:
                     trajectory.logs.append(f"the program printed:\n{said}")
         trajectory.metrics["exit_code"] = float(code)
@@ -105,7 +105,7 @@ class ProgramRunner:
             await process.wait()
 
 
-def _tail(file: IO[bytes]) -> tuple[str, int]:
+def tail(file: IO[bytes]) -> tuple[str, int]:
     """Return the last of what was printed, and how many bytes it was in all."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 4 * SHOWN))

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 
 from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Done, Env, seed_of
-from art_cli.errors import EngineError, UsageError
+from art_cli.errors import ConstraintError, EngineError, UsageError
 from art_cli.models.plain_text import PlainText
 from art_cli.models.render import Renderer
 from art_cli.models.turns import parse_tool_calls, spoken
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
+from art_cli.rollout.gateway.constraint import check_schema, grammar_of
 from art_cli.rollout.gateway.end import AgentEnd
 from art_cli.rollout.gateway.entrance import Secrets
 from art_cli.rollout.gateway.exchange import Talk, answer, begin, count_tokens, echoed, read_in
@@ -77,10 +78,15 @@ class _Thread:
     said: list[Message] = field(default_factory=list)  # as the program has it
     busy: bool = False
 
-    async def sample(self, asked: Asked) -> Completion:
+    async def sample(self, asked: Asked, grammar: str | None) -> Completion:
         """Sample the turn that it is ready for."""
-        ids = list(self.conversation.ids)
-        return await self.session.generate(ids, max_tokens=asked.limit, stop=asked.stops)
+        return await self.session.generate(
+            list(self.conversation.ids),
+            max_tokens=asked.limit,
+            stop=asked.stops,
+            top_logprobs=asked.top_logprobs,
+            grammar=grammar,
+        )
 
     def goes_on_as(self, asked: Asked, renderer: Renderer) -> bool:
         """Return whether a request extends the last one."""
@@ -149,6 +155,7 @@ class Hosted:
         self._check_open()
         self.num_calls += 1
         renderer = await self._served.renderer(asked.tools, asked.size)
+        await check_schema(asked, self._served.engine)
         thread = self._thread(asked, renderer)
         thread.busy = True  # and stays so where this fails: nothing can go on behind it
         talk = thread.conversation
@@ -160,9 +167,12 @@ class Hosted:
                 self._end("context")
             raise
         self._check_goes_on()
+        grammar = grammar_of(talk, renderer, asked, self._served.engine)
         threads = [thread, *(self._beside(thread) for _ in range(asked.n - 1))]
         try:
-            sampled = await asyncio.gather(*(t.sample(asked) for t in threads))
+            sampled = await asyncio.gather(*(t.sample(asked, grammar) for t in threads))
+        except ConstraintError as e:
+            raise RequestError(400, str(e)) from None
         except EngineError as e:
             self.fail(e)
             raise RequestError(503, str(e), "engine") from e

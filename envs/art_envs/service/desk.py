@@ -179,7 +179,7 @@ class ServiceDesk(DeskEpisode):
         if rng and rng.random() < self.cfg.demo_noise:
             script = [*script[:decision], *self._guess(rng, script[decision:])]
         for i, step in enumerate(script):
-            text = step if isinstance(step, str) else calltext_of(step)
+            text = step if isinstance(step, str) else call_text(step)
             yield f"{self.goal['remark']} {text}".strip() if i == decision else text
         while True:
             yield DONE
@@ -212,7 +212,7 @@ def _code(desk: type[ServiceDesk]) -> Path:
     return Path(inspect.getfile(desk)).parent
 
 
-def calltext_of(action: Action) -> str:
+def call_text(action: Action) -> str:
     """Return a tool call as a model writes it."""
     call = json.dumps({"name": action["name"], "arguments": action["arguments"]})
     return f"<tool_call>{call}</tool_call>"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
+
+from integration.clients.oracle import Asked, Oracle
 
 from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Env
@@ -14,15 +16,13 @@ from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
-from art_cli.rollout.agent import Agent
-from art_cli.rollout.agents.hosted import HostedAgents
+from art_cli.rollout.agents.hosted import HostedAgent, HostedAgents
 from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.hosted_episode import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.rollout import play, rollout
 from art_cli.types import Completion, Scenario, StopReason, Trajectory
-from integration.clients.oracle import Asked, Oracle
 
 DEADLINE = 60.0  # seconds of one episode; a framework's first import takes ten on a busy machine
 ROOM = 16384  # tokens
@@ -100,24 +100,17 @@ class _RecordedSession:
         self.session.close()
 
 
-@dataclass
-class Watched:
-    """Implements Agent: another, whose trajectory the oracle sees."""
+class Watched(HostedAgent):
+    """An agent whose trajectory the oracle sees."""
 
-    agent: Agent
-    oracle: Oracle | None
-    
+    def __init__(self, agents: HostedAgents, seed: int, engine: Any) -> None:
+        super().__init__(agents, seed)
+        self._engine = engine
 
     async def play(self, episode: Episode) -> StopReason:
-        if self.oracle:
-            self.oracle.trajectory = episode.trajectory
-        return await self.agent.play(episode)
-
-    def record(self, trajectory: Trajectory) -> None:
-        self.agent.record(trajectory)
-
-    def close(self) -> None:
-        self.agent.close()
+        if isinstance(self._engine, Oracle):
+            self._engine.trajectory = episode.trajectory
+        return await super().play(episode)
 
 
 async def perform(
@@ -132,7 +125,7 @@ async def perform(
         on_crash="score",
         turns=asyncio.Semaphore(4),
     )
-    agent = Watched(agents.open(seed), engine if isinstance(engine, Oracle) else None)
+    agent = Watched(agents, seed, engine)
     try:
         return await rollout(task.env, task.settings, task.scenario, agent)
     finally:

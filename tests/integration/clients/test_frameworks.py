@@ -6,10 +6,10 @@ The programs are the recipes of docs/your-agent.md.
 from __future__ import annotations
 
 import pytest
-
-from art_cli.models.policy import Policy
 from integration.clients.conftest import Command
 from integration.clients.stage import Task, assert_perfect, play_perfectly
+
+from art_cli.models.policy import Policy
 
 PROGRAMS = [
     "openai_chat.py",

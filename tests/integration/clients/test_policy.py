@@ -12,14 +12,6 @@ from typing import Any
 import pytest
 import torch
 from engine_contract import assert_exact
-
-from art_cli.config.schema import EngineConfig, SamplingConfig
-from art_cli.engines.build import make_engine
-from art_cli.engines.embedded.engine import TransformersEngine
-from art_cli.models.policy import Policy
-from art_cli.models.render import Conversation, Renderer
-from art_cli.rollout.rollout import play
-from art_cli.types import Completion
 from integration.clients.conftest import Command
 from integration.clients.stage import (
     Played,
@@ -29,27 +21,38 @@ from integration.clients.stage import (
     perform,
 )
 
+from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.engines.build import make_engine
+from art_cli.engines.embedded.engine import TransformersEngine
+from art_cli.models.policy import Policy
+from art_cli.models.render import Conversation, Renderer
+from art_cli.rollout.rollout import play
+from art_cli.types import Completion
+
 SAMPLING = SamplingConfig(max_tokens=64)
 FIRST = "openai_chat.py"
 SAME = [  # whose prompts are the env's own: their play is the same to the token
     "agents_sdk.py",
     "agents_sdk_chat.py",
-    "pydantic_ai_agent.py",
     "litellm_chat.py",
     "langchain_agent.py",
     "langgraph_agent.py",
-    "autogen_agent.py",
     "ag2_agent.py",
     "mcp_client.py",
     "openai.mjs",
     "ai_sdk.mjs",
-    "ai_sdk_compatible.mjs",
     "ai_sdk_anthropic.mjs",
     "anthropic.mjs",
     "mcp.mjs",
     "curl.sh",
 ]
-OTHERS = ["smolagents_agent.py", "crewai_agent.py"]  # which write a prompt around it
+OTHERS = [
+    "smolagents_agent.py",  # these two write a prompt around it
+    "crewai_agent.py",
+    "pydantic_ai_agent.py",  # and these write results anew
+    "autogen_agent.py",
+    "ai_sdk_compatible.mjs",
+]
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from art_cli.models.policy import Policy
 from integration.clients.conftest import Command
 from integration.clients.stage import Task, assert_perfect, play_perfectly
+
+from art_cli.models.policy import Policy
 
 # The style, and whether each of its calls goes on where an earlier one ended.
 STYLES = {
