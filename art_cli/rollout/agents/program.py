@@ -60,6 +60,8 @@ class ProgramRunner:
             given = self._passed | {
                 "OPENAI_BASE_URL": f"{url}/v1",
                 "OPENAI_API_KEY": "none",  # clients insist on one; the address holds the secret
+                "ANTHROPIC_BASE_URL": url,
+                "ANTHROPIC_API_KEY": "none",
                 "ART_MCP_URL": f"{url}/mcp",
                 "ART_SCENARIO_FILE": str(scenario),
             }
