@@ -128,12 +128,13 @@ async def host(
     on_crash: str = "score",
     timeout: float = 300.0,
     crashes: bool = False,
+    **served: Any,
 ) -> Trajectory:
     """One episode of an agent that is reached through a real gateway.
 
     A crash of the agent fails the test, unless it is meant to: to a run it would be bad play.
     """
-    gateway = Gateway(Served(engine, partial(Renderer, policy.tokenizer), ROOM))
+    gateway = Gateway(Served(engine, partial(Renderer, policy.tokenizer), ROOM, **served))
     await gateway.start()
     agents = HostedAgents(
         gateway=gateway,

@@ -233,7 +233,15 @@ class LocalBackend:
         max_len = cfg.engine.max_model_len
         if runner is None:
             return PolicyAgents(engine, renderer, max_len)
-        gateway = Gateway(Served(engine, renderer.offering, max_len))
+        served = Served(
+            engine,
+            renderer.offering,
+            max_len,
+            max_tokens=cfg.sampling.max_tokens,
+            answer_tool=cfg.agent.answer_tool,
+            max_calls=cfg.agent.max_calls,
+        )
+        gateway = Gateway(served)
         await gateway.start()
         self._open.push_async_callback(gateway.close)
         return HostedAgents(

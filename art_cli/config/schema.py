@@ -49,7 +49,7 @@ class AgentConfig:
     """Who plays: the policy itself, turn by turn, or a program or function of yours that asks it.
 
     A program is started once an episode; OPENAI_BASE_URL is the policy, ART_MCP_URL serves the
-    env's tools, ART_SCENARIO_FILE holds the opening.
+    env's tools, ART_SCENARIO_FILE holds the opening; its answer may go to ART_ANSWER_FILE.
     """
 
     type: Literal["builtin", "program", "function"] = "builtin"
@@ -58,9 +58,10 @@ class AgentConfig:
     use: Annotated[str | None, OnlyWith("agent.type", ("function",))] = None
     # Variables that a program gets from ours.
     pass_env: Annotated[list[str], PROGRAM] = field(default_factory=list)
-    # What hides the machine from a program.
-    sandbox: Annotated[Literal["none", "bwrap", "docker"], PROGRAM] = "none"
+    sandbox: Annotated[Literal["none", "bwrap", "docker"], PROGRAM] = "none"  # hides the machine
     image: Annotated[str | None, OnlyWith("agent.sandbox", ("docker",))] = None  # e.g. node:22
+    answer_tool: Annotated[str | None, HOSTED] = None  # its arguments are the answer
+    max_calls: Annotated[Count | None, HOSTED] = None  # of the policy; null: 10 max_turns
     timeout: Annotated[Positive, HOSTED] = 600.0  # seconds, of one episode
     concurrency: Annotated[Count, HOSTED] = 16  # at once
     on_crash: Annotated[Literal["score", "drop"], HOSTED] = "score"  # drop: it is left out

@@ -40,7 +40,8 @@ class PolicyAgent(TurnAgent):
 
     def record(self, trajectory: Trajectory) -> None:
         """See Agent. What was to be read next, where the context was full, is left out."""
-        record_sampled(trajectory, self.conversation.sequences, self.completions)
+        cut = any(c.finish_reason == "length" for c in self.completions)
+        record_sampled(trajectory, self.conversation.sequences, self.completions, cut=cut)
 
     def close(self) -> None:
         self._session.close()
@@ -59,12 +60,14 @@ class PolicyAgents:
 
 
 def record_sampled(
-    trajectory: Trajectory, sequences: list[Sequence], completions: list[Completion]
+    trajectory: Trajectory, sequences: list[Sequence], completions: list[Completion], *, cut: bool
 ) -> None:
-    """Record what is trained on: each sequence up to the last token that was sampled in it."""
+    """Record what is trained on: each sequence up to the last token that was sampled in it.
+
+    `cut`: whether one of the turns ended at a limit of ours.
+    """
     trajectory.sequences = [_as_read(s) for s in sequences if s.num_sampled]
     trajectory.policy_versions = [c.policy_version for c in completions]
-    cut = any(c.finish_reason == "length" for c in completions)
     trajectory.truncated = cut or trajectory.stop_reason == "context"
 
 

@@ -15,7 +15,8 @@ from art_cli.types import Completion, Message
 async def read_in(talk: Conversation, messages: list[Message], asked: Asked, room: int) -> int:
     """Add what a request says beyond a conversation. Return the number of tokens of all of it.
 
-    Raises RequestError where the template refuses it, or there is no room to answer.
+    Raises RequestError where the template refuses it, or there is no room to answer; the
+    conversation is then as it was.
     """
     try:
         opening = talk.opening(asked.forced_tool) if asked.must_call else ""
@@ -24,8 +25,6 @@ async def read_in(talk: Conversation, messages: list[Message], asked: Asked, roo
         raise RequestError(400, str(e)) from None
     except TooLongError as e:
         raise _too_long(str(e), room) from None
-    if len(talk.ids) >= room:
-        raise _too_long(f"{len(talk.ids)} tokens", room)
     return len(talk.ids)
 
 

@@ -20,7 +20,7 @@ from art_cli.rollout.gateway import mcp
 from art_cli.rollout.gateway.apis.api import Api
 from art_cli.rollout.gateway.apis.chat import ChatApi
 from art_cli.rollout.gateway.apis.serving import refuse, serve, timely_body
-from art_cli.rollout.gateway.asked import RequestError
+from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 from art_cli.rollout.gateway.body import MAX_BODY
 from art_cli.rollout.gateway.hosted_episode import Hosted, Served
 from art_cli.types import Message
@@ -126,17 +126,34 @@ class Gateway:
 
 def _asking(api: Api) -> Reply:
     async def ask(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-        return await serve(api, request, hosted.complete)
+        given: list[Answered] = []
+
+        async def complete(asked: Asked) -> list[Answered]:
+            answers = await hosted.complete(asked)
+            given.extend(answers)
+            return answers
+
+        try:
+            response = await serve(api, request, complete)
+            if not response.prepared:
+                await response.prepare(request)
+                await response.write_eof()
+        except BaseException:  # the client has gone
+            hosted.take_back(given)
+            raise
+        if request.transport is None or request.transport.is_closing():
+            hosted.take_back(given)
+        return response
 
     return ask
 
 
 async def _models(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-    return web.json_response({"object": "list", "data": [_described("policy")]})
+    return web.json_response({"object": "list", "data": [_described("policy", hosted)]})
 
 
 async def _model(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-    return web.json_response(_described(request.match_info["model"]))
+    return web.json_response(_described(request.match_info["model"], hosted))
 
 
 async def _mcp(hosted: Hosted, request: web.Request) -> web.StreamResponse:
@@ -144,5 +161,9 @@ async def _mcp(hosted: Hosted, request: web.Request) -> web.StreamResponse:
     return web.Response(status=202) if answer is None else web.json_response(answer)
 
 
-def _described(model: str) -> dict[str, Any]:
-    return {"id": model, "object": "model", "created": 0, "owned_by": "art"}
+def _described(model: str, hosted: Hosted) -> dict[str, Any]:
+    room = {
+        "max_model_len": hosted.room,
+        "context_length": hosted.room,
+    }  # vLLM's word, OpenRouter's
+    return {"id": model, "object": "model", "created": 0, "owned_by": "art"} | room
