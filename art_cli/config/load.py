@@ -23,8 +23,9 @@ from art_cli.config.credentials import written_credentials
 from art_cli.config.explain import Mistake, mistakes, section_type
 from art_cli.config.interpolate import Resolved, escape, resolve
 from art_cli.config.rules import broken_rules
-from art_cli.config.schema import FORBID_UNKNOWN, Experiment
+from art_cli.config.schema import Experiment
 from art_cli.config.targets import TARGETS
+from art_cli.config.values import FORBID_UNKNOWN
 from art_cli.config.yaml import (
     KeyPath,
     Node,

@@ -76,6 +76,10 @@ def _is_set(value: Any) -> bool:
     return value is not None
 
 
+def _is_wildcard(address: str) -> bool:
+    return address.rpartition(":")[0] in ("0.0.0.0", "[::]", "*")
+
+
 def _is_positive(value: float) -> bool:
     return value > 0
 
@@ -91,6 +95,21 @@ RULES = (
         "is function, but agent.use is missing, e.g. agent.py:play",
     ),
     _clash(
+        {"agent.type": "service", "agent.url": not_},
+        "is service, but agent.url is missing, e.g. http://127.0.0.1:8900/episodes",
+    ),
+    _clash(
+        {"agent.bind": _is_wildcard, "agent.public_url": None},
+        "is all addresses of this machine, but agent.public_url is missing: the service must be "
+        "told one of them, e.g. http://10.0.0.5:8901",
+    ),
+    Rule(
+        "reward.agent",
+        ("agent.type",),
+        lambda weight, kind: weight > 0 and kind != "service",
+        "is {0}, but an agent of agent.type={1} gives no reward; remove it",
+    ),
+    _clash(
         {"agent.sandbox": "docker", "agent.image": not_},
         "is docker, but agent.image is missing, e.g. node:22",
     ),
@@ -102,6 +121,10 @@ RULES = (
     _clash(
         {"model.quantize": _is_set, "model.base": "tiny"},
         "has no effect with model.base=tiny; remove it",
+    ),
+    _clash(
+        {"train.router_aux_coef": _is_positive, "model.base": "tiny"},
+        "has no effect with model.base=tiny, which has no router; remove it",
     ),
     _clash(
         {"model.quantize": _is_set, "model.device": "cpu"},
@@ -251,7 +274,7 @@ RULES = (
         "is 0, so the judge has no effect; remove the section judge, or give it a weight",
     ),
     _clash(
-        {"reward.env": 0, "reward.ruler": 0},
+        {"reward.env": 0, "reward.ruler": 0, "reward.agent": 0},
         "and reward.ruler are both 0: there is nothing to learn from",
     ),
     _clash(

@@ -1,7 +1,8 @@
 """The experiment as frozen dataclasses: every key of the YAML, its type, range and default.
 
-docs/config.md is made of the docstrings and comments here. Every field has an effect: `load.py`
-refuses one that another setting makes ineffective. Sections inherit FORBID_UNKNOWN from Experiment.
+docs/config.md is made of the docstrings and comments here, and of those in agent.py, llm.py and
+targets.py. Every field has an effect: `load.py` refuses one that another setting makes ineffective.
+Sections inherit FORBID_UNKNOWN from Experiment.
 """
 
 from __future__ import annotations
@@ -9,26 +10,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
+from art_cli.config.agent import AgentConfig
+from art_cli.config.llm import LLMConfig
 from art_cli.config.marks import NotWith, OnlyWith
 from art_cli.config.tool_formats import ToolFormatName
+from art_cli.config.values import (
+    FORBID_UNKNOWN,
+    Count,
+    CountOrZero,
+    Name,
+    NonNegative,
+    Positive,
+    Share,
+)
 
-FORBID_UNKNOWN = ConfigDict(extra="forbid")
 MAX_MODEL_LEN, MIN_MICROBATCH_TOKENS = 4096, 64
 DEFAULT_TARGETS = ("attention", "mlp")
 
-Count = Annotated[int, Field(ge=1)]
-CountOrZero = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, le=1)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-
-
 TINY = OnlyWith("model.base", ("tiny",))
-PROGRAM = OnlyWith("agent.type", ("program",))
-HOSTED = OnlyWith("agent.type", ("program", "function"))
 EMBEDDED = OnlyWith("engine.use", ("transformers",))
 VLLM = OnlyWith("engine.use", ("vllm",))
 STARTED = NotWith("engine.url", "a server that someone else has started")
@@ -42,29 +43,6 @@ class EnvConfig:
 
     use: str
     args: dict[str, Any] = field(default_factory=dict)  # checked against the env's own Config
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentConfig:
-    """Who plays: the policy itself, turn by turn, or a program or function of yours that asks it.
-
-    A program is started once an episode; OPENAI_BASE_URL is the policy, ART_MCP_URL serves the
-    env's tools, ART_SCENARIO_FILE holds the opening; its answer may go to ART_ANSWER_FILE.
-    """
-
-    type: Literal["builtin", "program", "function"] = "builtin"
-    command: Annotated[list[str] | None, PROGRAM] = None
-    # package.module:function or path/to/file.py:function
-    use: Annotated[str | None, OnlyWith("agent.type", ("function",))] = None
-    # Variables that a program gets from ours.
-    pass_env: Annotated[list[str], PROGRAM] = field(default_factory=list)
-    sandbox: Annotated[Literal["none", "bwrap", "docker"], PROGRAM] = "none"  # hides the machine
-    image: Annotated[str | None, OnlyWith("agent.sandbox", ("docker",))] = None  # e.g. node:22
-    answer_tool: Annotated[str | None, HOSTED] = None  # its arguments are the answer
-    max_calls: Annotated[Count | None, HOSTED] = None  # of the policy; null: 10 max_turns
-    timeout: Annotated[Positive, HOSTED] = 600.0  # seconds, of one episode
-    concurrency: Annotated[Count, HOSTED] = 16  # at once
-    on_crash: Annotated[Literal["score", "drop"], HOSTED] = "score"  # drop: it is left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,37 +144,6 @@ REFERENCE = "reference"  # as the name of a model: the policy's own base, its ad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PricesConfig:
-    """US dollars per million tokens, for a model whose price litellm does not know."""
-
-    input: NonNegative
-    output: NonNegative
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LLMConfig:
-    """A model that is asked, not trained, as litellm names it: openai/o3, ollama_chat/qwen3, ...
-
-    `openai/NAME` with `api_base` is a server of one's own that speaks OpenAI's protocol; it costs
-    what `prices` says, or nothing. `api_base`, `command` and `api_key_env` are of `model`, not of
-    the fallbacks.
-    """
-
-    __pydantic_config__ = FORBID_UNKNOWN
-    model: str
-    fallbacks: list[str] = field(default_factory=list)  # asked in turn where the one before fails
-    command: list[str] | None = None  # a server to start and stop with the run; {port}, {python}
-    api_base: str | None = None
-    api_key_env: str | None = None  # the variable that holds the key, if not the provider's own
-    params: dict[str, Any] = field(default_factory=dict)  # further ones of litellm.completion
-    prices: PricesConfig | None = None
-    max_input_tokens: Annotated[int, Field(ge=512)] | None = None  # null: what litellm knows
-    concurrency: Count = 16  # calls at once
-    timeout: Positive = 120.0  # seconds, of one attempt
-    retries: CountOrZero = 5  # after 429, 5xx and timeouts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeConfig(LLMConfig):
     """RULER: an LLM that scores the trajectories of a group against each other.
 
@@ -215,13 +162,15 @@ class JudgeConfig(LLMConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardConfig:
-    """What is learned from: a weighted sum of the env's own score and the judge's.
+    """What is learned from: a weighted sum of the env's own score, the judge's and the agent's.
 
-    `gate: env` lets the judge's part count only where the env's own score is positive.
+    The agent's is what a service, or a program that is kept, ends its episode with. `gate: env`
+    lets the judge's part count only where the env's own score is positive.
     """
 
     env: NonNegative = 0.0
     ruler: NonNegative = 0.0
+    agent: NonNegative = 0.0
     gate: Literal["env"] | None = None
 
 

@@ -20,6 +20,7 @@ from art_cli.errors import UsageError
 from art_cli.models.chat_template import ChatTemplate
 from art_cli.models.dialect import Dialect, TokenTexts
 from art_cli.models.history import History
+from art_cli.models.too_long import TooLongError
 from art_cli.models.tool_formats.arguments import schemas_by_name
 from art_cli.models.turns import Turn, read_turn
 from art_cli.system.bounded_cache import Recent
@@ -33,14 +34,6 @@ ID = 40  # bytes of one in a tuple
 LONG = 2**15  # characters; a longer text is measured before it is tokenized
 
 _one_at_a_time = threading.Lock()  # long texts: each takes hundreds of bytes a character
-
-
-class TooLongError(Exception):
-    """A text is longer than the model can read; `num_tokens` of it were counted."""
-
-    def __init__(self, num_tokens: int, *, is_all: bool = False) -> None:
-        super().__init__(f"{num_tokens} tokens" if is_all else f"more than {num_tokens} tokens")
-        self.num_tokens = num_tokens
 
 
 class Renderer:
@@ -249,7 +242,7 @@ class Conversation:
         self._messages: list[Message] = []  # in the text form
         self._said: list[Message] = []  # in the model's own words
         self._text = ""  # rendered, up to where the current turn begins
-        self._opening = ""  # of the turn, if it was given one
+        self.begun = ""  # how the turn begins, if that was given
         self.sequences: list[Sequence] = []
 
     @property
@@ -272,6 +265,14 @@ class Conversation:
         """What the model read before the turn that it is to begin."""
         return self._text
 
+    def forked(self) -> Conversation:
+        """Return the same conversation: what was sampled is trained on here, only read there."""
+        other = copy.copy(self)
+        other._messages, other._said = list(self._messages), list(self._said)
+        other.sequences = [Sequence()]
+        other.sequences[-1].extend_prompt(self.ids)
+        return other
+
     def opening(self, tool: str | None) -> str:
         """Return how a turn has to begin that calls this tool, or any."""
         return self._renderer.dialect.speech.opening(tool)
@@ -281,9 +282,8 @@ class Conversation:
     ) -> None:
         """Add what the model reads next: a suffix where the template allows it, else a fork.
 
-        `opening` is how the turn begins that it is to go on with. Raises TooLongError where all of
-        it leaves no room for another of `room` tokens, UsageError where the template refuses it;
-        the conversation is then as it was.
+        `opening` is how the turn begins that it is to go on with. Nothing is added where this
+        raises: TooLongError without room for another token, UsageError of the template.
         """
         before = self._said
         said = [*before, *(self._own(m) for m in messages)]
@@ -307,7 +307,7 @@ class Conversation:
         self.sequences += [begun] if glue is None else []
         begun.extend_prompt(ids)
         self._messages += messages
-        self._said, self._text, self._opening = said, text, opening
+        self._said, self._text, self.begun = said, text, opening
 
     def spoken_as(self, text: str) -> list[int]:
         """Return the tokens with which the model would say a turn in the text form, and end it."""
@@ -320,7 +320,7 @@ class Conversation:
     def add_completion(self, completion: Completion) -> str:
         """Add the turn as it was sampled. Return its text, the given opening included."""
         self.sequences[-1].extend_sampled(completion)
-        text = self._opening + self._renderer.decode(completion.token_ids)
+        text = self.begun + self._renderer.decode(completion.token_ids)
         self._said.append({"role": "assistant", "content": text})
         self._messages.append({"role": "assistant", "content": self._renderer.text_form(text)})
         return text

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import (
     CONFIG_MAPPING,
     AutoTokenizer,
@@ -28,6 +29,7 @@ from art_cli.preflight.memory.shape import UnknownSizeError, local_config, read_
 from art_cli.preflight.narrow import depends_on_length
 from art_cli.preflight.shrink import as_transformers_reads
 from art_cli.preflight.small_model import vocabulary_of
+from art_cli.training.trainers.router_load import check_router
 
 LONGEST = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
 # Kinds of rope that reach `factor` times as far as the positions which they name.
@@ -69,6 +71,7 @@ def findings_of(loaded: LoadedExperiment) -> Iterator[Finding]:
         return
     whole = as_transformers_reads(config)
     yield from _of_length(loaded, base, whole)
+    yield from _of_routers(loaded, whole)
     tokenizer, missing = tokenizer_of(base)
     if tokenizer is None:
         yield skipped(f"its chat template was not looked at: {missing}")
@@ -125,6 +128,20 @@ def _of_length(loaded: LoadedExperiment, base: str, whole: PreTrainedConfig) -> 
         _place(loaded, key if written else "model.base"),
         f"{'set' if written else 'add'} {key}: {longest}",
     )
+
+
+def _of_routers(loaded: LoadedExperiment, whole: PreTrainedConfig) -> Iterator[Finding]:
+    """Return whether an auxiliary loss finds a router, of the base without its weights."""
+    coef, key = loaded.experiment.train.router_aux_coef, "train.router_aux_coef"
+    if not coef:
+        return
+    with torch.device("meta"):
+        model = class_of(whole)._from_config(whole)
+    try:
+        check_router(model, coef)
+    except UsageError as e:
+        what, _, todo = str(e).partition("; ")
+        yield failed(what, _place(loaded, key), todo)
 
 
 def longest_of(config: PreTrainedConfig) -> int | None:

@@ -27,6 +27,10 @@ class Agent(Protocol):
         """Write into the trajectory what was said and sampled so far."""
         ...
 
+    def settle(self, trajectory: Trajectory) -> None:
+        """Change the env's score where the agent has a say in it. Raise AgentError, EnvError."""
+        ...
+
     def close(self) -> None:
         """Free what the agent holds: its episode is over."""
         ...
@@ -59,6 +63,9 @@ class TurnAgent:
 
     def record(self, trajectory: Trajectory) -> None:
         raise NotImplementedError
+
+    def settle(self, trajectory: Trajectory) -> None:
+        """See Agent."""
 
     def close(self) -> None:
         """See Agent."""

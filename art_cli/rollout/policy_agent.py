@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from art_cli.engines.base import Engine, Session
-from art_cli.models.render import Conversation, Renderer, TooLongError
+from art_cli.models.render import Conversation, Renderer
+from art_cli.models.too_long import TooLongError
 from art_cli.rollout.agent import ContextFull, TurnAgent
 from art_cli.system.deadline import beside
 from art_cli.types import Completion, Message, Sequence, Trajectory

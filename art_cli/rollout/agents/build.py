@@ -11,6 +11,7 @@ from art_cli.rollout.agents.function import FunctionRunner
 from art_cli.rollout.agents.hosted import Runner
 from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.rollout.agents.sandbox import Bwrap, Docker, NoSandbox, Sandbox
+from art_cli.rollout.agents.service import ServiceRunner
 
 
 def make_runner(cfg: AgentConfig) -> Runner | None:
@@ -26,6 +27,8 @@ def make_runner(cfg: AgentConfig) -> Runner | None:
         if not inspect.iscoroutinefunction(function):
             raise UsageError(f"agent.use: {cfg.use!r} is not an async function")
         return FunctionRunner(function)
+    if cfg.url:
+        return ServiceRunner(cfg.url, cfg.api_key_env, cfg.timeout)
     return None
 
 

@@ -6,8 +6,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
-from art_cli.errors import AgentError
+from art_cli.config.schema import RewardConfig
+from art_cli.errors import AgentError, EnvError
 from art_cli.rollout.episode import Episode
+from art_cli.rollout.gateway.end import REWARD
 from art_cli.rollout.gateway.hosted_episode import Hosted
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.types import StopReason, Trajectory
@@ -21,6 +23,14 @@ class CrashError(Exception):
 
 class Runner(Protocol):
     """Starts the user's own agent for one episode, and sees it through."""
+
+    async def open(self) -> None:
+        """Make ready for episodes. Raises PreflightError."""
+        ...
+
+    async def close(self) -> None:
+        """End what outlives an episode."""
+        ...
 
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
         """Return what the agent says last, if that is not the policy's last turn.
@@ -84,9 +94,10 @@ class HostedAgent:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if hosted.ended.done() and not run.done():
-                await asyncio.wait({run}, timeout=GRACE)
+                await asyncio.wait({run}, timeout=self._agents.grace)
             if not run.done() and not hosted.ended.done() and not hosted.failure.done():
-                raise CrashError(f"did not end within {self._agents.timeout:g} s")
+                waits_for = hosted.waits_for and f": {hosted.waits_for}"
+                raise CrashError(f"did not end within {self._agents.timeout:g} s{waits_for}")
         finally:
             run.cancel()
             await asyncio.wait({run}, timeout=GRACE)
@@ -102,18 +113,42 @@ class HostedAgent:
             hosted.failure.result()
         if self._agents.on_crash == "drop" or not hosted.num_answers:
             raise AgentError(f"the agent failed: {why}")
+        trajectory.metrics[REWARD] = 0.0
         return "agent"
+
+    def settle(self, trajectory: Trajectory) -> None:
+        """See Agent. Raises AgentError where there is no reward of the agent, EnvError."""
+        weights = self._agents.reward
+        if weights is None:
+            return
+        if REWARD not in trajectory.metrics:
+            raise AgentError("the agent ended without a reward, and reward.agent counts it")
+        if weights.ruler:
+            return  # the judge's part comes later, and all is weighed then
+        env = trajectory.reward
+        if env is not None:
+            trajectory.metrics["env_reward"] = env
+        elif weights.env:
+            raise EnvError("reward.env needs the env's own score, but score() gave None")
+        own = trajectory.metrics[REWARD]
+        trajectory.reward = weights.env * (env or 0.0) + weights.agent * own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedAgents:
-    """Implement AgentFactory: what `agent.type: program` and `function` mean."""
+    """Implement AgentFactory: what an `agent.type` that is not builtin means."""
 
     gateway: Gateway
     runner: Runner
     timeout: float  # seconds, of one episode
     on_crash: str  # score | drop
     turns: asyncio.Semaphore  # as many as may run at once
+    reward: RewardConfig | None = None  # where the agent's own reward counts
+
+    @property
+    def grace(self) -> float:
+        """Seconds that an agent has to end by itself: its reward is waited for."""
+        return self.timeout if self.reward else GRACE
 
     def open(self, seed: int) -> HostedAgent:
         return HostedAgent(self, seed)

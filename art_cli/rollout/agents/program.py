@@ -45,6 +45,12 @@ class ProgramRunner:
         self._passed = {name: os.environ[name] for name in pass_env}
         hide()
 
+    async def open(self) -> None:
+        """See Runner."""
+
+    async def close(self) -> None:
+        """See Runner."""
+
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
         with (
             tempfile.TemporaryDirectory(prefix="art-episode-", ignore_cleanup_errors=True) as name,

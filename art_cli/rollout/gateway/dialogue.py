@@ -73,7 +73,7 @@ class Dialogue:
 
     def turn_that_says(self, text: str) -> PolicyTurn | None:
         """Return the turn whose words the env is to hear; None before the first one."""
-        said = [t for t in self.turns if t.answered.words.strip() == text.strip()]
+        said = [t for t in self.turns if t.message["content"].strip() == text.strip()]
         return (said or self.turns or [None])[-1]
 
     def reach_env(self, turn: PolicyTurn | None) -> int:
@@ -91,7 +91,7 @@ class Dialogue:
         for turn in reversed(_turns(self._main())):
             calls = turn.answered.calls
             if not calls:
-                words = turn.answered.words
+                words = turn.message["content"]
                 return turn, _text_of(words) if turn.structured else words
             given = [c.arguments for c in calls if self._answers(c.name)]
             if given:

@@ -9,25 +9,23 @@ env is asked, and by which turn, stands beside them: `dialogue.py` says what is 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import json
 import secrets
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from art_cli.engines.base import Engine
 from art_cli.envs.base import Done, Env, seed_of
-from art_cli.errors import EngineError, UsageError
-from art_cli.models.render import Conversation, Renderer
+from art_cli.errors import EngineError
+from art_cli.models.render import Renderer
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
 from art_cli.rollout.gateway.dialogue import Dialogue
-from art_cli.rollout.gateway.exchange import answer, read_in
+from art_cli.rollout.gateway.end import AgentEnd
+from art_cli.rollout.gateway.entrance import Secrets
+from art_cli.rollout.gateway.exchange import Talk, answer, begin, count_tokens, read_in
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.thread import PolicyTurn, Thread
 from art_cli.rollout.policy_agent import record_sampled
-from art_cli.system.bounded_cache import Recent
-from art_cli.system.deadline import beside
 from art_cli.system.outside import OutsideError, check_json
 from art_cli.types import Completion, Message, StopReason, Trajectory
 
@@ -35,51 +33,6 @@ T = TypeVar("T")
 
 OVER = "The episode is over."
 CALLS_A_TURN = 10  # of the policy, where the config says no limit
-RENDERERS = 32  # a program has a few sets of tools
-RENDERER = 2**18  # bytes of tools that count as one of them
-
-
-class Served:
-    """What the gateway needs of a run."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        make_renderer: Callable[[list[Any]], Renderer],
-        max_model_len: int,
-        *,
-        max_tokens: int | None = None,
-        answer_tool: str | None = None,
-        max_calls: int | None = None,
-    ) -> None:
-        """`make_renderer` binds the chat template to a set of tools.
-
-        `max_tokens` is the limit of a turn that the engine knows of; `answer_tool` and `max_calls`
-        are those of the config.
-        """
-        self.engine = engine
-        self.max_model_len = max_model_len
-        self.max_tokens = max_tokens
-        self.answer_tool = answer_tool
-        self.max_calls = max_calls
-
-        def make(tools: str) -> Renderer:
-            return make_renderer(json.loads(tools))
-
-        def size(tools: str, _: Renderer) -> int:
-            return max(len(tools), RENDERER)
-
-        self._cached = Recent(make, size, RENDERER * RENDERERS)
-
-    async def renderer(self, tools: list[dict[str, Any]], size: int) -> Renderer:
-        """Return the chat template with these tools, of a request of so many bytes.
-
-        Raises RequestError where it cannot be used with them.
-        """
-        try:
-            return await beside(size, self._cached, json.dumps([_plain_tool(t) for t in tools]))
-        except UsageError as e:
-            raise RequestError(400, str(e)) from None
 
 
 class Hosted:
@@ -91,11 +44,13 @@ class Hosted:
         loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[None] = loop.create_future()  # that is not the agent's
         self.ended: asyncio.Future[StopReason] = loop.create_future()  # by the env, or a limit
+        self.told: asyncio.Future[AgentEnd] = loop.create_future()  # by an agent that lives on
+        self.waits_for = ""  # what its agent has to do next, where that is known
         self.given: str | None = None  # the answer that the agent wrote down
         self.num_calls = 0
         self.refusal = ""  # what was said to the last call that was refused
         self.num_unheard = 0  # answers that nobody received
-        self._secret = secrets.token_urlsafe(24)
+        self.secrets = Secrets()
         self._served = served
         self._episode = episode
         self._seed = seed
@@ -107,7 +62,7 @@ class Hosted:
     @property
     def path(self) -> str:
         """Where it is reached, below the gateway's address."""
-        return f"/e/{self.id}/{self._secret}"
+        return f"/e/{self.id}/{self.secrets.path}"
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -115,8 +70,13 @@ class Hosted:
         return self._episode.trajectory.tools
 
     @property
-    def room(self) -> int:
-        """Tokens that the policy can read, what it writes included."""
+    def models(self) -> list[str]:
+        """The names of what answers."""
+        return ["policy"]
+
+    @property
+    def max_model_len(self) -> int:
+        """How many tokens a prompt and its answer may have together."""
         return self._served.max_model_len
 
     @property
@@ -134,19 +94,8 @@ class Hosted:
         """Whether no call has succeeded since one was too long."""
         return self._context_full
 
-    def is_secret(self, secret: str) -> bool:
-        """Return whether the caller may know of this episode."""
-        return hmac.compare_digest(secret.encode(errors="replace"), self._secret.encode())
-
     async def complete(self, asked: Asked) -> list[Answered]:
         """Answer a request with turns of the policy. Raises RequestError."""
-        try:
-            return await self._complete(asked)
-        except RequestError as e:
-            self.refusal = str(e)
-            raise
-
-    async def _complete(self, asked: Asked) -> list[Answered]:
         self._check_calls()
         self.num_calls += 1
         begun = len(self._dialogue.turns)
@@ -156,29 +105,37 @@ class Hosted:
         talk = thread.conversation
         try:
             new = asked.messages[len(thread.said) :]
-            num_prompt = await read_in(talk, new, asked, self._served.max_model_len)
+            num_prompt = await read_in(talk, new, asked, self.max_model_len)
         except RequestError as e:  # the conversation is what it was: a shorter one may go on
             thread.busy, thread.is_full = False, e.code == CONTEXT
             self._context_full |= thread.is_full
             raise
         self._check_goes_on()
+        threads = [thread, *(self._beside(thread) for _ in range(asked.n - 1))]
         try:
-            completion = await thread.session.generate(
-                list(talk.ids), max_tokens=asked.limit, stop=asked.stops
-            )
+            sampled = await asyncio.gather(*(t.sample(asked) for t in threads))
         except EngineError as e:
             self.fail(e)
             raise RequestError(503, str(e), "engine") from e
-        answered = answer(talk, renderer, completion, asked, num_prompt)
-        cut = self._is_cut(completion, asked, num_prompt)
-        self._dialogue.turns.append(thread.add(asked, answered, begun=begun, cut=cut))
-        thread.busy = False
+        answers = [
+            answer(t.conversation, renderer, completion, asked, num_prompt)
+            for t, completion in zip(threads, sampled, strict=True)
+        ]
+        for t, answered in zip(threads, answers, strict=True):
+            cut = self._is_cut(answered.completion, asked, num_prompt)
+            self._dialogue.turns.append(t.add(asked, answered, begun=begun, cut=cut))
+            t.busy = False
         self._context_full = False
-        return [answered]
+        return answers
+
+    async def count(self, asked: Asked) -> int:
+        """Return how many tokens a turn would stand behind. Raises RequestError."""
+        renderer = await self._served.renderer(asked.tools, asked.size)
+        return await count_tokens(renderer, asked, self.max_model_len)
 
     def take_back(self, answers: list[Answered]) -> None:
         """Forget answers that nobody received: the client had gone. They are not trained on."""
-        for turn in [t for t in self._dialogue.turns if t.answered in answers]:
+        for turn in [t for t in self._dialogue.turns if any(t.answered is a for a in answers)]:
             self._dialogue.take_back(turn)
             self.num_unheard += 1
 
@@ -199,6 +156,12 @@ class Hosted:
         turn = self._dialogue.turn_that_says(text)
         result = await self._ask_env(turn, partial(self._episode.reply, text))
         return OVER if isinstance(result, Done) else result
+
+    def tell(self, end: AgentEnd) -> None:
+        """Take the end that the agent tells. Raises RequestError where it told one before."""
+        if self.told.done():
+            raise not_counted(not self.told.cancelled())
+        self.told.set_result(end)
 
     async def finish(self, last: str | None) -> StopReason:
         """End the episode after its agent: what was said last goes to the env, unless it did.
@@ -245,6 +208,7 @@ class Hosted:
         if self.failure.done():
             self.failure.exception()  # it was seen
         self.failure.cancel()
+        self.told.cancel()
 
     def fail(self, error: Exception) -> None:
         """End the episode by a failure that is not the agent's."""
@@ -297,15 +261,30 @@ class Hosted:
             raise RequestError(400, f"{OVER} ({why})", "episode_over")
 
     def _thread(self, asked: Asked, renderer: Renderer) -> Thread:
-        threads = self._dialogue.threads
-        fitting = [t for t in threads if t.goes_on_as(asked.messages, renderer)]
+        fitting = [t for t in self._dialogue.threads if t.goes_on_as(asked, renderer)]
         if fitting:
-            return max(fitting, key=lambda t: len(t.said))
-        seed = seed_of(self._seed, len(threads))
-        session = self._served.engine.open(seed, awaited=False)
-        thread = Thread(renderer, bool(asked.tools), Conversation(renderer), session)
+            return max(fitting, key=lambda t: (len(t.said), t.num_tokens))
+        return self._begin(renderer, bool(asked.tools), begin(renderer, asked))
+
+    def _beside(self, thread: Thread) -> Thread:
+        """Begin another thread that has read the same, for another turn behind it."""
+        return self._begin(thread.renderer, thread.has_tools, thread.conversation.forked())
+
+    def _begin(self, renderer: Renderer, has_tools: bool, conversation: Talk) -> Thread:
+        threads = self._dialogue.threads
+        session = self._served.engine.open(seed_of(self._seed, len(threads)), awaited=False)
+        thread = Thread(renderer, has_tools, conversation, session, busy=True)
         threads.append(thread)
         return thread
+
+
+def not_counted(told: bool) -> RequestError:
+    """Return what an agent hears that tells an end where one was `told`, or nobody waits for it."""
+    if told:
+        text = "the end of this episode was told before, and counted; this one is not"
+        return RequestError(409, text, "already_counted")
+    text = "the episode was over before its end was told, which is not counted"
+    return RequestError(409, text, "episode_over")
 
 
 def _check_sent(value: Any) -> None:
@@ -313,9 +292,3 @@ def _check_sent(value: Any) -> None:
         check_json(value)
     except OutsideError as e:
         raise RequestError(400, f"the arguments cannot be used: {e}") from None
-
-
-def _plain_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool without the keys that a client left null; templates look at what is there."""
-    function = {k: v for k, v in tool["function"].items() if v is not None}
-    return {"type": "function", "function": {"description": ""} | function}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from art_cli.engines.base import Session
-from art_cli.models.render import Conversation, Renderer
+from art_cli.models.plain_text import PlainText
+from art_cli.models.render import Renderer
 from art_cli.models.turns import Turn, parse_tool_calls, read_turn, spoken
 from art_cli.rollout.gateway.asked import Answered, Asked
-from art_cli.rollout.gateway.exchange import echoed
-from art_cli.types import Message, ToolCall
+from art_cli.rollout.gateway.exchange import Talk, echoed
+from art_cli.types import Completion, Message, ToolCall
 
 
 @dataclass(slots=True, eq=False)
@@ -37,19 +38,32 @@ class Thread:
 
     renderer: Renderer  # one for each set of tools
     has_tools: bool
-    conversation: Conversation
+    conversation: Talk
     session: Session
     said: list[Message] = field(default_factory=list)  # as the program has it
     turns: list[PolicyTurn] = field(default_factory=list)
     busy: bool = False  # nothing can go on behind it
     is_full: bool = False  # what was to follow the last turn did not fit the context
 
-    def goes_on_as(self, messages: list[Message], renderer: Renderer) -> bool:
-        """Return whether a call with these messages extends the last one."""
-        num = len(self.said)
+    async def sample(self, asked: Asked) -> Completion:
+        """Sample the turn that it is ready for."""
+        ids = list(self.conversation.ids)
+        return await self.session.generate(ids, max_tokens=asked.limit, stop=asked.stops)
+
+    def goes_on_as(self, asked: Asked, renderer: Renderer) -> bool:
+        """Return whether a request extends the last one."""
+        talk, messages, num = self.conversation, asked.messages, len(self.said)
+        if asked.raw is not None or isinstance(talk, PlainText):
+            is_text = asked.raw is not None and isinstance(talk, PlainText)
+            return is_text and not self.busy and talk.goes_on_as(asked.raw)
         if self.busy or renderer is not self.renderer or len(messages) <= num:
             return False
         return all(same(a, b) for a, b in zip(self.said, messages, strict=False))
+
+    @property
+    def num_tokens(self) -> int:
+        """How much of the conversation the policy has read."""
+        return len(self.conversation.ids) if self.turns else 0
 
     @property
     def opening(self) -> list[Message]:
@@ -63,11 +77,13 @@ class Thread:
 
     def add(self, asked: Asked, answered: Answered, *, begun: int, cut: bool) -> PolicyTurn:
         """Note a turn that was added to the conversation."""
-        self.said, self.is_full = [*asked.messages, echoed(answered)], False
+        self.said, self.is_full = [*asked.messages, echoed(answered, asked.prefill)], False
+        if asked.raw is not None:
+            self.said = list(self.conversation.messages)
         turn = PolicyTurn(
             thread=self,
             answered=answered,
-            place=len(asked.messages),
+            place=len(self.said) - 1,
             begun=begun,
             cut=cut,
             structured=asked.response_schema is not None,

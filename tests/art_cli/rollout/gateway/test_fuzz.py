@@ -19,7 +19,7 @@ from art_cli.envs.base import tool
 from art_cli.models.render import Renderer
 from art_cli.rollout.agents.function import FunctionRunner, Task
 from art_cli.rollout.agents.hosted import HostedAgents
-from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.rollout import rollout
 from art_cli.runs.trajectories import read_rows, write_rows

@@ -23,7 +23,7 @@ from art_cli.rollout.agents.function import Task
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.apis import chat, serving
 from art_cli.rollout.gateway.body import MAX_BODY
-from art_cli.rollout.gateway.hosted_episode import RENDERER, RENDERERS, Served
+from art_cli.rollout.gateway.served import RENDERER, RENDERERS, Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.types import Completion, Sequence, Trajectory
 
@@ -130,12 +130,13 @@ def test_it_listens_on_loopback_alone_and_not_after_its_end(play: Any) -> None:
         (b'{"messages": []}', "messages: List should have at least 1 item"),
         (b'{"messages": [{"role": "robot"}]}', "role among"),
         (b'{"messages": [{"role": "user", "content": 7}]}', "expected text"),
-        (b'{"messages": [{"role": "assistant", "content": "a"}]}', "the last one is the assistant"),
-        (json.dumps(BODY | {"n": 2}).encode(), "n: Input should be less than or equal to 1"),
+        (b'{"messages": [{"role": "assistant", "content": "a"}]}', "nothing stands before the"),
+        (json.dumps({"messages": [USER, called("{}")]}).encode(), "send what they gave"),
+        (json.dumps(BODY | {"n": 17}).encode(), "n: Input should be less than or equal to 16"),
         (json.dumps(BODY | {"tools": [{"type": "x"}]}).encode(), "tools.0.type"),
         (json.dumps(BODY | {"tool_choice": "required"}).encode(), "not among the tools"),
-        (json.dumps(BODY | {"response_format": {"type": "json_object"}}).encode(), "response_form"),
-        (json.dumps(BODY | {"stop": ["a"] * 5}).encode(), "stop"),
+        (json.dumps(BODY | {"response_format": {"type": "grammar"}}).encode(), "response_form"),
+        (json.dumps(BODY | {"stop": ["a"] * 65}).encode(), "stop"),
         (json.dumps(BODY | {"max_tokens": 0}).encode(), "max_tokens"),
         (json.dumps(BODY | {"stop": "\ud800"}).encode(), "half a surrogate pair"),
         (json.dumps(BODY | {"stop": "x" * 1000}).encode(), "at most 256 characters"),
@@ -319,7 +320,7 @@ def test_messages_that_the_template_refuses_get_400(play: Any, make_policy: Any)
 
 
 def test_a_failure_of_the_gateway_is_not_the_agents(play: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(chat, "_usage", lambda *_: {}["bug"])
+    monkeypatch.setattr(chat, "usage", lambda *_: {}["bug"])
 
     async def agent(http: Any, url: str, task: Task) -> None:
         answer = await http.post(f"{url}/chat/completions", json=BODY)
