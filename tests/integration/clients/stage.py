@@ -19,7 +19,7 @@ from art_cli.models.render import Renderer
 from art_cli.rollout.agents.hosted import HostedAgent, HostedAgents
 from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.rollout.episode import Episode
-from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.rollout import play, rollout
 from art_cli.types import Completion, Scenario, StopReason, Trajectory

@@ -89,13 +89,8 @@ def test_another_history_begins_another_sequence(play: Any) -> None:
 
     trajectory = play(agent, "one", "two")
     assert [s.num_sampled > 0 for s in trajectory.sequences] == [True, True]
-    assert [m["content"] for m in trajectory.messages] == [
-        "You sell.",
-        "I want a mug.",
-        "one",
-        "hello",
-        "two",
-    ]
+    said = [[m["content"] for m in conversation] for conversation in trajectory.conversations]
+    assert said == [["You sell.", "I want a mug.", "one"], ["hello", "two"]]
 
 
 def test_a_history_that_was_rewritten_begins_another_sequence(play: Any) -> None:
