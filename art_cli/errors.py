@@ -98,7 +98,7 @@ class LLMError(ArtError):
 
 
 class AgentError(ArtError):
-    """A program that plays an episode failed, and nothing is to be learned from that."""
+    """An agent of the user's failed, and nothing is to be learned from that."""
 
 
 class JudgeError(ArtError):

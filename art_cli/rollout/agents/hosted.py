@@ -8,6 +8,7 @@ from typing import Protocol
 
 from art_cli.config.schema import RewardConfig
 from art_cli.errors import AgentError, EnvError
+from art_cli.rollout.agent import CRASHED
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.end import REWARD
 from art_cli.rollout.gateway.hosted_episode import Hosted
@@ -108,11 +109,11 @@ class HostedAgent:
 
     def _crashed(self, hosted: Hosted, trajectory: Trajectory, why: str) -> StopReason:
         trajectory.metrics["crashed"] = 1.0
-        trajectory.logs.append(f"the agent failed: {why}")
+        trajectory.logs.append(f"{CRASHED}{why}")
         if hosted.failure.done():
             hosted.failure.result()
         if self._agents.on_crash == "drop" or not hosted.num_answers:
-            raise AgentError(f"the agent failed: {why}")
+            raise AgentError(f"{CRASHED}{why}")
         trajectory.metrics[REWARD] = 0.0
         return "agent"
 

@@ -61,6 +61,7 @@ class Served:
 
 
 def _plain_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool without the keys that a client left null; templates look at what is there."""
-    function = {k: v for k, v in tool["function"].items() if v is not None}
-    return {"type": "function", "function": {"description": ""} | function}
+    """Return a tool without what a client left null; templates look at what is there."""
+    empty = {"description": "", "parameters": {"type": "object", "properties": {}}}
+    function = {k: empty.get(k) if v is None else v for k, v in tool["function"].items()}
+    return tool | {"function": {k: v for k, v in function.items() if v is not None}}
