@@ -1,4 +1,5 @@
-"""A model folder as an OpenAI-compatible server, on the embedded engine: no GPU and no vLLM needed.
+"""A model folder as a server for OpenAI's and Anthropic's clients, on the embedded engine: no GPU
+and no vLLM needed.
 
     python -m art_cli.deploy.targets.serve.chat_server FOLDER NAME PORT MAX_MODEL_LEN MAX_TOKENS
 
@@ -33,7 +34,7 @@ from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 from art_cli.rollout.gateway.body import MAX_BODY
 from art_cli.rollout.gateway.constraint import check_schema, grammar_of
 from art_cli.rollout.gateway.exchange import answer, begin, count_tokens, read_in
-from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.rollout.gateway.served import Served
 from art_cli.types import Completion, Message
 
 PROBE: Message = {"role": "user", "content": "hello"}
@@ -166,7 +167,11 @@ async def serve(server: ChatServer, access: Access, port: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     runner = web.AppRunner(
-        server.app(access), access_log=None, handler_cancellation=True, auto_decompress=False
+        server.app(access),
+        access_log=None,
+        handler_cancellation=True,
+        auto_decompress=False,
+        shutdown_timeout=1.0,  # for answers that are on their way
     )
     await runner.setup()
     await web.TCPSite(runner, access.host, port).start()
