@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from art_cli.evaluation.held_out import Evaluation, evaluate
     from art_cli.llms.base import LLM, ChatMessage
     from art_cli.llms.judges.api import TrajectoryScore, ruler, ruler_score_group
-    from art_cli.rollout.rollout import play
+    from art_cli.rollout.rollout import play, play_episode
     from art_cli.system.progress import tell
     from art_cli.training.gather import gather_trajectory_groups, scenarios_of
     from art_cli.training.model import TrainableModel
-    from art_cli.types import Message, Scenario, Split, Trajectory, TrajectoryGroup
+    from art_cli.types import Message, Scenario, Split, Step, Trajectory, TrajectoryGroup
 
 _HOME = {
     "art_cli.backends.local": ("LocalBackend",),
@@ -53,11 +53,11 @@ _HOME = {
     "art_cli.evaluation.held_out": ("Evaluation", "evaluate"),
     "art_cli.training.gather": ("gather_trajectory_groups", "scenarios_of"),
     "art_cli.training.model": ("TrainableModel",),
-    "art_cli.rollout.rollout": ("play",),
+    "art_cli.rollout.rollout": ("play", "play_episode"),
     "art_cli.llms.base": ("LLM", "ChatMessage"),
     "art_cli.llms.judges.api": ("TrajectoryScore", "ruler", "ruler_score_group"),
     "art_cli.system.progress": ("tell",),
-    "art_cli.types": ("Message", "Scenario", "Split", "Trajectory", "TrajectoryGroup"),
+    "art_cli.types": ("Message", "Scenario", "Split", "Step", "Trajectory", "TrajectoryGroup"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -69,9 +69,11 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "Message",
     "Scenario",
     "Split",
+    "Step",
     "Trajectory",
     "TrajectoryGroup",
     "play",
+    "play_episode",
     "seed_of",
     "tools_of",
     "tell",

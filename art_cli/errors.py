@@ -2,7 +2,8 @@
 
     ArtError                  1    it failed
     ├── UsageError            2    the user's input is wrong
-    │   └── ConfigError       2    mistakes in a config, each with its place
+    │   ├── ConfigError       2    mistakes in a config, each with its place
+    │   └── ConstraintError   2    an answer cannot be held to what was asked
     ├── PreflightError        3    this machine or a service is not ready
     ├── EnvError              1    no training is possible with this env
     ├── EngineError           1    the engine died, or holds other weights
@@ -60,9 +61,14 @@ class UsageError(ArtError):
 class ConfigError(UsageError):
     """One or more mistakes in a config; each is a full line with its place."""
 
-    def __init__(self, problems: list[str]) -> None:
+    def __init__(self, problems: list[str], shown: str | None = None) -> None:
+        """`shown` is how a terminal has them, if not as lines."""
         self.problems = [masked(problem) for problem in problems]
-        super().__init__("\n".join(problems))
+        super().__init__("\n".join(problems) if shown is None else shown)
+
+
+class ConstraintError(UsageError):
+    """An answer cannot be held to a schema: it is not supported, or no answer can meet it."""
 
 
 class PreflightError(ArtError):
@@ -92,7 +98,7 @@ class LLMError(ArtError):
 
 
 class AgentError(ArtError):
-    """A program that plays an episode failed, and nothing is to be learned from that."""
+    """An agent of the user's failed, and nothing is to be learned from that."""
 
 
 class JudgeError(ArtError):

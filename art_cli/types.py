@@ -2,6 +2,7 @@
 
 scenario = Scenario(id="train-0", split="train", seed=1)
 one turn: Completion(token_ids=[5, 6, 2], logprobs=[-.1, -.7, -.2], finish_reason="stop", ...)
+what the env did of it: Step(turn=0, tool="get_order", arguments={"order_id": "W42"}, result="{}")
 a trajectory of it: Sequence(ids=[9, 9, 5, 6, 2], mask=[0, 0, 1, 1, 1],
                              engine_logprobs=[0, 0, -.1, -.7, -.2])
 its siblings: TrajectoryGroup([trajectory, ...])
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict
 
 Split = Literal["train", "val", "test"]
-StopReason = Literal["env", "max_turns", "timeout", "context", "agent", "error"]
+StopReason = Literal["env", "max_turns", "timeout", "max_calls", "context", "agent", "error"]
 
 
 class ToolCall(TypedDict):
@@ -51,15 +52,28 @@ class Completion:
     logprobs: list[float]  # one a token, of the distribution that was sampled from
     finish_reason: Literal["stop", "length"]
     policy_version: int  # of the weights that really answered
+    grammar: str | None = None  # that the turn was held to
+    forced: frozenset[int] = frozenset()  # places where the grammar allowed one token alone
+    top_logprobs: list[dict[int, float]] = field(default_factory=list)  # one a token, if asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constrained:
+    """A part of a sequence that was sampled under a grammar."""
+
+    begin: int
+    end: int
+    grammar: str
 
 
 @dataclass(slots=True, kw_only=True)
 class Sequence:
-    """Token ids that the model saw as one text. All three lists have the same length."""
+    """Token ids that the model saw as one text. The first three lists have the same length."""
 
     ids: list[int] = field(default_factory=list)
-    mask: list[int] = field(default_factory=list)  # 1 on sampled tokens
+    mask: list[int] = field(default_factory=list)  # 1 on sampled tokens that had an alternative
     engine_logprobs: list[float] = field(default_factory=list)  # 0.0 where mask is 0
+    constrained: list[Constrained] = field(default_factory=list)  # in order
 
     def extend_prompt(self, ids: list[int]) -> None:
         """Append tokens that the model reads but did not sample."""
@@ -68,15 +82,53 @@ class Sequence:
         self.engine_logprobs += [0.0] * len(ids)
 
     def extend_sampled(self, completion: Completion) -> None:
-        """Append tokens that the model sampled; these are trained on."""
+        """Append tokens that the model sampled; these are trained on.
+
+        Not those that a grammar left no choice about: their probability is 1, whatever the weights.
+        """
+        begin, num = len(self.ids), len(completion.token_ids)
         self.ids += completion.token_ids
-        self.mask += [1] * len(completion.token_ids)
+        self.mask += [0 if i in completion.forced else 1 for i in range(num)]
         self.engine_logprobs += completion.logprobs
+        if completion.grammar is not None:
+            part = Constrained(begin=begin, end=begin + num, grammar=completion.grammar)
+            self.constrained.append(part)
+
+    def forget(self, begin: int) -> None:
+        """Train on none of the tokens from `begin` on: nobody received them."""
+        self.mask[begin:] = [0] * (len(self.ids) - begin)
+        self.engine_logprobs[begin:] = [0.0] * (len(self.ids) - begin)
+        self.constrained = [c for c in self.constrained if c.end <= begin]
+
+    def up_to(self, end: int) -> Sequence:
+        """Return the first tokens alone."""
+        return Sequence(
+            ids=self.ids[:end],
+            mask=self.mask[:end],
+            engine_logprobs=self.engine_logprobs[:end],
+            constrained=[c for c in self.constrained if c.begin < end],
+        )
 
     @property
     def num_sampled(self) -> int:
-        """Tokens that the model sampled."""
+        """Tokens that the model sampled and that are trained on."""
         return sum(self.mask)
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """One thing that the env was asked to do, and what came back.
+
+    a call   Step(turn=0, tool="get_order", arguments={"order_id": "W42"}, result="{...}")
+    words    Step(turn=1, said="done", result=None)
+    """
+
+    turn: int  # of the env, from 0: the calls of one turn share it
+    tool: str | None = None  # None: words, which reply() heard; "": a call that nobody could read
+    arguments: dict[str, Any] = field(default_factory=dict)
+    said: str = ""  # the words
+    result: str | None = None  # None: nothing came back, since the episode ended there
+    is_error: bool = False  # the call was refused or malformed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +136,10 @@ class Trajectory:
     """The result of one rollout."""
 
     scenario: Scenario
-    messages: list[Message] = field(default_factory=list)
+    # What the env did, in its order: what scores go by, whatever the agent makes of its history.
+    steps: list[Step] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)  # the main conversation, to be read
+    side_conversations: list[list[Message]] = field(default_factory=list)
     sequences: list[Sequence] = field(default_factory=list)  # more than one after a fork
     reward: float | None = None  # None: infrastructure failed; never trained on
     advantage: float | None = None  # how much better than its siblings; set before an update
@@ -93,7 +148,7 @@ class Trajectory:
     tools: list[dict[str, Any]] = field(default_factory=list)  # JSON schemas, as of ToolSpec
     judge_context: str = ""  # what the env knows and the transcript may not say
     stop_reason: StopReason = "env"
-    policy_versions: list[int] = field(default_factory=list)  # one a turn
+    policy_versions: list[int] = field(default_factory=list)  # one a call of the policy
     truncated: bool = False  # a turn hit sampling.max_tokens, or the context was full
     error: str | None = None  # why reward is None: one line, then the traceback, if there is one
     duration: float = 0.0  # seconds
@@ -106,9 +161,24 @@ class Trajectory:
         return self.reward is None and self.error is not None
 
     @property
+    def conversations(self) -> list[list[Message]]:
+        """All that was said: the main conversation, then those beside it and what forked off."""
+        return [self.messages, *self.side_conversations]
+
+    @property
     def num_turns(self) -> int:
+        """The env's turns, however many calls of the policy an agent makes of one."""
+        return len({step.turn for step in self.steps})
+
+    @property
+    def num_calls(self) -> int:
         """Completions of the engine."""
         return len(self.policy_versions)
+
+    @property
+    def num_tool_errors(self) -> int:
+        """Calls that the env refused, or that could not be read."""
+        return sum(step.is_error for step in self.steps)
 
     @property
     def num_sampled(self) -> int:

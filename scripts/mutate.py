@@ -254,7 +254,11 @@ FAULTS = [
     *at(
         "rollout/episode",
         ("not math.isfinite(reward)", "math.isnan(reward)"),
-        ('"content": text, "is_error": True}', '"content": text}'),
+        (
+            'step.result, step.is_error = said_by(f"tool {name}()", f"error: {e}"), True',
+            'step.result = said_by(f"tool {name}()", f"error: {e}")',
+        ),
+        ('"content": step.result, "is_error": True}', '"content": step.result}'),
     ),
     *at(
         "rollout/gateway/hosted_episode",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import math
 import random
 from collections import Counter
@@ -17,11 +18,13 @@ from typing import Any
 
 import pytest
 import torch
+from held import COLOUR, END, ORDER, answers, grammar, masked_logprobs, masks, sequence_of
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from art_cli.config.schema import SamplingConfig
 from art_cli.engines.base import Engine, Session
 from art_cli.engines.embedded.sampler import log_distribution
+from art_cli.errors import ConstraintError
 from art_cli.models.policy import Policy
 from art_cli.types import Completion, Sequence
 
@@ -334,3 +337,93 @@ def test_a_turn_that_nobody_waits_for_leaves_the_others_alone(
 
     undisturbed = sampled(play(engine, PROMPTS["identical"][:4], turns=1))
     assert [c.token_ids for c in asyncio.run(two_of_four())] == undisturbed[1::2]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_a_turn_under_a_grammar_is_drawn_from_what_of_the_policy_it_allows(
+    start: Start, make_policy: Any, temperature: float
+) -> None:
+    policy = make_policy()
+    engine = start(policy, max_tokens=60, temperature=temperature, stop_ids=frozenset({END}))
+    prompts = [*PROMPTS["some_share_one"], *PROMPTS["identical"]]
+    kinds = [grammar(ORDER), None, grammar(COLOUR)]
+    grammars = [kinds[i % 3] for i in range(len(prompts))]
+    found = answers(engine, prompts, grammars)
+    model: Any = copy.deepcopy(policy.model)
+    model.set_attn_implementation("sdpa")
+    ends = Counter[str]()
+    for prompt, text, done in zip(prompts, grammars, found, strict=True):
+        assert done.grammar == text and (text or not done.forced)
+        s = sequence_of(prompt, done)
+        with torch.no_grad():
+            true = masked_logprobs(model, policy, s, temperature)[len(prompt) - 1 :]
+        assert (torch.tensor(done.logprobs) - true).abs().max() < 1e-4
+        if text is None:
+            continue
+        allowed = masks(policy, text, done.token_ids)
+        assert done.forced == {i for i, row in enumerate(allowed.sum(1).tolist()) if row == 1}
+        assert all(done.logprobs[i] == 0 and s.mask[len(prompt) + i] == 0 for i in done.forced)
+        said = str(policy.tokenizer.decode(done.token_ids, skip_special_tokens=True))
+        if done.finish_reason == "stop":
+            value = json.loads(said)
+            assert value in COLOUR["enum"] or 0 <= value["count"] <= 999
+            assert done.token_ids[-1] == END and END not in done.token_ids[:-1]
+        ends[done.finish_reason] += 1
+    assert ends["stop"] > 8
+
+
+def test_the_frequencies_under_a_grammar_are_the_policys(start: Start, make_policy: Any) -> None:
+    policy = make_policy()
+    engine = start(policy, max_tokens=12, stop_ids=frozenset({END}))
+    found = answers(engine, [[7, 8, 9]] * 2000, [grammar(COLOUR)] * 2000)
+    said = Counter(tuple(c.token_ids) for c in found)
+    texts = {policy.tokenizer.decode(ids[:-1]) for ids in said}
+    assert texts == {json.dumps(value) for value in COLOUR["enum"]}
+    for ids, num in said.items():
+        logprobs = next(c.logprobs for c in found if tuple(c.token_ids) == ids)
+        expected = math.exp(sum(logprobs))
+        assert abs(num / 2000 - expected) < 4 * math.sqrt(expected / 2000)
+
+
+def test_a_grammar_that_is_not_met_in_time_cuts_the_turn_off(
+    start: Start, make_policy: Any
+) -> None:
+    engine = start(make_policy(), max_tokens=60, stop_ids=frozenset({END}))
+    [done] = answers(engine, [[7, 8, 9]], [grammar(ORDER)], max_tokens=4)
+    assert done.finish_reason == "length" and len(done.token_ids) == 4
+
+
+@pytest.mark.parametrize(("schema", "what"), [({"not": {}}, "not"), ({"$ref": "#"}, "no answer")])
+def test_a_grammar_that_is_not_supported_is_refused_and_the_engine_goes_on(
+    start: Start, make_policy: Any, schema: Any, what: str
+) -> None:
+    engine = start(make_policy(), max_tokens=60, stop_ids=frozenset({END}))
+    with pytest.raises(ConstraintError, match=what):
+        answers(engine, [[7, 8, 9]], [grammar(schema)])
+    [done] = answers(engine, [[7, 8, 9]], [grammar(COLOUR)])
+    assert done.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("text", [None, grammar(ORDER)], ids=["free", "held"])
+def test_the_likeliest_tokens_are_told_where_they_are_asked_for(
+    start: Start, make_policy: Any, text: str | None
+) -> None:
+    policy = make_policy()
+    engine = start(policy, max_tokens=12, temperature=0.8, stop_ids=frozenset({END}))
+    prompt = [7, 8, 9]
+    [done] = answers(engine, [prompt], [text], top_logprobs=20)
+    ids = [*prompt, *done.token_ids]
+    model: Any = copy.deepcopy(policy.model)
+    model.set_attn_implementation("sdpa")
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, 2:-1]
+    if text:
+        logits = logits.masked_fill(~masks(policy, text, done.token_ids), -torch.inf)
+    logprobs = (logits / 0.8).log_softmax(-1)
+    assert len(done.top_logprobs) == len(done.token_ids)
+    each = zip(logprobs, done.top_logprobs, done.token_ids, done.logprobs, strict=True)
+    for row, top, i, p in each:
+        assert len(top) == min(20, int((row > -torch.inf).sum()))
+        likeliest = row.topk(len(top)).values.tolist()
+        assert list(top.values()) == pytest.approx(likeliest, abs=1e-4)
+        assert top.get(i, p) == pytest.approx(p, abs=1e-6)

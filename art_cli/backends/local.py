@@ -28,7 +28,8 @@ from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.agents.hosted import HostedAgents, Runner
 from art_cli.rollout.first_episode import check_env
-from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.rollout.gateway.entrance import Entrance
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.runs.checkpoint import (
@@ -184,7 +185,9 @@ class LocalBackend:
         if not trains:
             alone = replace(cfg.train, num_processes=1)
             cfg = replace(cfg, train=alone, engine=on_one_machine(cfg.engine))
-        runner = make_runner(cfg.agent)
+        if runner := make_runner(cfg.agent):
+            self._open.push_async_callback(runner.close)
+            await runner.open()  # before a model is loaded
         if cfg.engine.nodes:
             self._report("waiting for the engine's nodes")
         check_engine(cfg)
@@ -233,7 +236,18 @@ class LocalBackend:
         max_len = cfg.engine.max_model_len
         if runner is None:
             return PolicyAgents(engine, renderer, max_len)
-        gateway = Gateway(Served(engine, renderer.offering, max_len))
+        served = Served(
+            engine,
+            renderer.offering,
+            max_len,
+            max_tokens=cfg.sampling.max_tokens,
+            answer_tool=cfg.agent.answer_tool,
+            max_calls=cfg.agent.max_calls,
+        )
+        entrance = None
+        if cfg.agent.type == "service":
+            entrance = Entrance.at(cfg.agent.bind, cfg.agent.public_url)
+        gateway = Gateway(served, entrance)
         await gateway.start()
         self._open.push_async_callback(gateway.close)
         return HostedAgents(
@@ -242,6 +256,7 @@ class LocalBackend:
             timeout=cfg.agent.timeout,
             on_crash=cfg.agent.on_crash,
             turns=asyncio.Semaphore(cfg.agent.concurrency),
+            reward=cfg.reward if cfg.reward and cfg.reward.agent else None,
         )
 
     def _claim(self, cfg: Experiment, config_yaml: str) -> RunDir:

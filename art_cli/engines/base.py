@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from art_cli.types import Completion
+
+if TYPE_CHECKING:
+    from art_cli.models.grammar.grammars import Grammars
 
 # The variables by which a run on a cluster knows its nodes that only serve (vllm/host.py): their
 # addresses, and what a node shows to be believed.
@@ -16,12 +19,23 @@ class Session(Protocol):
     """One episode at the engine: its turns share a KV cache and a stream of random numbers."""
 
     async def generate(
-        self, ids: list[int], *, max_tokens: int | None = None, stop: tuple[str, ...] = ()
+        self,
+        ids: list[int],
+        *,
+        max_tokens: int | None = None,
+        stop: tuple[str, ...] = (),
+        grammar: str | None = None,
+        top_logprobs: int = 0,
     ) -> Completion:
         """Sample one turn behind `ids`, the whole sequence so far.
 
         It ends with the end of the turn, with the token that completes one of the `stop` texts, or
-        after `max_tokens`, if that is less than what `sampling` allows. Raises EngineError.
+        after `max_tokens`, if that is less than what `sampling` allows. A turn with a `grammar`
+        (models/grammar) is sampled from what of the distribution the grammar allows, and its
+        log-probabilities are those of that. `top_logprobs` are those of so many likeliest tokens,
+        beside the sampled one.
+
+        Raises EngineError, and ConstraintError where the grammar is not supported.
         """
         ...
 
@@ -34,6 +48,7 @@ class Engine(Protocol):
     """Serves one version of the policy at a time."""
 
     policy_version: int
+    grammars: Grammars  # compiled for what it serves
 
     def open(self, seed: int, *, awaited: bool = True) -> Session:
         """Begin an episode; all that is sampled in it follows from the seed.

@@ -62,7 +62,6 @@ class Attempt:
     @classmethod
     def of(cls, t: Trajectory, trial: int) -> Attempt:
         """Return a trajectory, without what only training needs."""
-        results = [m for m in t.messages if m["role"] == "tool"]
         return cls(
             scenario=t.scenario.id,
             digest=digest_of(t.scenario),
@@ -74,8 +73,8 @@ class Attempt:
             truncated=t.truncated,
             num_turns=t.num_turns,
             num_tokens=t.num_sampled or t.num_written,
-            num_tool_results=len(results),
-            num_tool_errors=sum(m.get("is_error", False) for m in results),
+            num_tool_results=sum(s.tool is not None and s.result is not None for s in t.steps),
+            num_tool_errors=t.num_tool_errors,
             usd=t.usd,
             seconds=t.duration,
             messages=t.messages,

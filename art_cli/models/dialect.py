@@ -94,6 +94,7 @@ class Dialect:
         self.in_parts = self.writes_calls and self._needs_parts()
         if self.in_parts:
             self._probe_parts()
+        self.knows_thinking = self.speech.tags[0] in template.source
         self.has_tool_role = "tool" in template.source and self._shows_results()
         self.refuses_results = not self.in_parts and self._refuses_two(RESULT)  # two in a row
         self.end_of_calls = self._find_end_of_calls()
@@ -158,6 +159,11 @@ class Dialect:
         if begin != prompt:  # "<" begins many a tag
             begin = TAG_BEGUN.sub("", begin)
         return alone[len(begin) : self.body_end(alone, len(begin))]
+
+    def written_call(self) -> str | None:
+        """Return how a turn is written that calls a tool; None where nothing here can."""
+        turn = _turn(calls=1)
+        return self.written(turn) if self.writes_calls else self.speech.write(turn)
 
     def body_end(self, text: str, begin: int) -> int:
         """Return where the last turn's body ends, and what ends it begins; its own is `begin`."""

@@ -23,6 +23,7 @@ from transformers import (
 from art_cli.config.auto import recomputes
 from art_cli.config.schema import AdapterConfig
 from art_cli.models.adapter import with_adapter
+from art_cli.models.grammar.grammars import Grammars, Vocabulary
 from art_cli.models.merge import write_merged
 from art_cli.models.reading.attention import NAME as ATTENTION
 from art_cli.models.reading.attention import Causal, Layout
@@ -49,6 +50,8 @@ class Policy:
         self._reference: list[Tensor] | None = None
         self._decoder: Any = decoder_of(model)
         self.head: Head = head_of(model)  # what makes logits of hidden states
+        # A turn may be held to a grammar over the model's tokens.
+        self.grammars = Grammars(lambda: Vocabulary.of(tokenizer, len(self.head.weight)))
         self.recomputes = False  # layers in the backward: train.gradient_checkpointing
         self.base.eval()  # no dropout: what is sampled and what is trained is one distribution
         self.ways = Ways()
@@ -233,6 +236,7 @@ class Reference:
         self._policy = policy
         self._adapted: PeftModel = policy.model
         self.tokenizer = policy.tokenizer
+        self.grammars = policy.grammars
         self.base = policy.base
         self.head = policy.head
         self.device = policy.device

@@ -10,6 +10,7 @@ from art_cli.models.turns import Turn, read_turn
 from art_cli.rollout.episode import Episode
 from art_cli.types import Message, StopReason, ToolCall, Trajectory
 
+CRASHED = "the agent failed: "  # how a crash of the user's own begins in a trajectory's logs
 CUT_OFF = "error: the turn was cut off at its limit of tokens, so this call was not made; be brief"
 
 
@@ -25,6 +26,10 @@ class Agent(Protocol):
 
     def record(self, trajectory: Trajectory) -> None:
         """Write into the trajectory what was said and sampled so far."""
+        ...
+
+    def settle(self, trajectory: Trajectory) -> None:
+        """Change the env's score where the agent has a say in it. Raise AgentError, EnvError."""
         ...
 
     def close(self) -> None:
@@ -60,20 +65,23 @@ class TurnAgent:
     def record(self, trajectory: Trajectory) -> None:
         raise NotImplementedError
 
+    def settle(self, trajectory: Trajectory) -> None:
+        """See Agent."""
+
     def close(self) -> None:
         """See Agent."""
 
     async def play(self, episode: Episode) -> StopReason:
         said = episode.trajectory.messages
         messages = await episode.start()
-        for _ in range(episode.env.max_turns):
+        for num in range(episode.env.max_turns):
             said += messages
             try:
                 text = await self.act(messages)
             except ContextFull:
                 return "context"
             turn = self.turn or read_turn(text)
-            outcome = await _turn(episode, text, turn, self.cut_off)
+            outcome = await _turn(episode, num, text, turn, self.cut_off)
             if isinstance(outcome, Done):
                 return "env"
             messages = outcome
@@ -90,7 +98,9 @@ def calls_in(turn: Turn, *, cut_off: bool) -> list[ToolCall | str]:
     return [CUT_OFF for _ in turn.calls] if cut_off else turn.calls
 
 
-async def _turn(episode: Episode, text: str, turn: Turn, cut_off: bool) -> list[Message] | Done:
+async def _turn(
+    episode: Episode, num: int, text: str, turn: Turn, cut_off: bool
+) -> list[Message] | Done:
     """Return what comes back to a turn: results of its calls, or the env's reply to its words."""
     calls = calls_in(turn, cut_off=cut_off) if episode.has_tools else []
     message: Message = {"role": "assistant", "content": text}
@@ -98,16 +108,14 @@ async def _turn(episode: Episode, text: str, turn: Turn, cut_off: bool) -> list[
         message["tool_calls"] = [c for c in calls if not isinstance(c, str)]
     episode.trajectory.messages.append(message)
     if not calls:
-        answer = await episode.reply(turn.said)
+        answer = await episode.reply(turn.said, turn=num)
         return answer if isinstance(answer, Done) else [{"role": "user", "content": answer}]
-    made = [c for c in calls if not isinstance(c, str)]
-    given = await asyncio.gather(*(episode.call_tool(c["name"], c["arguments"]) for c in made))
+    given = await asyncio.gather(*(_made(episode, num, call) for call in calls))
     answers = [answer for answer in given if not isinstance(answer, Done)]
-    if len(answers) < len(given):
-        return Done()
-    following = iter(answers)
-    return [_not_made(c) if isinstance(c, str) else next(following) for c in calls]
+    return answers if len(answers) == len(given) else Done()
 
 
-def _not_made(why: str) -> Message:
-    return {"role": "tool", "content": why, "is_error": True}
+async def _made(episode: Episode, num: int, call: ToolCall | str) -> Message | Done:
+    if isinstance(call, str):
+        return episode.refuse(call, turn=num)
+    return await episode.call_tool(call["name"], call["arguments"], turn=num)

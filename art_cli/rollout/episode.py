@@ -13,7 +13,7 @@ from art_cli.envs.base import Done, Env
 from art_cli.envs.tools import ToolError, schemas_of, tools_of
 from art_cli.system.deadline import call
 from art_cli.system.outside import MAX_TEXT, OutsideError, check_json, check_text
-from art_cli.types import Message, Trajectory
+from art_cli.types import Message, Step, Trajectory
 
 ROLES = ("system", "user", "assistant", "tool")
 SHORTEST_WAIT = 0.1  # seconds that a call gets at the very end of its episode's time
@@ -22,7 +22,8 @@ SHORTEST_WAIT = 0.1  # seconds that a call gets at the very end of its episode's
 class Episode:
     """An env whose time counts against its deadlines; the engine's does not.
 
-    Whatever the env raises goes through: DeadlineError where it was too slow.
+    What the env does becomes the trajectory's steps. Whatever it raises goes through: DeadlineError
+    where it was too slow.
     """
 
     def __init__(self, env: Env, trajectory: Trajectory) -> None:
@@ -42,15 +43,20 @@ class Episode:
         self.trajectory.tools = schemas_of(type(self.env))
         return opening(self.env, await self._timed(self.env.start, what="start()"))
 
-    async def reply(self, text: str) -> str | Done:
+    async def reply(self, text: str, *, turn: int) -> str | Done:
         """Return what comes back to a turn that called no tool."""
+        step = self._begin(Step(turn=turn, said=text))
         answer = await self._timed(self.env.reply, text, what="reply()")
         if not isinstance(answer, str | Done):
             raise TypeError(f"reply() returned {answer!r:.200}; expected text or Done()")
-        return answer if isinstance(answer, Done) else said_by("reply()", answer)
+        if isinstance(answer, Done):
+            return answer
+        step.result = said_by("reply()", answer)
+        return step.result
 
-    async def call_tool(self, name: str, arguments: dict[str, Any]) -> Message | Done:
+    async def call_tool(self, name: str, arguments: dict[str, Any], *, turn: int) -> Message | Done:
         """Return what a tool gives; `is_error` marks a refusal, or arguments that do not fit."""
+        step = self._begin(Step(turn=turn, tool=name, arguments=arguments))
         try:
             spec = self._tools.get(name)
             if spec is None:
@@ -61,11 +67,17 @@ class Episode:
             with self._clock():
                 result = await call(partial(method, **parsed), seconds=limit, what=f"tool {name}()")
         except ToolError as e:
-            text = said_by(f"tool {name}()", f"error: {e}")
-            return {"role": "tool", "name": name, "content": text, "is_error": True}
+            step.result, step.is_error = said_by(f"tool {name}()", f"error: {e}"), True
+            return {"role": "tool", "name": name, "content": step.result, "is_error": True}
         if isinstance(result, Done):
             return result
-        return {"role": "tool", "name": name, "content": said_by(f"tool {name}()", str(result))}
+        step.result = said_by(f"tool {name}()", str(result))
+        return {"role": "tool", "name": name, "content": step.result}
+
+    def refuse(self, why: str, *, turn: int) -> Message:
+        """Return what comes back to a call that cannot be made: it was malformed or cut off."""
+        self._begin(Step(turn=turn, tool="", result=why, is_error=True))
+        return {"role": "tool", "content": why, "is_error": True}
 
     async def finish(self) -> None:
         """Score the trajectory, which holds all that was said by now."""
@@ -80,6 +92,11 @@ class Episode:
             for name, value in env.metrics.items()
         }
         trajectory.reward = None if reward is None else float(reward)
+
+    def _begin(self, step: Step) -> Step:
+        """Record a step in the order in which the env gets to it; its result follows."""
+        self.trajectory.steps.append(step)
+        return step
 
     async def _timed(self, method: Callable[..., Any], *args: Any, what: str) -> Any:
         with self._clock():

@@ -42,6 +42,7 @@ async def rollout(
         trajectory.stop_reason = await agent.play(episode)
         agent.record(trajectory)
         await episode.finish()
+        agent.settle(trajectory)
     except DeadlineError as e:
         trajectory.stop_reason, trajectory.reward, trajectory.error = "timeout", None, str(e)
     except (LLMError, AgentError, UsageError) as e:  # of these, the chat template's refusal
@@ -66,7 +67,15 @@ async def rollout(
 def play(env: Env, answer: Callable[[], str]) -> list[Message]:
     """Return the messages of a whole episode in which `answer` gives each assistant turn.
 
-    For demonstrations and tests. Raise what the env raises.
+    For demonstrations. Raise what the env raises.
+    """
+    return play_episode(env, answer).messages
+
+
+def play_episode(env: Env, answer: Callable[[], str]) -> Trajectory:
+    """Return a whole episode in which `answer` gives each assistant turn, with its reward.
+
+    For tests. Raise what the env raises.
     """
     trajectory = Trajectory(scenario=env.scenario)
 
@@ -81,7 +90,7 @@ def play(env: Env, answer: Callable[[], str]) -> list[Message]:
         await episode.finish()
 
     asyncio.run(go())
-    return trajectory.messages
+    return trajectory
 
 
 async def _close(env: Env, trajectory: Trajectory) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +82,15 @@ def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict
         "judge_context": t.judge_context,
         "logs": [masked(line) for line in t.logs],
         "num_turns": t.num_turns,
+        "num_calls": t.num_calls,
         "num_sampled": t.num_sampled,
         "policy_versions": t.policy_versions,
+        "steps": [asdict(step) for step in t.steps],
         "messages": t.messages,
+        "side_conversations": t.side_conversations,
         "sequences": [
             {"ids": s.ids, "mask": s.mask, "engine_logprobs": s.engine_logprobs}
+            | ({"constrained": [asdict(c) for c in s.constrained]} if s.constrained else {})
             for s in t.sequences
         ],
     }

@@ -192,7 +192,7 @@ class OrderDesk(Env):
         right = right_action(self.order, self.request)
         acted_right = self.looked_up and self.action == right
         answered_right = acted_right and self.answer == ("done" if right else "sorry")
-        num_errors = sum(m.get("is_error", False) for m in trajectory.messages)
+        num_errors = trajectory.num_tool_errors
         self.metrics = {
             "success": float(answered_right and num_errors == 0),
             "looked_up": float(self.looked_up),

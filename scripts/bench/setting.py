@@ -73,6 +73,7 @@ class Vowels(Env):
         return list(OrderDesk.scenarios(OrderDesk.Config(), split))
 
     system = OrderDesk.system
+    text = ""
 
     async def start(self) -> str:
         """The customer's request."""
@@ -85,7 +86,7 @@ class Vowels(Env):
 
     async def score(self, trajectory: Trajectory) -> float:
         """See `share_of_vowels`."""
-        return share_of_vowels(trajectory.messages[-1]["content"])
+        return share_of_vowels(self.text)
 
 
 def share_of_vowels(text: str) -> float:

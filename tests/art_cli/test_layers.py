@@ -24,6 +24,7 @@ HOMES = {  # a heavy dependency is imported in one file, or in one room
     "litellm": "llms/remote.py",
     "sky": "backends/cloud/skypilot.py",
     "peft": "models",
+    "llguidance": "models/grammar",
     "art_envs": None,  # the program knows no task
     "vllm": None,  # it is a process of its own, which loads engines/vllm/worker.py
 }

@@ -1,6 +1,5 @@
 """The airline's desk: what is generated, its gates, its customers, and what an episode costs."""
 
-import asyncio
 import hashlib
 import itertools
 import json
@@ -12,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from art_cli.envs.tools import tools_of
-from art_cli.rollout.rollout import play
-from art_cli.types import Split, Trajectory
+from art_cli.rollout.rollout import play, play_episode
+from art_cli.types import Split
 from art_envs.airline.desk import NUM_GOALS, AirlineDesk
 from art_envs.service import desk as module
 from art_envs.service.desk import ServiceDesk
 from art_envs.service.gates import finished
-from art_envs.service.goal import MIX, Goal
+from art_envs.service.goal import COMMITMENTS, MIX, Goal, ever_wanted
 from art_envs.service.user import ScriptedUser
 
 Config = AirlineDesk.Config
@@ -36,8 +35,9 @@ def goals() -> dict[Split, list[Goal]]:
 
 def reward(desk: ServiceDesk, turns: Iterator[str]) -> float:
     """Of an assistant that says `turns`."""
-    messages = play(desk, turns.__next__)
-    return asyncio.run(desk.score(Trajectory(scenario=desk.scenario, messages=messages)))
+    earned = play_episode(desk, turns.__next__).reward
+    assert earned is not None
+    return earned
 
 
 def digest(value: object) -> str:
@@ -66,7 +66,7 @@ def test_goals_use_every_tool(goals: dict[Split, list[Goal]]) -> None:
     steps = (step for goal in goals["train"] for step in goal["script"])
     used = Counter(step["name"] for step in steps if not isinstance(step, str))
     assert used.keys() == tools_of(AirlineDesk).keys()
-    assert len(used) == 14
+    assert len(used) == 14 + len(COMMITMENTS)
     assert min(used.values()) >= 20
 
 
@@ -83,7 +83,7 @@ def test_the_user_tells_nothing_that_he_does_not_know(goals: dict[Split, list[Go
     for goal in goals["train"][:200]:
         user = ScriptedUser(goal, AirlineDesk.slots)
         heard = " ".join(finished(user.say(probe)).text for _ in range(2))
-        known = " ".join([*goal["wants"], *goal["fallbacks"]])
+        known = " ".join(want["words"] for want in ever_wanted(goal))
         own = AirlineDesk.database(TALK)["users"][goal["user_id"]]["reservations"]
         assert not any(key in heard for key in own if key not in known)
         assert goal["user_id"] not in heard

@@ -1,6 +1,5 @@
 """The order desk: its policy, its rewards, and that its splits do not overlap."""
 
-import asyncio
 import itertools
 import json
 import random
@@ -8,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from art_cli.rollout.rollout import play
-from art_cli.types import Scenario, Trajectory
+from art_cli.rollout.rollout import play, play_episode
+from art_cli.types import Scenario
 from art_envs.order_desk import ITEMS, OrderDesk, right_action
 
 CFG = OrderDesk.Config()
@@ -33,8 +32,9 @@ def desk(action: str, status: str, in_stock: Iterable[str] = ()) -> OrderDesk:
 
 def reward(env: OrderDesk, turns: Iterable[str]) -> float:
     """The reward when the assistant says `turns`."""
-    messages = play(env, iter(turns).__next__)
-    return asyncio.run(env.score(Trajectory(scenario=env.scenario, messages=messages)))
+    earned = play_episode(env, iter(turns).__next__).reward
+    assert earned is not None
+    return earned
 
 
 def mean_reward(turns: Iterable[str]) -> float:

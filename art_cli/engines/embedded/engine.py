@@ -16,7 +16,8 @@ import random
 from dataclasses import dataclass
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
-from art_cli.engines.embedded.rows import Occupant, Reason, Rows
+from art_cli.engines.embedded.rows import Occupant, Rows
+from art_cli.engines.embedded.turn import Reason
 from art_cli.errors import EngineError
 from art_cli.models.policy import Policy, Reference
 from art_cli.types import Completion
@@ -31,10 +32,19 @@ class _Session(Occupant):
     answer: asyncio.Future[Completion] | None = None
 
     async def generate(
-        self, ids: list[int], *, max_tokens: int | None = None, stop: tuple[str, ...] = ()
+        self,
+        ids: list[int],
+        *,
+        max_tokens: int | None = None,
+        stop: tuple[str, ...] = (),
+        grammar: str | None = None,
+        top_logprobs: int = 0,
     ) -> Completion:
+        if grammar is not None:
+            await self.engine.grammars.compile(grammar)
         room = self.engine.room_behind(len(ids), max_tokens)
-        self.engine._rows.prepare(self, ids, room, stop)
+        turn = self.engine._rows.turn(room, stop, grammar, top_logprobs)
+        self.engine._rows.prepare(self, ids, turn)
         self.answer = asyncio.get_running_loop().create_future()
         self.engine._arrived(self)
         try:
@@ -61,6 +71,7 @@ class TransformersEngine:
     ) -> None:
         """`source` is the trainer's policy, where `policy` is a twin of it."""
         self.policy_version = 0
+        self.grammars = policy.grammars
         self._policy = policy
         self._source = source
         self._cfg = cfg
@@ -138,13 +149,7 @@ class TransformersEngine:
 
     def _finished(self, session: Occupant, reason: Reason) -> None:
         assert isinstance(session, _Session) and session.answer
-        ids, logprobs = session.end_turn()
-        completion = Completion(
-            token_ids=ids,
-            logprobs=logprobs,
-            finish_reason=reason,
-            policy_version=self.policy_version,
-        )
+        completion = session.end_turn().completion(reason, self.policy_version)
         if session.awaited:
             self._away.add(session)
         if not session.answer.done():  # or it has just been cancelled

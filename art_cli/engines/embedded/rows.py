@@ -9,13 +9,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
-from art_cli.engines.embedded.sampler import draw
+from art_cli.engines.embedded.stops import StopTexts
+from art_cli.engines.embedded.turn import Reason, TurnSoFar, sample
 from art_cli.models.policy import Policy, Reference
 from art_cli.models.reading.memory import Memory
 from art_cli.models.reading.ways import make_memory
@@ -26,8 +26,6 @@ SHORTEST_PREFIX = 8  # tokens; a shorter one is not worth a forward of its own
 SHORTEST_SHARED = 64  # tokens; a shorter one is read as quickly from each row
 IDLE_ROWS = 0.5  # of all: run along in a decoding step, rather than copied around
 JOIN_AT = 0.34  # of the rows waiting for prefill: let them join, else decode the others further
-
-Reason = Literal["stop", "length"]  # why a turn ended
 
 
 @dataclass(eq=False, slots=True)
@@ -42,17 +40,12 @@ class Occupant:
     cached: list[int] = field(default_factory=list)  # ids whose keys and values are in the row
     pending: list[int] = field(default_factory=list)  # ids to prefill
     is_asking: bool = False  # for a turn
-    sampled: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    room: int = 0  # tokens that the turn may have
-    stop: tuple[str, ...] = ()
-    longest_stop: int = 0  # bytes of the longest of them
+    turn: TurnSoFar = field(default_factory=lambda: TurnSoFar(room=0))
 
-    def end_turn(self) -> tuple[list[int], list[float]]:
-        """Return what was sampled, and its log-probabilities."""
-        done = self.sampled, self.logprobs
-        self.is_asking, self.sampled, self.logprobs = False, [], []
-        return done
+    def end_turn(self) -> TurnSoFar:
+        """Return the turn that is over."""
+        self.is_asking = False
+        return self.turn
 
     def lose_row(self) -> None:
         """Give up the row: what was in it has to be read again."""
@@ -101,7 +94,19 @@ class Rows:
         taken = sum(s is not None and not s.is_idle for s in self._rows)
         return bool(self.queue) and taken < self._cfg.max_concurrent
 
-    def prepare(self, occupant: Occupant, ids: list[int], room: int, stop: tuple[str, ...]) -> None:
+    def turn(
+        self, room: int, stop: tuple[str, ...], grammar: str | None, top_logprobs: int
+    ) -> TurnSoFar:
+        """Return a turn of which there is nothing yet. Raises ConstraintError."""
+        return TurnSoFar(
+            room=room,
+            stops=StopTexts(stop, self._decode) if stop else None,
+            grammar=grammar,
+            matcher=None if grammar is None else self._policy.grammars.start(grammar),
+            num_top=top_logprobs,
+        )
+
+    def prepare(self, occupant: Occupant, ids: list[int], turn: TurnSoFar) -> None:
         """Make ready for a turn behind these ids. What is cached of them is not read again."""
         length = same = len(occupant.cached)
         if ids[:same] != occupant.cached:  # a fork: keep what still stands
@@ -112,8 +117,7 @@ class Rows:
             with torch.inference_mode():
                 same = self._cache.rewind(occupant.row, length, same)
         occupant.cached, occupant.pending = ids[:same], ids[same:]
-        occupant.room, occupant.stop = room, stop
-        occupant.longest_stop = max((len(s.encode()) for s in stop), default=0)
+        occupant.turn = turn
 
     def add(self, occupant: Occupant) -> None:
         """Let an occupant ask for the turn that it is prepared for."""
@@ -145,7 +149,7 @@ class Rows:
         if joining and (not decoding or len(joining) >= JOIN_AT * len(asking)):
             self._prefill(joining)
         else:
-            self._decode(decoding)
+            self._sample_next(decoding)
 
     def _seat(self) -> None:
         """Give rows to those who wait for one, and drop rows that nobody needs."""
@@ -245,7 +249,7 @@ class Rows:
             which = [i for i, g in enumerate(part) for _ in g]
             self._sample(everyone, logits[which])
 
-    def _decode(self, asking: list[Occupant]) -> None:
+    def _sample_next(self, asking: list[Occupant]) -> None:
         """Sample one more token for these rows."""
         assert self._cache is not None
         shared = self._shared_by(asking)
@@ -253,12 +257,12 @@ class Rows:
         if self._cache.may_pad and 0 < idle <= IDLE_ROWS * len(self._rows):
             logits = self._decode_all(asking, shared)
         else:
-            tokens = [[s.sampled[-1]] for s in asking]
+            tokens = [[s.turn.sampled[-1]] for s in asking]
             rows = [s.row or 0 for s in asking]
             starts = [len(s.cached) for s in asking]
             logits = self._forward(self._cache, rows, tokens, starts, shared)
         for s in asking:
-            s.cached.append(s.sampled[-1])
+            s.cached.append(s.turn.sampled[-1])
         self._sample(asking, logits)
 
     def _shared_by(self, asking: list[Occupant]) -> Memory | None:
@@ -279,7 +283,7 @@ class Rows:
         starts = [len(s.cached) if s else 0 for s in self._rows]
         rows = [s.row or 0 for s in asking]
         for occupant, row in zip(asking, rows, strict=True):
-            tokens[row] = [occupant.sampled[-1]]
+            tokens[row] = [occupant.turn.sampled[-1]]
         return self._forward(self._cache, list(range(len(tokens))), tokens, starts, shared)[rows]
 
     def _forward(
@@ -302,19 +306,14 @@ class Rows:
     def _sample(self, asking: list[Occupant], logits: Tensor) -> None:
         """Draw a token for each row from its own stream of random numbers."""
         uniforms = [s.uniforms.random() for s in asking]
-        ids, logprobs = draw(logits, self._sampling, uniforms)
+        turns = [s.turn for s in asking]
+        ids, logprobs = sample(turns, logits, self._sampling, uniforms, self._policy.grammars)
         for occupant, i, logprob in zip(asking, ids, logprobs, strict=True):
-            occupant.sampled.append(i)
-            occupant.logprobs.append(logprob)
-            if i in self._stop_ids or (occupant.stop and self._has_stop_text(occupant)):
-                self._finished(occupant, "stop")
-            elif len(occupant.sampled) >= occupant.room:
-                self._finished(occupant, "length")
+            if reason := occupant.turn.take(i, logprob, i in self._stop_ids):
+                self._finished(occupant, reason)
 
-    def _has_stop_text(self, occupant: Occupant) -> bool:
-        last = occupant.sampled[-occupant.longest_stop :]  # a token is at least a byte
-        text = str(self._policy.tokenizer.decode(last))
-        return any(s in text for s in occupant.stop)
+    def _decode(self, ids: list[int]) -> str:
+        return str(self._policy.tokenizer.decode(ids))
 
 
 def _worth_padding(lengths: list[int]) -> int:

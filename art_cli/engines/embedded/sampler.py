@@ -22,11 +22,20 @@ def draw(
     cumulative = (kept - highest).exp_().cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1:]
     points = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * total
+    points = torch.minimum(points, total.nextafter(torch.zeros_like(total)))  # it may round up
     ids = torch.searchsorted(cumulative, points, right=True).clamp_(max=logits.shape[1] - 1)
     logprobs = kept.gather(1, ids) - highest - total.log()
     if not torch.isfinite(logprobs).all():
         raise FloatingPointError("the model's logits are not finite")
     return ids[:, 0].tolist(), logprobs[:, 0].tolist()
+
+
+def likeliest(logits: Tensor, sampling: SamplingConfig, num: int) -> dict[int, float]:
+    """Return the log-probabilities of the likeliest tokens of a row [1, V], the highest first."""
+    logprobs = log_distribution(logits, sampling)[0]
+    top = logprobs.topk(min(num, len(logprobs)))
+    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return {i: p for i, p in pairs if p > -torch.inf}
 
 
 def log_distribution(logits: Tensor, sampling: SamplingConfig) -> Tensor:

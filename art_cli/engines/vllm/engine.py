@@ -31,6 +31,7 @@ from art_cli.engines.vllm import server as vllm_server
 from art_cli.engines.vllm.machines import LocalMachine, Machine, Started, seats
 from art_cli.engines.vllm.server import BASE
 from art_cli.engines.vllm.sync_choice import SyncChoice, sync_of
+from art_cli.engines.vllm.turn import TurnRequest
 from art_cli.envs.base import seed_of
 from art_cli.errors import EngineError
 from art_cli.models.policy import Policy
@@ -79,11 +80,26 @@ class _Session:
     replica: _Replica | None = None
 
     async def generate(
-        self, ids: list[int], *, max_tokens: int | None = None, stop: tuple[str, ...] = ()
+        self,
+        ids: list[int],
+        *,
+        max_tokens: int | None = None,
+        stop: tuple[str, ...] = (),
+        grammar: str | None = None,
+        top_logprobs: int = 0,
     ) -> Completion:
+        if grammar is not None:
+            await self.engine.grammars.compile(grammar)
         self.turns += 1
-        seed = seed_of(self.seed, "turn", self.turns) % 2**63
-        return await self.engine._turn(self, seed, ids, max_tokens, stop)
+        request = TurnRequest(
+            ids=ids,
+            seed=seed_of(self.seed, "turn", self.turns) % 2**63,
+            max_tokens=self.engine._room_behind(len(ids), max_tokens),
+            stop=stop,
+            grammar=grammar,
+            top_logprobs=top_logprobs,
+        )
+        return await self.engine._turn(self, request)
 
     def close(self) -> None:
         """See Session. Nothing is held for it."""
@@ -102,6 +118,7 @@ class VLLMEngine:
         say: Callable[[str], None],
     ) -> None:
         self.policy_version = 0
+        self.grammars = policy.grammars
         self._policy = policy
         self._cfg = cfg
         self._sampling = sampling
@@ -172,35 +189,20 @@ class VLLMEngine:
 
     # -------------------------------------------------------------- turns
 
-    async def _turn(
-        self,
-        session: _Session,
-        seed: int,
-        ids: list[int],
-        max_tokens: int | None,
-        stop: tuple[str, ...],
-    ) -> Completion:
+    def _room_behind(self, prompt: int, max_tokens: int | None) -> int:
         most = min(max_tokens or self._sampling.max_tokens, self._sampling.max_tokens)
-        most = min(most, self._cfg.max_model_len - len(ids))
-        params = {
-            "max_tokens": most,
-            "temperature": self._sampling.temperature,
-            "top_p": self._sampling.top_p,
-            "top_k": self._sampling.top_k,  # 0: off
-            "seed": seed,
-            "logprobs": 0,  # of the sampled token alone
-            "stop_token_ids": self._stop_ids,
-            "ignore_eos": True,  # what ends a turn is among the stop tokens
-            "stop": list(stop),
-            "detokenize": bool(stop),
-        }
+        return min(most, self._cfg.max_model_len - prompt)
+
+    async def _turn(self, session: _Session, request: TurnRequest) -> Completion:
+        params = request.params(self._sampling, self._stop_ids)
+        tokens = len(request.ids) + request.max_tokens
         while True:
             replica = session.replica or min(self._replicas, key=lambda r: r.outstanding)
             while replica.replacing:
                 await replica.replacing.wait()
             session.replica, life, name = replica, replica.life, replica.served
-            body = {"model": name, "token_ids": ids, "sampling_params": params}
-            replica.outstanding += len(ids) + most
+            body = {"model": name, "token_ids": request.ids, "sampling_params": params}
+            replica.outstanding += tokens
             replica.turns[name] += 1
             began = time.monotonic()
             try:
@@ -208,28 +210,22 @@ class VLLMEngine:
             except NO_ANSWER as e:
                 answer, why = None, e
             finally:
-                replica.outstanding -= len(ids) + most
+                replica.outstanding -= tokens
                 replica.turns[name] -= 1
             if answer:
-                self._choice.sampled(len(answer["choices"][0]["token_ids"]), began)
-                return self._completion(answer, name)
+                [choice] = answer["choices"]
+                self._choice.sampled(len(choice["token_ids"]), began)
+                version = self._version_in(answer, choice, name)
+                return request.completion(choice, version, self.grammars)
             await self._revive(replica, life, why)
 
-    def _completion(self, answer: dict[str, Any], name: str) -> Completion:
-        """Read a turn. Its version follows from the name of the adapter, or else from a label."""
-        [choice] = answer["choices"]
+    def _version_in(self, answer: dict[str, Any], choice: dict[str, Any], name: str) -> int:
+        """Return a turn's version: it follows from the adapter's name, or else from a label."""
         labels = {span["version"] for span in choice["weight_versions"]}
         version = self._versions[name] if name != BASE else int(labels.pop())
         if answer["model"] != name or (name == BASE and labels):
             raise EngineError(f"vLLM answered with other weights than {name}: {answer}"[:1000])
-        if choice["finish_reason"] not in ("stop", "length"):
-            raise EngineError(f"vLLM broke a turn off: {choice['finish_reason']}")
-        return Completion(
-            token_ids=choice["token_ids"],
-            logprobs=[t["logprob"] for t in choice["logprobs"]["content"]],
-            finish_reason="length" if choice["finish_reason"] == "length" else "stop",
-            policy_version=version,
-        )
+        return version
 
     async def _post(
         self, replica: _Replica, path: str, body: Any = None, timeout: float = ADMIN_TIMEOUT

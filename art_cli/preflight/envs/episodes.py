@@ -146,13 +146,14 @@ def _differences(
 
 def _difference(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, str]:
     """Return (the method that differs, how); empty where nothing does."""
-    started = False
-    for x, y in zip_longest(a["messages"], b["messages"]):
-        present = x or y
+    for x, y in zip_longest(a["opening"], b["opening"]):
         if x != y:
-            name = present.get("name") or ("reply" if started else "start")
-            return name, f"{_brief(x)} became {_brief(y)}"
-        started = started or present["role"] == "assistant"
+            return "start", f"{_brief(x, 'content')} became {_brief(y, 'content')}"
+    for x, y in zip_longest(a["steps"], b["steps"]):
+        if x != y:
+            return (x or y)[
+                "tool"
+            ] or "reply", f"{_brief(x, 'result')} became {_brief(y, 'result')}"
     for key in ("error", "stop_reason", "reward", "metrics", "judge_context"):
         if json.dumps(a[key]) != json.dumps(b[key]):
             name = "judge_context" if key == "judge_context" else "score"
@@ -160,8 +161,8 @@ def _difference(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def _brief(message: dict[str, Any] | None) -> str:
-    return f"{message['content']!r:.80}" if message else "the end"
+def _brief(found: dict[str, Any] | None, key: str) -> str:
+    return "the end" if found is None or found[key] is None else f"{found[key]!r:.80}"
 
 
 def check_concurrency(s: Subject) -> Findings:

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from art_cli.envs.base import Done, Env, NoServices
@@ -24,6 +24,7 @@ class Played:
     """One episode."""
 
     trajectory: Trajectory
+    opening: list[Message] = field(default_factory=list)
     turns: list[str] = field(default_factory=list)  # what the player said
     error: Exception | None = None  # what the env raised
     slowest: dict[str, float] = field(default_factory=dict)  # "tool look()" -> seconds
@@ -42,7 +43,8 @@ class Played:
     def outcome(self) -> dict[str, Any]:
         """Return all that must be the same when the same is said again, as JSON."""
         t = self.trajectory
-        seen = {"messages": t.messages, "stop_reason": t.stop_reason, "metrics": t.metrics}
+        seen = {"opening": self.opening, "steps": [asdict(step) for step in t.steps]}
+        seen |= {"stop_reason": t.stop_reason, "metrics": t.metrics}
         seen |= {"reward": t.reward, "judge_context": t.judge_context}
         return json.loads(json.dumps(seen | {"error": self.error and repr(self.error)}))
 
@@ -56,15 +58,16 @@ class TimedEpisode(Episode):
 
     async def start(self) -> list[Message]:
         with self._timing("start()"):
-            return await super().start()
+            self._played.opening = await super().start()
+        return self._played.opening
 
-    async def reply(self, text: str) -> str | Done:
+    async def reply(self, text: str, *, turn: int) -> str | Done:
         with self._timing("reply()"):
-            return await super().reply(text)
+            return await super().reply(text, turn=turn)
 
-    async def call_tool(self, name: str, arguments: dict[str, Any]) -> Message | Done:
+    async def call_tool(self, name: str, arguments: dict[str, Any], *, turn: int) -> Message | Done:
         with self._timing(f"tool {name}()"):
-            return await super().call_tool(name, arguments)
+            return await super().call_tool(name, arguments, turn=turn)
 
     async def finish(self) -> None:
         with self._timing("score()"):

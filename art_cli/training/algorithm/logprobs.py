@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from art_cli.models.grammar.allowed import Allowed
 from art_cli.models.reading.head import Head
 
 CHUNK_ELEMENTS = 2**25  # logits alive at once: 128 MB in fp32
@@ -21,11 +22,16 @@ CHUNK_ELEMENTS = 2**25  # logits alive at once: 128 MB in fp32
 Objective = Callable[[Tensor, slice], Tensor]
 
 
-def chosen_logprobs(hidden: Tensor, head: Head, ids: Tensor, temperature: float) -> Tensor:
-    """Return log softmax(logits of hidden [S, D] / temperature) at ids [S]: [S], fp32, detached."""
+def chosen_logprobs(
+    hidden: Tensor, head: Head, ids: Tensor, temperature: float, allowed: Allowed | None = None
+) -> Tensor:
+    """Return log softmax(logits of hidden [S, D] / temperature) at ids [S]: [S], fp32, detached.
+
+    Of the tokens that are `allowed` alone, where that is given.
+    """
     with torch.no_grad():
         parts = [
-            _chunk(hidden[rows], head, ids[rows], temperature)[0]
+            _chunk(hidden, head, ids, temperature, allowed, rows)[0]
             for rows in _chunks(len(ids), len(head.weight))
         ]
         return torch.cat(parts) if parts else hidden.new_zeros(0, dtype=torch.float32)
@@ -38,14 +44,15 @@ def head_loss(
     temperature: float,
     objective: Objective,
     by_row: bool = True,
+    allowed: Allowed | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return (loss, log-probabilities [S] without gradient).
+    """Return (loss, log-probabilities [S] without gradient), see `chosen_logprobs`.
 
     `objective` gives the loss of rows from their log-probabilities. Where a row's share depends on
     that row alone (`by_row`) it is called a chunk at a time; else once, after a first pass.
     """
     loss, logprobs = _HeadLoss.apply(
-        hidden, head.weight, head.bias, head, ids, temperature, objective, by_row
+        hidden, head.weight, head.bias, head, ids, temperature, objective, by_row, allowed
     )  # type: ignore[misc]
     return loss, logprobs
 
@@ -62,6 +69,7 @@ class _HeadLoss(torch.autograd.Function):
         temperature: float,
         objective: Objective,
         by_row: bool,
+        allowed: Allowed | None,
     ) -> tuple[Tensor, Tensor]:
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight) if weight.requires_grad else None
@@ -70,17 +78,19 @@ class _HeadLoss(torch.autograd.Function):
         logprobs = torch.empty(len(ids), device=hidden.device)
         slopes = None
         if not by_row:
-            first = chosen_logprobs(hidden, head, ids, temperature)
+            first = chosen_logprobs(hidden, head, ids, temperature, allowed)
             loss, slopes = _slopes(objective, first, slice(0, len(ids)))
         for rows in _chunks(len(ids), len(weight)):
-            chosen, weights, total, steep = _chunk(hidden[rows], head, ids[rows], temperature)
+            part = _chunk(hidden, head, ids, temperature, allowed, rows)
+            chosen, weights, total, steep = part
             logprobs[rows] = chosen
             if slopes is None:
-                part, slope = _slopes(objective, chosen, rows)
-                loss += part
+                share, slope = _slopes(objective, chosen, rows)
+                loss += share
             else:
                 slope = slopes[rows]
-            # d logprob / d logits = onehot - softmax, in the memory of the logits
+            # d logprob / d logits = onehot - softmax, in the memory of the logits. Of what is not
+            # allowed the softmax is 0, and so is this.
             grad = weights.mul_(-slope[:, None] / total)
             grad.scatter_add_(1, ids[rows, None], slope[:, None])
             if temperature != 1:
@@ -104,7 +114,7 @@ class _HeadLoss(torch.autograd.Function):
             grad_weight.mul_(grad_loss)  # in place: it is as large as the head
         if grad_bias is not None:
             grad_bias.mul_(grad_loss)
-        return grad_hidden * grad_loss, grad_weight, grad_bias, None, None, None, None, None
+        return grad_hidden * grad_loss, grad_weight, grad_bias, None, None, None, None, None, None
 
 
 def _chunks(num_rows: int, vocab: int) -> list[slice]:
@@ -113,18 +123,26 @@ def _chunks(num_rows: int, vocab: int) -> list[slice]:
 
 
 def _chunk(
-    hidden: Tensor, head: Head, ids: Tensor, temperature: float
+    hidden: Tensor,
+    head: Head,
+    ids: Tensor,
+    temperature: float,
+    allowed: Allowed | None,
+    rows: slice,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | float]:
     """Return (log-probabilities [S], softmax weights [S, V], their sums [S, 1], `Head.slope`).
 
-    All are fp32. exp is the dearest part after the product; it is done once for both.
+    They are of these rows, in fp32. exp is the dearest part after the product; it is done once for
+    both.
     """
-    logits = head.logits(hidden)
+    logits = head.logits(hidden[rows])
     steep = head.slope(logits)
+    if allowed is not None:
+        allowed.restrict(logits, rows)
     if temperature != 1:
         logits = logits.div_(temperature)
     highest = logits.amax(-1, keepdim=True)
-    chosen = logits.gather(1, ids[:, None]) - highest
+    chosen = logits.gather(1, ids[rows, None]) - highest
     weights = logits.sub_(highest).exp_()
     total = weights.sum(-1, keepdim=True)
     return (chosen - total.log())[:, 0], weights, total, steep

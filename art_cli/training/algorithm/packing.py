@@ -9,12 +9,14 @@ and the gradients of all that descend from it add up in it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from art_cli.models.grammar.allowed import Allowed
 from art_cli.models.reading.token_tree import TreeLayout, grow_tree, lay_out, packed
+from art_cli.types import Constrained
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,6 +30,20 @@ class TrainSequence:
     weight: float = 0.0  # of each sampled token
     # A number: its sequences have one ratio, and so stay in one microbatch. None: each for itself.
     trajectory: int | None = None
+    constrained: list[Constrained] = field(default_factory=list)  # see Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """What grammars allowed where tokens of some sequences were sampled."""
+
+    bits: Tensor  # [U, W] int32, each mask once; see unpacked
+    rows: list[dict[int, int]]  # of each sequence: the row of `bits` of each of its trained tokens
+
+    def allowed(self, of: list[int]) -> Allowed:
+        """Return it for predictions that have these rows; -1: all is allowed."""
+        which = [i for i, row in enumerate(of) if row >= 0]
+        return Allowed(torch.tensor(which), torch.tensor([of[i] for i in which]), self.bits)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,6 +61,7 @@ class Microbatch:
     weights: Tensor  # [T]
     unit: Tensor  # [T] the first sequence of its trajectory, or its own
     repeats: Tensor  # [N] sequences that each packed token is read for
+    allowed: Allowed | None = None  # what the predictions may be, where grammars restrict some
 
     def to(self, device: torch.device) -> Microbatch:
         """Return this microbatch on a device."""
@@ -54,6 +71,7 @@ class Microbatch:
             value = getattr(self, name)
             if isinstance(value, Tensor):
                 setattr(self, name, value.to(device))
+        self.allowed = self.allowed and self.allowed.to(device)
         return self
 
 
@@ -109,32 +127,39 @@ def _units(sequences: list[TrainSequence]) -> list[int]:
     ]
 
 
-def pack(sequences: list[TrainSequence], share: bool = True) -> Microbatch:
-    """Return one microbatch of these sequences. `share`: what they share is read once."""
+def pack(
+    sequences: list[TrainSequence], share: bool = True, masks: Masks | None = None
+) -> Microbatch:
+    """Return one microbatch of these sequences. `share`: what they share is read once.
+
+    Where siblings have the same tokens under other grammars, they share what is read, not what is
+    predicted.
+    """
     nodes, leaves = grow_tree([s.ids for s in sequences], share)
     layout = lay_out(nodes)
     paths = [leaf.path() for leaf in leaves]
     sampled = sorted(
-        (path[t - 1], s.ids[t], i, t)
+        (path[t - 1], s.ids[t], masks.rows[i].get(t, -1) if masks else -1, i, t)
         for i, (s, path) in enumerate(zip(sequences, paths, strict=True))
         for t, m in enumerate(s.mask)
         if m
     )
-    predictions = sorted({(at, target) for at, target, _, _ in sampled})
+    predictions = sorted({(at, target, row) for at, target, row, _, _ in sampled})
     rows = {p: r for r, p in enumerate(predictions)}
     ids, positions = packed(nodes)
-    picked = [(sequences[i], t) for _, _, i, t in sampled]
+    picked = [(sequences[i], t) for *_, i, t in sampled]
     units = _units(sequences)
     return Microbatch(
         ids=ids,
         positions=positions,
         layout=layout,
-        hidden_at=torch.tensor([at for at, _ in predictions], dtype=torch.long),
-        targets=torch.tensor([target for _, target in predictions], dtype=torch.long),
-        row=torch.tensor([rows[at, target] for at, target, _, _ in sampled], dtype=torch.long),
+        hidden_at=torch.tensor([at for at, _, _ in predictions], dtype=torch.long),
+        targets=torch.tensor([target for _, target, _ in predictions], dtype=torch.long),
+        row=torch.tensor([rows[each[:3]] for each in sampled], dtype=torch.long),
         engine_logprobs=torch.tensor([s.engine_logprobs[t] for s, t in picked]),
         advantages=torch.tensor([s.advantage for s, _ in picked]),
         weights=torch.tensor([s.weight for s, _ in picked]),
-        unit=torch.tensor([units[i] for _, _, i, _ in sampled], dtype=torch.long),
+        unit=torch.tensor([units[i] for *_, i, _ in sampled], dtype=torch.long),
         repeats=torch.bincount(torch.tensor([at for path in paths for at in path])),
+        allowed=masks and masks.allowed([row for _, _, row in predictions]),
     )

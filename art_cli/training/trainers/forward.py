@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from art_cli.models.grammar.grammars import Grammars
 from art_cli.models.reading.attention import Layout
 from art_cli.models.reading.head import Head
 from art_cli.models.reading.ways import Ways
@@ -24,6 +25,7 @@ class Trainable(Protocol):
         ...
 
     ways: Ways
+    grammars: Grammars
 
     @property
     def head(self) -> Head:
@@ -75,6 +77,7 @@ class Forward(nn.Module):
         """Return (loss, log-probabilities [S]), see `head_loss`; without an objective [S] alone."""
         policy = self._policy
         hidden = policy.hidden(batch.ids, batch.positions, batch.layout, batch.hidden_at)
+        head, ids, allowed = policy.head, batch.targets, batch.allowed
         if objective is None:
-            return chosen_logprobs(hidden, policy.head, batch.targets, self._temperature)
-        return head_loss(hidden, policy.head, batch.targets, self._temperature, objective, by_row)
+            return chosen_logprobs(hidden, head, ids, self._temperature, allowed)
+        return head_loss(hidden, head, ids, self._temperature, objective, by_row, allowed)

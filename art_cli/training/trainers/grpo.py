@@ -21,6 +21,7 @@ from art_cli.training.algorithm.loss import LOSSES, Counts, Tokens, kl_k3
 from art_cli.training.algorithm.packing import Microbatch, TrainSequence, pack
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.forward import Forward, Trainable
+from art_cli.training.trainers.masks import masks_of
 from art_cli.training.trainers.optimizers import make_optimizer
 from art_cli.training.trainers.router_load import AllRanks, RouterLoad
 from art_cli.training.trainers.schedule import factor
@@ -91,7 +92,8 @@ class GRPOTrainer:
 
     @torch.no_grad()
     def logprobs(self, sequence: TrainSequence) -> Tensor:
-        batch = pack([sequence]).to(self._policy.device)
+        masks = masks_of([sequence], self._policy.grammars)
+        batch = pack([sequence], masks=masks).to(self._policy.device)
         return self.forward(batch)[batch.row].cpu()
 
     def gradient(self, parts: Iterable[Part]) -> Stats:
@@ -105,7 +107,8 @@ class GRPOTrainer:
 
     def _packed(self, part: Part) -> Microbatch:
         sequences = IDLE if part is None else part
-        batch = pack(sequences, self._policy.ways.shares).to(self._policy.device)
+        masks = masks_of(sequences, self._policy.grammars)
+        batch = pack(sequences, self._policy.ways.shares, masks).to(self._policy.device)
         if part is None:
             batch.repeats.zero_()
         return batch
@@ -248,6 +251,7 @@ def training_sequences(
                     advantage=_advantage(t),
                     weight=loss.weight(counts, tokens, t.num_sampled),
                     trajectory=of,
+                    constrained=s.constrained,
                 )
                 for s in t.sequences
             ]

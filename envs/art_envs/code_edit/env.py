@@ -83,7 +83,7 @@ class CodeEdit(Env):
         """See Env. Which there are depends on the languages that this machine can run."""
         able = languages()
         asked: tuple[Language, ...] = tuple(
-            language for language in ALL if language in (cfg.languages or ALL)
+            language for language in ALL if language in cfg.languages
         )
         if missing := [language for language in asked if language not in able]:
             tell(f"left out, for this machine cannot run it: {', '.join(missing)}")

@@ -212,6 +212,18 @@ def test_an_opening_of_several_messages_is_taken_as_it_is(run: Play) -> None:
     assert run(subclass(start=start), "bye").messages[:3] == opening
 
 
+def test_what_the_env_did_is_recorded_in_its_order(run: Play) -> None:
+    both = call("wait", seconds=0.05, note="a") + "<tool_call>oh</tool_call>" + call("refuse")
+    t = run(Desk, both, "bye")
+    first, second, third, last = t.steps
+    assert (first.tool, first.arguments) == ("wait", {"seconds": 0.05, "note": "a"})
+    assert (first.turn, first.result, first.is_error) == (0, "a", False)
+    assert (second.turn, second.tool, second.is_error) == (0, "", True)
+    assert (third.turn, third.result, third.is_error) == (0, "error: not today", True)
+    assert (last.turn, last.tool, last.said, last.result) == (1, None, "bye", None)
+    assert (t.num_turns, t.num_calls, t.num_tool_errors) == (2, 2, 2)
+
+
 def test_turns_are_limited(run: Play) -> None:
     t = run(Desk, "1", "2", "3")
     assert (t.stop_reason, t.num_turns, t.reward) == ("max_turns", 3, 0.5)

@@ -13,7 +13,7 @@ from art_cli.errors import ArtError, PreflightError, UsageError
 from art_cli.runs import directory as rundir
 from art_cli.runs.directory import RunDir, list_runs
 from art_cli.system.files import atomic_write
-from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
+from art_cli.types import Scenario, Sequence, Step, Trajectory, TrajectoryGroup
 
 HOLD = """
 import sys, time
@@ -79,6 +79,8 @@ def group(reward: float | None = 1.0, **scenario_data: object) -> TrajectoryGrou
         reward=reward,
         metrics={"won": 1.0},
         policy_versions=[4],
+        steps=[Step(turn=0, tool="look", arguments={"at": "é"}, result="a mug")],
+        side_conversations=[[{"role": "user", "content": "a title?"}]],
     )
     return TrajectoryGroup([trajectory, trajectory])
 
@@ -157,6 +159,9 @@ def test_trajectories_come_back_exactly(run: RunDir) -> None:
     assert rows[2]["scenario"] == {"goal": "win"} and rows[2]["seed"] == 7
     assert rows[0]["sequences"][0]["engine_logprobs"] == [0.0, -0.1, -1 / 3]
     assert rows[0]["messages"][0]["content"] == "héllo"
+    assert rows[0]["side_conversations"] == [[{"role": "user", "content": "a title?"}]]
+    step = {"turn": 0, "tool": "look", "arguments": {"at": "é"}, "result": "a mug"}
+    assert rows[0]["steps"] == [step | {"said": "", "is_error": False}]
     assert (rows[0]["num_turns"], rows[0]["num_sampled"], rows[0]["stop_reason"]) == (1, 2, "env")
     assert (run.trajectories / "train-000012.jsonl.gz").exists()
 

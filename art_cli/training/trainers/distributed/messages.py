@@ -19,6 +19,7 @@ from art_cli.training.algorithm.load_balance import Load
 from art_cli.training.algorithm.loss import Tokens
 from art_cli.training.algorithm.packing import TrainSequence
 from art_cli.training.trainers.stats import Stats
+from art_cli.types import Constrained
 
 LISTS = {"ids": torch.int64, "mask": torch.int64, "engine_logprobs": torch.float64}
 
@@ -57,12 +58,15 @@ def plain_sequence(sequence: TrainSequence) -> dict[str, Any]:
     """Return it for `sequence_of`; lists as tensors, which are read far quicker."""
     lists = {k: torch.tensor(getattr(sequence, k), dtype=dtype) for k, dtype in LISTS.items()}
     others = ("advantage", "weight", "trajectory")
-    return lists | {k: getattr(sequence, k) for k in others}
+    constrained = [asdict(part) for part in sequence.constrained]
+    return lists | {k: getattr(sequence, k) for k in others} | {"constrained": constrained}
 
 
 def sequence_of(plain: dict[str, Any]) -> TrainSequence:
     """Return what `plain_sequence` was given."""
-    return TrainSequence(**plain | {k: plain[k].tolist() for k in LISTS})
+    constrained = [Constrained(**part) for part in plain["constrained"]]
+    lists = {k: plain[k].tolist() for k in LISTS}
+    return TrainSequence(**plain | lists | {"constrained": constrained})
 
 
 def plain_stats(stats: Stats) -> dict[str, Any]:

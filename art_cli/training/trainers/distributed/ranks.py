@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from torch._C._distributed_c10d import FileStore, PrefixStore, Store
 
 from art_cli.config.schema import MAX_MODEL_LEN, AdapterConfig, SamplingConfig, TrainConfig
 from art_cli.errors import TrainerError
+from art_cli.models.grammar.grammars import Grammars, Vocabulary
 from art_cli.models.policy import Policy
 from art_cli.system.progress import silent
 from art_cli.training.algorithm.packing import TrainSequence, num_packed, partition
@@ -71,7 +73,8 @@ class Rank:
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)
         self._policy = policy
-        self._shard = Shard(blueprint, device)
+        known = share(policy and asdict(policy.grammars.vocabulary))
+        self._shard = Shard(blueprint, device, Grammars(lambda: Vocabulary(**known)))
         if blueprint.train.kl_coef:
             with policy.as_reference() if policy else nullcontext():
                 self._shard.take(policy, frozen=False)

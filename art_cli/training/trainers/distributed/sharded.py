@@ -27,6 +27,7 @@ from transformers import CONFIG_MAPPING, PretrainedConfig, PreTrainedModel
 from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
 from art_cli.models.adapter import with_adapter
 from art_cli.models.classes import class_of
+from art_cli.models.grammar.grammars import Grammars
 from art_cli.models.policy import Policy
 from art_cli.models.reading.attention import NAME as ATTENTION
 from art_cli.models.reading.attention import Causal, Layout
@@ -79,8 +80,9 @@ class Blueprint:
 class Shard:
     """This rank's part of the policy; implements Trainable."""
 
-    def __init__(self, blueprint: Blueprint, device: torch.device) -> None:
+    def __init__(self, blueprint: Blueprint, device: torch.device, grammars: Grammars) -> None:
         self.device = device
+        self.grammars = grammars
         self.base = _without_weights(blueprint)
         self.model: nn.Module = self.base
         if blueprint.adapter:

@@ -1,0 +1,57 @@
+"""Masks of allowed tokens, as tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def unpacked(bits: Tensor, size: int) -> Tensor:
+    """Return which of `size` tokens are allowed [R, size], given a bit for each [R, W] int32."""
+    powers = 2 ** torch.arange(8, dtype=torch.uint8, device=bits.device)
+    each = bits.view(torch.uint8)[:, :, None] & powers
+    return each.ne(0).flatten(1)[:, :size]
+
+
+def has(bits: Tensor, ids: Tensor) -> Tensor:
+    """Return whether each of these tokens [R] is allowed by its mask [R, W]."""
+    words = bits.gather(1, (ids // 32)[:, None])[:, 0]
+    return (words >> (ids % 32).int() & 1).bool()
+
+
+def is_forced(bits: Tensor) -> Tensor:
+    """Return where a single token is allowed [R]."""
+    return _counts(bits) == 1
+
+
+def _counts(bits: Tensor) -> Tensor:
+    """Return how many tokens are allowed [R]."""
+    x = bits.view(torch.uint8)
+    x = (x & 0x55) + (x >> 1 & 0x55)
+    x = (x & 0x33) + (x >> 2 & 0x33)
+    return ((x & 0x0F) + (x >> 4)).sum(1, dtype=torch.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What some of a list of predictions may be: those that a grammar made."""
+
+    which: Tensor  # [K] of the predictions, ascending
+    mask: Tensor  # [K] the row of each in `bits`
+    bits: Tensor  # [U, W] int32, each mask once
+
+    def to(self, device: torch.device) -> Allowed:
+        """Return it on a device."""
+        return Allowed(self.which.to(device), self.mask.to(device), self.bits.to(device))
+
+    def restrict(self, logits: Tensor, rows: slice) -> None:
+        """Put -inf where a token is not allowed in logits [S, V] of these rows of the list."""
+        ends = torch.tensor([rows.start, rows.stop], device=self.which.device)
+        first, last = torch.searchsorted(self.which, ends).tolist()
+        if first == last:
+            return
+        at = self.which[first:last] - rows.start
+        allowed = unpacked(self.bits[self.mask[first:last]], logits.shape[1])
+        logits[at] = logits[at].masked_fill_(~allowed, -torch.inf)

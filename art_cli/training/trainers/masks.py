@@ -1,0 +1,40 @@
+"""What the grammars of a microbatch allowed, made again from what was sampled under them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from art_cli.errors import TrainerError
+from art_cli.models.grammar.allowed import has
+from art_cli.models.grammar.grammars import Grammars
+from art_cli.training.algorithm.packing import Masks, TrainSequence
+
+
+def masks_of(sequences: list[TrainSequence], grammars: Grammars) -> Masks | None:
+    """Return the masks of the tokens that are trained on; None where no grammar made any.
+
+    Raises TrainerError where one was not allowed.
+    """
+    places = [(i, s, part) for i, s in enumerate(sequences) for part in s.constrained]
+    if not places:
+        return None
+    turns = [(part.grammar, s.ids[part.begin : part.end]) for _, s, part in places]
+    rows: list[dict[int, int]] = [{} for _ in sequences]
+    known: dict[bytes, int] = {}  # within a text the same mask comes again and again
+    kept: list[Tensor] = []
+    for (i, s, part), bits in zip(places, grammars.replay(turns), strict=True):
+        ends = range(part.begin, min(part.end, len(s.ids)))
+        trained = [t for t in ends if s.mask[t]]
+        mine = bits[torch.tensor(trained, dtype=torch.long) - part.begin]
+        if not bool(has(mine, torch.tensor([s.ids[t] for t in trained], dtype=torch.long)).all()):
+            raise TrainerError(
+                "a turn has tokens that its grammar does not allow: whoever sampled it has another "
+                "tokenizer, or another version of llguidance"
+            )
+        for t, mask in zip(trained, mine, strict=True):
+            row = known.setdefault(mask.numpy().tobytes(), len(known))
+            rows[i][t] = row
+            if row == len(kept):
+                kept.append(mask)
+    return Masks(torch.stack(kept), rows) if kept else None
