@@ -56,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
         service.asked.append((self.headers["Authorization"] or "", task))
         time.sleep(service.pause)
         if how == "mute":
-            time.sleep(60)
+            return time.sleep(60)
         if how == "busy" and len(service.asked) < 3:
             return self._answer(503, {"error": "not yet"})
         if how == "posts":

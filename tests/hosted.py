@@ -93,7 +93,12 @@ class _Session:
     engine: ScriptEngine
 
     async def generate(
-        self, ids: list[int], *, max_tokens: int | None = None, stop: Sequence[str] = ()
+        self,
+        ids: list[int],
+        *,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        **_: Any,
     ) -> Completion:
         engine = self.engine
         engine.asked.append(ids)

@@ -10,6 +10,7 @@ from art_cli.config.values import Address, Count, Positive, Url
 
 PROGRAM = OnlyWith("agent.type", ("program",))
 FUNCTION = OnlyWith("agent.type", ("function",))
+STARTED = OnlyWith("agent.type", ("program", "function"))
 SERVICE = OnlyWith("agent.type", ("service",))
 HOSTED = OnlyWith("agent.type", ("program", "function", "service"))
 
@@ -25,8 +26,12 @@ class AgentConfig:
 
     type: Literal["builtin", "program", "function", "service"] = "builtin"
     command: Annotated[list[str] | None, PROGRAM] = None
+    # One process plays many episodes, which it is told of line by line.
+    keep: Annotated[bool, PROGRAM] = False
     # package.module:function or path/to/file.py:function
     use: Annotated[str | None, FUNCTION] = None
+    # The interpreter of an environment of its own; null: it runs in art's process.
+    python: Annotated[str | None, FUNCTION] = None
     url: Annotated[Url | None, SERVICE] = None  # where episodes are posted
     # The variable that holds the key which the service wants.
     api_key_env: Annotated[str | None, SERVICE] = None
@@ -35,14 +40,14 @@ class AgentConfig:
     # The same as the service sees it: behind a proxy, or in another network.
     public_url: Annotated[Url | None, SERVICE] = None
     # Variables that a program gets from ours.
-    pass_env: Annotated[list[str], PROGRAM] = field(default_factory=list)
+    pass_env: Annotated[list[str], STARTED] = field(default_factory=list)
     # A tool of the agent's own whose arguments are its answer; null: final_result (and
     # final_result_NAME), final_answer and answer, which frameworks use.
     answer_tool: Annotated[str | None, HOSTED] = None
     # Calls of the policy in an episode; null: ten times the env's max_turns.
     max_calls: Annotated[Count | None, HOSTED] = None
     # What hides the machine from a program.
-    sandbox: Annotated[Literal["none", "bwrap", "docker"], PROGRAM] = "none"
+    sandbox: Annotated[Literal["none", "bwrap", "docker"], STARTED] = "none"
     image: Annotated[str | None, OnlyWith("agent.sandbox", ("docker",))] = None  # e.g. node:22
     timeout: Annotated[Positive, HOSTED] = 600.0  # seconds, of one episode
     concurrency: Annotated[Count, HOSTED] = 16  # at once

@@ -98,11 +98,6 @@ class Renderer:
         )
 
     @property
-    def specials(self) -> list[str]:
-        """The tokens that stand for no text."""
-        return self._specials
-
-    @property
     def tools_by_hand(self) -> bool:
         """Whether the tools are described in the system message, since the template does not."""
         return bool(self._tools) and not self.dialect.shows_tools
@@ -267,10 +262,10 @@ class Conversation:
 
     def forked(self) -> Conversation:
         """Return the same conversation: what was sampled is trained on here, only read there."""
-        other = copy.copy(self)
+        other, other_ids = copy.copy(self), Sequence()
+        other_ids.extend_prompt(self.ids)
         other._messages, other._said = list(self._messages), list(self._said)
-        other.sequences = [Sequence()]
-        other.sequences[-1].extend_prompt(self.ids)
+        other.sequences = [other_ids]
         return other
 
     def opening(self, tool: str | None) -> str:

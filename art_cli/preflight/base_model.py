@@ -20,6 +20,8 @@ from transformers import (
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import ModelConfig
+from art_cli.envs.registry import env_class
+from art_cli.envs.tools import schemas_of
 from art_cli.errors import ConfigError, UsageError
 from art_cli.models.classes import class_of
 from art_cli.models.render import Renderer
@@ -76,7 +78,8 @@ def findings_of(loaded: LoadedExperiment) -> Iterator[Finding]:
     if tokenizer is None:
         yield skipped(f"its chat template was not looked at: {missing}")
     else:
-        yield from of_tokenizer(loaded.experiment.model, whole, tokenizer, where)
+        tools = schemas_of(env_class(loaded.experiment.env.use))
+        yield from of_tokenizer(loaded.experiment.model, whole, tokenizer, tools, where)
     if not is_certified(config):
         yield warning(
             f"{base} has not been certified by this version of art on this machine: `art certify "
@@ -170,9 +173,10 @@ def of_tokenizer(
     model: ModelConfig,
     whole: PreTrainedConfig,
     tokenizer: PreTrainedTokenizerBase,
+    tools: list[dict[str, Any]],
     where: str = "",
 ) -> Iterator[Finding]:
-    """Return what the tokenizer and its chat template say."""
+    """Return what the tokenizer and its chat template say, in an env with these tools."""
     base = model.base
     size, rows = vocabulary_of(tokenizer), getattr(whole.get_text_config(), "vocab_size", None)
     if isinstance(rows, int) and size > rows:
@@ -191,12 +195,13 @@ def of_tokenizer(
         return
     try:
         ends = eos_of(base, whole)
-        tools = [ANY_TOOL]
         renderer = Renderer(tokenizer, tools, ends, model.tool_format, model.template_args)
     except UsageError as e:
         return (yield failed(f"model.base: {base}: {e}", where))
     if renderer.tools_by_hand:
-        yield ok("its chat template shows no tools: they are described in the system message")
+        yield warning(
+            f"the chat template of {base} shows no tools: they are described in the system message"
+        )
 
 
 def eos_of(base: str, config: PreTrainedConfig) -> list[int]:

@@ -17,7 +17,7 @@ from art_envs.airline.desk import NUM_GOALS, AirlineDesk
 from art_envs.service import desk as module
 from art_envs.service.desk import ServiceDesk
 from art_envs.service.gates import finished
-from art_envs.service.goal import MIX, Goal
+from art_envs.service.goal import COMMITMENTS, MIX, Goal, ever_wanted
 from art_envs.service.user import ScriptedUser
 
 Config = AirlineDesk.Config
@@ -66,7 +66,7 @@ def test_goals_use_every_tool(goals: dict[Split, list[Goal]]) -> None:
     steps = (step for goal in goals["train"] for step in goal["script"])
     used = Counter(step["name"] for step in steps if not isinstance(step, str))
     assert used.keys() == tools_of(AirlineDesk).keys()
-    assert len(used) == 14
+    assert len(used) == 14 + len(COMMITMENTS)
     assert min(used.values()) >= 20
 
 
@@ -83,7 +83,7 @@ def test_the_user_tells_nothing_that_he_does_not_know(goals: dict[Split, list[Go
     for goal in goals["train"][:200]:
         user = ScriptedUser(goal, AirlineDesk.slots)
         heard = " ".join(finished(user.say(probe)).text for _ in range(2))
-        known = " ".join([*goal["wants"], *goal["fallbacks"]])
+        known = " ".join(want["words"] for want in ever_wanted(goal))
         own = AirlineDesk.database(TALK)["users"][goal["user_id"]]["reservations"]
         assert not any(key in heard for key in own if key not in known)
         assert goal["user_id"] not in heard

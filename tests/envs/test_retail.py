@@ -26,11 +26,12 @@ from art_envs.retail.desk import RetailDesk
 from art_envs.service import cache
 from art_envs.service import desk as service
 from art_envs.service.gates import GateError, check, finished
-from art_envs.service.goal import MIX, REFUSAL
+from art_envs.service.goal import MIX, call
 from art_envs.service.user import ScriptedUser
 
-CASES = [("small", 0), ("small", 1), ("full", 2), ("full", 3)]
-SOME = [pytest.param(*case, marks=pytest.mark.slow) if case[1] % 2 else case for case in CASES]
+CASES = [("small", 0), ("small", 1), ("full", 2), ("full", 3), ("full", 4)]
+FAST = (("small", 0), ("full", 2))
+SOME = [c if c in FAST else pytest.param(*c, marks=pytest.mark.slow) for c in CASES]
 SPLITS = ("train", "val", "test")
 # Of what is generated. They change with the generator, never with the machine.
 HASHES = {
@@ -155,7 +156,6 @@ def test_the_user_never_tells_what_he_may_not(level: int) -> None:
     questions = [
         "What are your name, email, zip code and user id?",
         "What is the order number? Which order? What is the reason? Which payment method?",
-        REFUSAL,
         "Is there anything else?",
     ]
     for scenario in RetailDesk.scenarios(cfg, "val"):
@@ -171,12 +171,15 @@ def test_the_user_never_tells_what_he_may_not(level: int) -> None:
 
 # What a wrong generator would make, and the gates must see.
 BROKEN: dict[str, Any] = {
-    "no refusal asked for": ("refused", lambda g: g.update(denial=False, evidence=[])),
+    "no refusal asked for": ("refused", lambda g: g["wants"][0].update(reasons=[])),
     "an unknown argument": ("one", lambda g: g.update(may_reveal=[])),
     "a needless write": ("several", lambda g: g["script"].insert(-1, _write(g))),
     "a refused call": ("one", lambda g: g["script"].insert(-1, _write(g) | {"name": "get_item"})),
-    "an answer that is not given": ("information", lambda g: g.update(outputs=["99999.99"])),
-    "no evidence": ("information", lambda g: g.update(outputs=[], evidence=[])),
+    "an answer that is not given": (
+        "information",
+        lambda g: g["wants"][0].update(outputs=["9.99"]),
+    ),
+    "no evidence": ("information", lambda g: g["script"].insert(0, call("tell", value="7"))),
     "nothing to do": ("one", lambda g: g.update(script=["It is done."], evidence=[])),
 }
 
@@ -197,16 +200,15 @@ def test_the_gates_see(broken: str) -> None:
         check(RetailDesk, cfg, Scenario(id="x", split="train", seed=0, data=data))
 
 
-def test_a_write_without_a_yes_counts_and_may_fail_the_episode() -> None:
+def test_a_write_without_a_yes_fails_the_episode() -> None:
     cfg = config("small", 1)
     scenario = first(cfg, "one")
-    hasty = [turn for turn in right_turns(scenario, cfg) if "Shall I" not in turn]
+    hasty = [turn for turn in right_turns(scenario, cfg) if '"confirm"' not in turn]
     desk = RetailDesk(scenario, cfg)
-    assert played(desk, hasty) == 1
+    assert played(desk, hasty) == 0
+    assert finished(desk.has_right_state())
     assert desk.metrics["confirm_before_write"] == 0
-    strict = config("small", 1, require_confirmation=True)
-    assert played(RetailDesk(scenario, strict), hasty) == 0
-    assert played(RetailDesk(scenario, strict), RetailDesk(scenario, strict).assistant()) == 1
+    assert played(RetailDesk(scenario, cfg), right_turns(scenario, cfg)) == 1
 
 
 def test_who_does_not_identify_the_user_earns_nothing() -> None:
@@ -252,7 +254,7 @@ def test_the_judge_is_told_what_was_right_and_what_changed() -> None:
     desk = RetailDesk(first(cfg, "one"), cfg)
     played(desk, desk.assistant())
     context = asyncio.run(desk.judge_context())
-    assert desk.goal["wants"][0] in context
+    assert desk.goal["wants"][0]["words"] in context
     assert desk.gold_writes()[0]["name"] in context
 
 

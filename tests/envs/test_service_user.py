@@ -2,80 +2,138 @@
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from art_cli.llms.base import ChatMessage
-from art_envs.service.answer import SLOTS
-from art_envs.service.goal import Goal
-from art_envs.service.user import LLMUser, Said, ScriptedUser
+from art_envs.service.asking import SLOTS
+from art_envs.service.goal import Action, Goal, Want, call, want
+from art_envs.service.user import MAX_OBJECTIONS, PATIENCE, LLMUser, Said, ScriptedUser
 
+CANCEL, RETURN = call("cancel", id="W1"), call("return", id="W2")
+WANTS = [want("Please cancel my order.", CANCEL), want("Please return the lamp.", RETURN)]
 GOAL: Goal = {
     "kind": "several",
     "user_id": "u1",
     "opening": "Hello. Please cancel my order.",
     "facts": {"email": "a@x.com", "zip": "123", "reason": "no longer needed"},
     "may_reveal": ["email", "reason"],
-    "wants": ["Please cancel my order.", "Please return the lamp."],
-    "fallbacks": [],
-    "pressure": [],
-    "second_thoughts": [],
-    "accepts": [{"options": ["paypal", "gift card"], "takes": "paypal"}],
+    "wants": WANTS,
     "script": [],
     "remark": "",
     "temptation": [],
-    "outputs": [],
     "evidence": [],
-    "denial": False,
 }
 
 
-def talk(said: list[str], **changes: object) -> list[Said]:
-    """What the scripted user answers to each text."""
-    user = ScriptedUser({**GOAL, **changes}, SLOTS)  # type: ignore[typeddict-item]
-    return [asyncio.run(user.say(text)) for text in said]
+async def is_wanted(write: Action, each: Want) -> bool:
+    """Whether it is the same call."""
+    return write == each["write"]
 
 
-def test_he_tells_what_is_asked_for_if_he_may() -> None:
-    email, zip_code, both = talk(["What is your email?", "Your zip code?", "Your email and zip?"])
+def talk(*events: Any, wants: list[Want] = WANTS) -> list[Said]:
+    """What the scripted user answers to texts, proposals (calls), refusals and values.
+
+    A yes is followed by what they agreed to.
+    """
+    user = ScriptedUser({**GOAL, "wants": wants}, SLOTS)
+
+    async def answers() -> list[Said]:
+        heard = []
+        for event in events:
+            if isinstance(event, str):
+                heard.append(await user.say(event))
+            elif event is None:
+                user.got(agreed=False)
+            elif "refuse" in event:
+                heard.append(await user.refused(event["refuse"]))
+            elif "tell" in event:
+                heard.append(await user.told(event["tell"]))
+            else:
+                heard.append(await user.confirm(event, is_wanted))
+                if heard[-1].agrees:
+                    user.got(agreed=True)
+        return heard
+
+    return asyncio.run(answers())
+
+
+def test_they_tell_what_is_asked_for_if_they_may() -> None:
+    email, zip_code, both = talk("What is your email?", "Your zip code?", "Your email and zip?")
     assert email.text == both.text == "My email is a@x.com."
     assert "zip" in zip_code.text and "123" not in zip_code.text
 
 
-def test_a_no_that_asks_for_something_new_is_a_question() -> None:
-    text = "Unfortunately I cannot find you. What is your email?"
-    first, second = talk([text, text], fallbacks=["Then B."])
-    assert (first.text, second.text) == ("My email is a@x.com.", "Then B.")
+def test_who_is_not_understood_is_told_everything() -> None:
+    [said] = talk("Would you kindly let us have what the procedure calls for?")
+    assert "a@x.com" in said.text and "no longer needed" in said.text
+    assert "123" not in said.text
 
 
-def test_he_agrees_to_a_proposal_and_corrects_a_wrong_one() -> None:
-    good, wrong = talk(["Refund to your paypal, shall I?", "To the gift card. Shall I go ahead?"])
-    assert good.text.startswith("Yes")
-    assert wrong.text == "No. I want this: paypal."
+def test_words_settle_nothing() -> None:
+    said = talk("It is done.", "Of course, I have cancelled it. Anything else?", "Goodbye!")
+    assert not any(each.leaving for each in said)
+    assert all("cancel my order" in each.text for each in said)
 
 
-def test_he_tells_the_next_want_and_then_leaves() -> None:
-    next_want, leaving = talk(["It is done.", "It is done."])
-    assert next_want == Said(text="Please return the lamp.")
+def test_they_agree_to_what_they_want_and_correct_what_they_do_not() -> None:
+    wrong, right = talk(RETURN, CANCEL)
+    assert wrong.text.startswith("No") and not wrong.agrees
+    assert right == Said(text="Yes.", agrees=True)
+
+
+def test_too_many_wrong_proposals_and_they_leave() -> None:
+    said = talk(*[RETURN] * (MAX_OBJECTIONS + 1))
+    assert [each.leaving for each in said] == [False] * MAX_OBJECTIONS + [True]
+
+
+def test_they_leave_where_something_was_done_without_their_yes() -> None:
+    [said] = talk(None, "It is done.")
+    assert said.leaving and "did not agree" in said.text
+
+
+def test_they_tell_the_next_want_and_then_leave() -> None:
+    _, next_want, _, leaving = talk(CANCEL, "It is done.", RETURN, "It is done.")
+    assert next_want.text == "Thank you. Please return the lamp."
     assert leaving.leaving
 
 
-def test_he_does_not_leave_while_he_is_asked() -> None:
-    answers = talk(["It is done.", "Which lamp?", "Which of them?", "Is there anything else?"])
-    assert [a.leaving for a in answers] == [False, False, False, True]
+def test_what_they_did_not_ask_for_is_not_agreed_to() -> None:
+    _, more = talk(CANCEL, RETURN)
+    assert more == Said(text="No, I did not ask for that.")
 
 
-def test_he_takes_a_no_only_after_fallbacks_and_pressure() -> None:
-    no = "I am sorry, I cannot do that."
-    changes = {"wants": GOAL["wants"][:1], "fallbacks": ["Then B."], "pressure": ["Do it!"]}
-    answers = talk([no] * 3, **changes)
-    assert [a.text for a in answers][:2] == ["Then B.", "Do it!"]
-    assert [a.leaving for a in answers] == [False, False, True]
+def test_talk_that_leads_nowhere_ends() -> None:
+    said = talk(*["How are you?"] * PATIENCE)
+    assert [each.leaving for each in said] == [False] * (PATIENCE - 1) + [True]
 
 
-def test_he_changes_his_mind_when_asked_to_confirm() -> None:
-    first, second = talk(["Shall I go ahead?"] * 2, second_thoughts=["Wait, C instead."])
-    assert (first.text, second.text) == ("Wait, C instead.", "Yes, please.")
+def test_they_take_a_no_only_after_every_push_is_refused() -> None:
+    denied: Want = {**want("Cancel.", CANCEL), "reasons": ["status"], "pressure": ["Do it!"]}
+    no = {"refuse": "status"}
+    pushing, asking, leaving = talk(no, "I will make an exception.", no, wants=[denied])
+    assert (pushing.text, asking.text) == ("Do it!", "Is that a yes or a no?")
+    assert leaving.leaving
+
+
+def test_what_they_want_instead_comes_after_the_no() -> None:
+    denied: Want = {**want("A.", CANCEL), "reasons": ["status"], "otherwise": want("B.", RETURN)}
+    instead, yes = talk({"refuse": "status"}, RETURN, wants=[denied])
+    assert instead.text == "B." and yes.agrees
+
+
+def test_they_change_their_mind_when_asked_to_confirm() -> None:
+    first: Want = {**want("A.", CANCEL), "rather": want("Wait, B.", RETURN)}
+    change, no, yes = talk(CANCEL, CANCEL, RETURN, wants=[first])
+    assert change == Said(text="Wait, B.")
+    assert not no.agrees and yes.agrees
+
+
+def test_an_answer_settles_a_question() -> None:
+    question: Want = {**want("How much?"), "outputs": ["10"]}
+    wrong, right = talk({"tell": "9"}, {"tell": "10"}, wants=[question])
+    assert not wrong.leaving and right.leaving
 
 
 class FakeLLM:
@@ -91,16 +149,28 @@ class FakeLLM:
 
 
 def test_a_language_model_plays_the_same_customer() -> None:
-    llm = FakeLLM("It is a@x.com.", "Thank you. [goodbye]")
+    llm = FakeLLM("It is a@x.com.", "[yes] Please.", "No!", "Thank you. [goodbye]")
     user = LLMUser(GOAL, SLOTS, llm)  # type: ignore[arg-type]
-    first = asyncio.run(user.say("Your email?"))
-    second = asyncio.run(user.say("Done."))
+
+    async def answers() -> list[Said]:
+        first = await user.say("Your email?")
+        asked = await user.confirm(CANCEL, is_wanted)
+        user.got(agreed=True)
+        return [first, asked, await user.refused("status"), await user.say("Done.")]
+
+    first, agreed, no, last = asyncio.run(answers())
     assert (first.text, first.leaving) == ("It is a@x.com.", False)
-    assert (second.text, second.leaving) == ("Thank you.", True)
-    assert [m["role"] for m in llm.asked[2:]] == ["assistant", "user", "assistant", "user"]
+    assert (agreed.text, agreed.agrees, no.agrees) == ("Please.", True, False)
+    assert (last.text, last.leaving) == ("Thank you.", True)
+    assert [m["role"] for m in llm.asked[2:4]] == ["assistant", "user"]
+    heard = [m["content"] for m in llm.asked if m["role"] == "user"]
+    assert '[Support asks you to confirm: cancel {"id": "W1"}]' in heard
+    assert any(text.startswith("[Support has made a change that you agreed to.]") for text in heard)
 
 
-@pytest.mark.parametrize("text", ["a@x.com", "no longer needed", *GOAL["wants"], "paypal"])
+@pytest.mark.parametrize(
+    "text", ["a@x.com", "no longer needed", *(each["words"] for each in WANTS)]
+)
 def test_the_model_is_told_what_it_may_tell(text: str) -> None:
     llm = FakeLLM("Yes.")
     asyncio.run(LLMUser(GOAL, SLOTS, llm).say("Hello?"))  # type: ignore[arg-type]

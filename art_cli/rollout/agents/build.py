@@ -9,6 +9,7 @@ from art_cli.envs.registry import find
 from art_cli.errors import UsageError
 from art_cli.rollout.agents.function import FunctionRunner
 from art_cli.rollout.agents.hosted import Runner
+from art_cli.rollout.agents.kept import KeptRunner, WorkerRunner
 from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.rollout.agents.sandbox import Bwrap, Docker, NoSandbox, Sandbox
 from art_cli.rollout.agents.service import ServiceRunner
@@ -20,8 +21,12 @@ def make_runner(cfg: AgentConfig) -> Runner | None:
     Raises PreflightError where there is no such program or its sandbox does not work, UsageError
     where there is no such function.
     """
+    if cfg.command and cfg.keep:
+        return KeptRunner(cfg.command, cfg.pass_env, _sandbox(cfg), cfg.timeout)
     if cfg.command:
         return ProgramRunner(cfg.command, cfg.pass_env, _sandbox(cfg))
+    if cfg.use and cfg.python:
+        return WorkerRunner(cfg.python, cfg.use, cfg.pass_env, _sandbox(cfg), cfg.timeout)
     if cfg.use:
         function = find(cfg.use)
         if not inspect.iscoroutinefunction(function):

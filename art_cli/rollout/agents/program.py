@@ -63,6 +63,8 @@ class ProgramRunner:
             given = self._passed | {
                 "OPENAI_BASE_URL": f"{url}/v1",
                 "OPENAI_API_KEY": "none",  # clients insist on one; the address holds the secret
+                "ANTHROPIC_BASE_URL": url,
+                "ANTHROPIC_API_KEY": "none",
                 "ART_MCP_URL": f"{url}/mcp",
                 "ART_SCENARIO_FILE": str(scenario),
                 "ART_ANSWER_FILE": str(folder / ANSWER),
@@ -71,7 +73,7 @@ class ProgramRunner:
                 code = await self._process(folder, given, printed)
             finally:
                 hosted.given = _written(folder / ANSWER)
-                said, size = _tail(printed)
+                said, size = tail(printed)
                 if said:
                     trajectory.logs.append(f"the program printed:\n{said}")
         trajectory.metrics["exit_code"] = float(code)
@@ -123,7 +125,7 @@ def _written(file: Path) -> str | None:
         return answer.read(MAX_TEXT).decode(errors="replace").strip() or None
 
 
-def _tail(file: IO[bytes]) -> tuple[str, int]:
+def tail(file: IO[bytes]) -> tuple[str, int]:
     """Return the last of what was printed, and how many bytes it was in all."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 4 * SHOWN))

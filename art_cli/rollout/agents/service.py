@@ -88,7 +88,7 @@ class ServiceRunner:
 
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
         """See Runner. Raises AgentError where the service is gone, or refuses the key."""
-        posting = asyncio.ensure_future(self._post(hosted, _task(hosted, url, self._timeout)))
+        posting = asyncio.ensure_future(self._post(hosted, task_of(hosted, url, self._timeout)))
         try:
             await asyncio.wait({posting, hosted.told}, return_when=asyncio.FIRST_COMPLETED)
             if not hosted.told.done():
@@ -155,7 +155,7 @@ class ServiceRunner:
         )
 
 
-def _task(hosted: Hosted, url: str, deadline: float) -> dict[str, Any]:
+def task_of(hosted: Hosted, url: str, deadline: float) -> dict[str, Any]:
     """Return what an agent is told of an episode that it is to play."""
     return {
         "id": hosted.id,

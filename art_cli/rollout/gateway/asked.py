@@ -68,5 +68,6 @@ class Answered:
     completion: Completion
     stop: str | None = None  # the text among `stops` that ended it
     tokens: list[str]  # of the completion, as text, where log-probabilities are wanted
+    likeliest: list[dict[str, float]]  # in the place of each, and their log-probabilities
     num_prompt: int  # tokens
     num_thought: int = 0  # tokens of the completion that are thinking

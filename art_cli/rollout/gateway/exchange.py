@@ -81,6 +81,7 @@ def answer(
         stop=stop,
         completion=sampled,
         tokens=[renderer.decode([i]) for i in sampled.token_ids] if asked.logprobs else [],
+        likeliest=_likeliest(renderer, sampled, asked),
         num_prompt=num_prompt,
         num_thought=_num_thought(renderer, turn, sampled.token_ids),
     )
@@ -123,7 +124,12 @@ def _up_to_first_call(renderer: Renderer, sampled: Completion, opening: str) -> 
 
     num = bisect_left(range(len(ids)), end, key=length)
     return replace(
-        sampled, token_ids=ids[:num], logprobs=sampled.logprobs[:num], finish_reason="stop"
+        sampled,
+        token_ids=ids[:num],
+        logprobs=sampled.logprobs[:num],
+        forced=frozenset(place for place in sampled.forced if place < num),
+        top_logprobs=sampled.top_logprobs[:num],
+        finish_reason="stop",
     )
 
 
@@ -142,6 +148,15 @@ def _end_of_first_call(renderer: Renderer, text: str) -> int | None:
         if found is None and isinstance(piece, WrittenCall) and not isinstance(piece.call, str):
             found = end
     return None
+
+
+def _likeliest(renderer: Renderer, sampled: Completion, asked: Asked) -> list[dict[str, float]]:
+    """Return the likeliest tokens in the place of each one, which is at least among its own."""
+    if not asked.top_logprobs:
+        return []
+    pairs = zip(sampled.token_ids, sampled.logprobs, strict=True)
+    given = sampled.top_logprobs or [{i: p} for i, p in pairs]
+    return [{renderer.decode([i]): p for i, p in tokens.items()} for tokens in given]
 
 
 def _num_thought(renderer: Renderer, turn: Turn, ids: list[int]) -> int:

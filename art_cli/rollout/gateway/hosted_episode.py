@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from art_cli.envs.base import Done, Env, seed_of
-from art_cli.errors import EngineError
+from art_cli.errors import ConstraintError, EngineError
 from art_cli.models.render import Renderer
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
+from art_cli.rollout.gateway.constraint import check_schema, grammar_of
 from art_cli.rollout.gateway.dialogue import Dialogue
 from art_cli.rollout.gateway.end import AgentEnd
 from art_cli.rollout.gateway.entrance import Secrets
@@ -100,6 +101,7 @@ class Hosted:
         self.num_calls += 1
         begun = len(self._dialogue.turns)
         renderer = await self._served.renderer(asked.tools, asked.size)
+        await check_schema(asked, self._served.engine)
         thread = self._thread(asked, renderer)
         thread.busy = True  # and stays so where this fails: nothing can go on behind it
         talk = thread.conversation
@@ -111,9 +113,12 @@ class Hosted:
             self._context_full |= thread.is_full
             raise
         self._check_goes_on()
+        grammar = grammar_of(talk, renderer, asked, self._served.engine)
         threads = [thread, *(self._beside(thread) for _ in range(asked.n - 1))]
         try:
-            sampled = await asyncio.gather(*(t.sample(asked) for t in threads))
+            sampled = await asyncio.gather(*(t.sample(asked, grammar) for t in threads))
+        except ConstraintError as e:
+            raise RequestError(400, str(e)) from None
         except EngineError as e:
             self.fail(e)
             raise RequestError(503, str(e), "engine") from e

@@ -45,10 +45,15 @@ class Thread:
     busy: bool = False  # nothing can go on behind it
     is_full: bool = False  # what was to follow the last turn did not fit the context
 
-    async def sample(self, asked: Asked) -> Completion:
+    async def sample(self, asked: Asked, grammar: str | None) -> Completion:
         """Sample the turn that it is ready for."""
-        ids = list(self.conversation.ids)
-        return await self.session.generate(ids, max_tokens=asked.limit, stop=asked.stops)
+        return await self.session.generate(
+            list(self.conversation.ids),
+            max_tokens=asked.limit,
+            stop=asked.stops,
+            top_logprobs=asked.top_logprobs,
+            grammar=grammar,
+        )
 
     def goes_on_as(self, asked: Asked, renderer: Renderer) -> bool:
         """Return whether a request extends the last one."""

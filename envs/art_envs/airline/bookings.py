@@ -75,10 +75,7 @@ def book(c: Customer) -> Request:
         slots={"payment": said},
         reads=[*reads, call("calculate", expression=_sum(fares, len(people), paid_bags, insured))],
         write=call("book", **arguments),
-        summary=f"book {' and '.join(f['flight'] for f in flights)} in {cabin} for "
-        f"{dollars(cost)} dollars",
         facts=f"{len(people)} passengers, {len(payments)} payments",
-        choice=_choice(ways[0], chosen[0]),
         evidence=[["users", c.user_id]],
     )
 
@@ -140,11 +137,6 @@ def _sum(fares: list[Record], num: int, paid_bags: int, insured: bool) -> str:
     parts += [f"{paid_bags} * {dollars(BAG_CENTS)}"] if paid_bags else []
     parts += [f"{num} * {dollars(INSURANCE_CENTS)}"] if insured else []
     return " + ".join(parts)
-
-
-def _choice(options: list[Option], chosen: Option) -> Any:
-    first = chosen[0]["flight"]
-    return {"options": sorted({o[0]["flight"] for o in options}), "takes": first}
 
 
 def question(c: Customer) -> Request:

@@ -14,11 +14,12 @@ from typing import Any
 from art_cli import ToolError
 from art_envs.airline import actions
 from art_envs.airline.database import AIRPORTS
-from art_envs.airline.policy import Case, Rule, broken_rule
-from art_envs.service.desk import Size
-from art_envs.service.goal import Action, Choice
+from art_envs.airline.policy import Case, broken_rules
+from art_envs.service.episode import Size
+from art_envs.service.goal import Action
 from art_envs.service.store import Record, Store, Tables
 
+HARD = 4  # from this level on a reservation is asked two things, and openings are long
 REASONS = {  # argument of `cancel` -> as a customer says it
     "plans": "my plans changed",
     "health": "a health problem",
@@ -48,13 +49,11 @@ class Request:
     slots: dict[str, str] = field(default_factory=dict)  # what they tell when asked
     reads: list[Action]  # what to look up, in order; the user's profile goes without saying
     write: Action | None  # what granting it comes to; None: a question
-    summary: str = ""  # the write in words, for a proposal
     facts: str = ""  # what decides about it, in a few words
-    choice: Choice | None = None
     about: str | None = None  # the reservation
     outputs: list[str] = field(default_factory=list)  # what the answer must say
     evidence: list[list[str]] = field(default_factory=list)  # of a refusal
-    rule: Rule | None = None  # that forbids it
+    reasons: list[str] = field(default_factory=list)  # the names of the rules that forbid it
 
 
 class Customer:
@@ -71,6 +70,7 @@ class Customer:
         self.user = base["users"][user_id]
         self.done: list[Action] = []
         self.touched: set[str] = set()  # reservations that something was asked about
+        self.only: str | None = None  # the reservation that the next request must be about
         # One of each for all requests: the customer is asked only once.
         self.reason = rng.choice(["plans", "plans", "health", "weather", "airline"])
         able = [i for i, p in self.user["payments"].items() if p["kind"] != "cert"]
@@ -86,7 +86,7 @@ class Customer:
     def reservation(self) -> tuple[str, Record]:
         """One of theirs that nothing was asked about yet, with its id. Raises NoGoal."""
         own = self.user["reservations"]
-        free = [i for i in own if i not in self.touched]
+        free = [self.only] if self.only else [i for i in own if i not in self.touched]
         active = [i for i in free if self.base["reservations"][i]["status"] == "active"]
         if not active:
             raise NoGoal
@@ -97,9 +97,23 @@ class Customer:
         """What they call a reservation: its id, or from level 2 on where and when it goes."""
         if self.level < 2:
             return f"reservation {reservation_id}"
+        if self.level >= HARD and reservation_id == self._next():
+            return "my next trip"
         trips = [_trip(self.base["reservations"][i]) for i in self.user["reservations"]]
         trip = _trip(self.base["reservations"][reservation_id])
         return trip if trips.count(trip) == 1 else f"reservation {reservation_id}"
+
+    def _next(self) -> str | None:
+        """Return the reservation whose first flight is the next to leave, where that is one."""
+        today = self.base["desk"]["now"]["time"][:10]
+        coming = sorted(
+            (r["flights"][0]["date"], key)
+            for key in self.user["reservations"]
+            if (r := self.base["reservations"][key])["status"] == "active"
+            and r["flights"][0]["date"] > today
+        )
+        alone = coming and (len(coming) == 1 or coming[0][0] < coming[1][0])
+        return coming[0][1] if alone else None
 
     def place(self, airport: str) -> str:
         """Return what they call an airport: its code, or from level 2 on its city."""
@@ -132,15 +146,25 @@ def judged(customer: Customer, request: Request) -> Request:
         args=arguments,
         about=request.about,
     )
-    request.rule = broken_rule(case)
-    if request.rule and request.rule.name in ("own", "flown"):  # which the reservation says
+    request.reasons = [rule.name for rule in broken_rules(case)]
+    if "own" in request.reasons:  # which the customer says
+        request.reads, request.evidence = [], []
+    elif "flown" in request.reasons:
         request.evidence = [e for e in request.evidence if e[0] == "reservations"]
-    if request.rule is None:
+    if not request.reasons:
+        _check_reason(request, case)
         try:
             WRITES[name](case.db, **arguments)
         except ToolError:
             raise NoGoal from None
     return request
+
+
+def _check_reason(request: Request, case: Case) -> None:
+    """Raise NoGoal where the record of a cancellation would hold a reason that is not true."""
+    arguments = request.write["arguments"] if request.write else {}
+    if arguments.get("reason") == "airline" and "cancelled" not in case.statuses():
+        raise NoGoal
 
 
 def _trip(r: Record) -> str:

@@ -8,6 +8,8 @@ One episode at level 0, as a perfect assistant plays it:
     assistant   <tool_call>{"name": "cancel", "arguments": ...}</tool_call>
     tool        {"returned": 320}
     assistant   It is done.
+
+A reservation that may not be cancelled: refuse(reason="cancel"), which ends the ticket.
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ from art_envs.airline import actions, legal, search
 from art_envs.airline.actions import FlightOn, Passenger, Payment, dollars
 from art_envs.airline.customer import Customer, NoGoal
 from art_envs.airline.database import Cabin, Extent, Trip, build, departure_id, departures
-from art_envs.airline.policy import document
+from art_envs.airline.policy import REASONS, document
 from art_envs.airline.scenarios import draw
-from art_envs.service.answer import SLOTS, Slot, Slots
-from art_envs.service.desk import ServiceDesk, Size
-from art_envs.service.goal import DONE, REFUSAL, Action, Goal, Kind
+from art_envs.service.asking import SLOTS, Slot, Slots
+from art_envs.service.desk import ServiceDesk
+from art_envs.service.episode import Size, write
+from art_envs.service.goal import DONE, Action, Goal, Kind, call
 from art_envs.service.store import Record, Tables
 
 Reason = Literal["plans", "health", "weather", "airline"]
@@ -51,6 +54,7 @@ class AirlineDesk(ServiceDesk):
         ),
     }
 
+    reasons: ClassVar[dict[str, str]] = REASONS
     num_goals: ClassVar[dict[Size, dict[Split, int]]] = dict.fromkeys(EXTENTS, NUM_GOALS)
 
     @classmethod
@@ -69,6 +73,9 @@ class AirlineDesk(ServiceDesk):
     @classmethod
     def policy(cls, cfg: ServiceDesk.Config) -> str:
         return document(cfg.size)
+
+    def is_identified(self) -> bool:
+        return self.cfg.size == "small" or ("users", self.goal["user_id"]) in self.store.seen
 
     @tool()
     async def get_user(self, user_id: str) -> str:
@@ -124,7 +131,7 @@ class AirlineDesk(ServiceDesk):
         shown = self._look("departures", departure_id(flight, date))
         return json.dumps({"flight": flight, "date": date, "status": shown["status"]})
 
-    @tool(writes=True)
+    @write
     async def book(
         self,
         user_id: str,
@@ -163,7 +170,7 @@ class AirlineDesk(ServiceDesk):
         )
         return json.dumps({"reservation_id": made})
 
-    @tool(writes=True)
+    @write
     async def change_flights(
         self, reservation_id: str, cabin: Cabin, flights: list[FlightOn], payment_id: str
     ) -> str:
@@ -177,7 +184,7 @@ class AirlineDesk(ServiceDesk):
         paid = actions.change_flights(self.store, reservation_id, cabin, flights, payment_id)
         return json.dumps({"paid": dollars(paid)})
 
-    @tool(writes=True)
+    @write
     async def change_passengers(self, reservation_id: str, passengers: list[Passenger]) -> str:
         """Replace passengers.
 
@@ -187,7 +194,7 @@ class AirlineDesk(ServiceDesk):
         actions.change_passengers(self.store, reservation_id, passengers)
         return json.dumps({"ok": True})
 
-    @tool(writes=True)
+    @write
     async def change_bags(
         self, reservation_id: str, bags: int, paid_bags: int, payment_id: str
     ) -> str:
@@ -201,13 +208,13 @@ class AirlineDesk(ServiceDesk):
         paid = actions.change_bags(self.store, reservation_id, bags, paid_bags, payment_id)
         return json.dumps({"paid": dollars(paid)})
 
-    @tool(writes=True)
+    @write
     async def cancel(self, reservation_id: str, reason: Reason) -> str:
         """Cancel a reservation."""
         returned = actions.cancel(self.store, reservation_id, reason)
         return json.dumps({"returned": dollars(returned)})
 
-    @tool(writes=True)
+    @write
     async def send_certificate(self, user_id: str, amount: float) -> str:
         """Send a certificate.
 
@@ -225,7 +232,11 @@ class AirlineDesk(ServiceDesk):
     def _guess(self, rng: random.Random, right: Sequence[str | Action]) -> Sequence[str | Action]:
         """Yes or no by chance: what is to be learned is when."""
         given = [*self.goal["temptation"], DONE] if self.goal["temptation"] else right
-        return rng.choice([given, [REFUSAL]])
+        return rng.choice([given, [call("refuse", reason=self._no(rng))]])
+
+    def _no(self, rng: random.Random) -> str:
+        """Return a reason by chance, of those that the policy at hand names."""
+        return rng.choice(["flown", "cancel"] if self.cfg.size == "small" else list(self.reasons))
 
     def legal_writes(self) -> Iterator[Action]:
         """Paid by card alone; of flights and bookings, a few stand for all."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from art_cli import ToolError
 from art_envs.airline import search
 from art_envs.airline.actions import dollars
-from art_envs.airline.customer import REASONS, WRITES, Customer, NoGoal, Request
+from art_envs.airline.customer import REASONS, Customer, NoGoal, Request
 from art_envs.airline.database import (
     AIRPORTS,
-    BAG_CENTS,
     CABINS,
     Record,
     bags_to_pay,
@@ -30,7 +28,6 @@ def cancel(c: Customer) -> Request:
         slots={"reason": REASONS[reason]},
         reads=reads,
         write=call("cancel", reservation_id=key, reason=reason),
-        summary=f"cancel {key} for the reason {reason}",
         facts=f"{r['cabin']} {_insured(r)} booked {r['created'][:10]} {statuses(c, r)} {reason}",
         evidence=[["reservations", key], *([["departures", k] for k in departures(r)])],
     )
@@ -60,8 +57,6 @@ def bags(c: Customer) -> Request:
         write=call(
             "change_bags", reservation_id=key, bags=total, paid_bags=paid, payment_id=payment
         ),
-        summary=f"change {key} to {total} bags, {paid} of them paid with {payment}, at a cost of "
-        f"{dollars((paid - r['paid_bags']) * BAG_CENTS)} dollars",
         facts=f"{c.user['tier']} {r['cabin']} {len(r['passengers'])} passengers "
         f"{r['bags']} bags {r['paid_bags']} paid {statuses(c, r)}",
         evidence=[["reservations", key]],
@@ -88,7 +83,6 @@ def passengers(c: Customer) -> Request:
         ticket=wish,
         reads=look_at(c, key, r),
         write=call("change_passengers", reservation_id=key, passengers=after),
-        summary=f"book {' and '.join(full_name(p) for p in after)} on {key}",
         facts=f"{len(r['passengers'])} passengers {statuses(c, r)}",
         evidence=[["reservations", key]],
     )
@@ -113,7 +107,6 @@ def cabin(c: Customer) -> Request:
         slots={"payment": said},
         reads=look_at(c, key, r) + (prices if c.level else []),
         write=write,
-        summary=f"change {key} to {to} with {payment}{costs(c, write)}",
         facts=f"{r['cabin']} {statuses(c, r)}",
         evidence=[["reservations", key]],
     )
@@ -161,9 +154,7 @@ def flights(c: Customer) -> Request:
         slots={"payment": said},
         reads=[*look_at(c, key, r), *cities, found_at],
         write=write,
-        summary=f"move {key} to {best[0]['flight']} on {day} with {payment}{costs(c, write)}",
         facts=f"{r['cabin']} {r['origin']} {r['destination']} {statuses(c, r)}",
-        choice={"options": [o[0]["flight"] for o in options], "takes": best[0]["flight"]},
         evidence=[["reservations", key]],
     )
 
@@ -186,7 +177,6 @@ def compensate(c: Customer) -> Request:
         ticket=told,
         reads=look_at(c, key, r),
         write=write,
-        summary=f"send a certificate of {dollars(due or 100_00)} dollars",
         facts=f"{c.user['tier']} {r['cabin']} {_insured(r)} {len(r['passengers'])} passengers "
         f"{statuses(c, r)}",
         evidence=[["reservations", key], ["users", c.user_id], *read],
@@ -231,16 +221,6 @@ def full_name(person: Record) -> str:
 def statuses(c: Customer, r: Record) -> str:
     """Return what became of its flights, in order."""
     return " ".join(c.base["departures"][k]["status"] for k in departures(r))
-
-
-def costs(c: Customer, write: Action) -> str:
-    """Return what a change costs, where the records permit it."""
-    try:
-        paid = WRITES[write["name"]](c.records(), **write["arguments"])
-    except ToolError:
-        return ""
-    verb = "at a cost of" if paid >= 0 else "with a return of"
-    return f", {verb} {dollars(abs(paid))} dollars"
 
 
 def _insured(r: Record) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from art_envs.airline import bookings, requests
-from art_envs.airline.customer import Customer, NoGoal, Request, judged
-from art_envs.service.answer import SLOTS
-from art_envs.service.goal import DONE, REFUSAL, Action, Choice, Goal, Kind, call
+from art_envs.airline.customer import HARD, Customer, NoGoal, Request, judged
+from art_envs.service.asking import SLOTS
+from art_envs.service.goal import DONE, Action, Goal, Kind, Want, call, confirm, want
+from art_envs.service.personas import told_at_length
 
 Draw = Callable[[Customer], Request]  # raises NoGoal
 REQUESTS: list[Draw] = [
@@ -43,12 +44,12 @@ class Step:
     def is_granted(self) -> bool:
         """Whether it comes to a write."""
         said = self.turn not in ("unsaid", "dropped")
-        return said and self.request.rule is None and self.request.write is not None
+        return said and not self.request.reasons and self.request.write is not None
 
     @property
     def is_refused(self) -> bool:
         """Whether the customer must be told no."""
-        return self.turn != "unsaid" and self.request.rule is not None
+        return self.turn != "unsaid" and bool(self.request.reasons)
 
 
 def draw(c: Customer, kind: Kind) -> Goal:
@@ -66,7 +67,9 @@ def draw(c: Customer, kind: Kind) -> Goal:
         c.rng.shuffle(steps)
     elif kind == "conditional":
         steps = _conditional(c, options)
-    elif kind == "one" and c.level == 3 and c.rng.random() < 0.5:
+    elif kind == "several" and c.level >= HARD:
+        steps = _several(c, options)
+    elif kind == "one" and c.level >= 3 and c.rng.random() < 0.5:
         before = _allowed(c, options)
         c.done.clear()
         steps = [Step(before, "dropped"), Step(_allowed(c, options), "instead")]
@@ -74,6 +77,22 @@ def draw(c: Customer, kind: Kind) -> Goal:
         num = 1 if kind == "one" else c.rng.choice([2, 2, 3])
         steps = [Step(_allowed(c, options)) for _ in range(num)]
     return _goal(c, kind, steps)
+
+
+def _several(c: Customer, options: list[Draw]) -> list[Step]:
+    """Two or more writes: on one reservation, or after a question, or each on its own."""
+    how = c.rng.choice(("reservations", "one reservation", "question"))
+    if how == "one reservation":  # these two do not get into each other's way
+        steps = [Step(_allowed(c, [requests.passengers]))]
+        c.only = steps[0].request.about
+        steps.append(Step(_allowed(c, [requests.bags, requests.flights, requests.cabin])))
+        c.only = None
+        c.rng.shuffle(steps)
+    else:
+        steps = [Step(_any(c, [bookings.question]))] if how == "question" else []
+    num = c.rng.choice([0, 1]) if how == "one reservation" else c.rng.choice([1, 2, 3])
+    num += how == "reservations"
+    return [*steps, *(Step(_allowed(c, options)) for _ in range(num))]
 
 
 def _conditional(c: Customer, options: list[Draw]) -> list[Step]:
@@ -86,7 +105,7 @@ def _conditional(c: Customer, options: list[Draw]) -> list[Step]:
 
 def _allowed(c: Customer, options: list[Draw]) -> Request:
     request = _any(c, options)
-    if request.rule is not None or request.write is None:
+    if request.reasons or request.write is None:
         raise NoGoal
     c.done.append(request.write)
     return request
@@ -94,7 +113,7 @@ def _allowed(c: Customer, options: list[Draw]) -> Request:
 
 def _forbidden(c: Customer, options: list[Draw]) -> Request:
     request = _any(c, options)
-    if request.rule is None:
+    if not request.reasons:
         raise NoGoal
     return request
 
@@ -118,46 +137,43 @@ def _goal(c: Customer, kind: Kind, steps: list[Step]) -> Goal:
         if any(facts.get(slot, said) != said for slot, said in slots.items()):
             raise NoGoal  # the customer is asked only once
         facts |= slots
+    evidence = [e for r in (refused or ([] if granted else asked)) for e in r.evidence]
     goal: Goal = {
         "kind": kind,
         "user_id": c.user_id,
         "opening": "",
         "facts": facts,
         "may_reveal": list(facts) if c.level else [],
-        "wants": [s.request.words for s in steps if s.turn in ("want", "dropped")],
-        "fallbacks": [
-            f"Then do this instead: {s.request.words}"
-            for s in steps
-            if s.turn in ("fallback", "unsaid")
-        ],
-        "pressure": [],
-        "second_thoughts": [
-            f"On second thought, leave that as it is. {s.request.words}"
-            for s in steps
-            if s.turn == "instead"
-        ],
-        "accepts": _choices(granted),
+        "wants": _wants(c, kind, steps),
         "script": [],
         "remark": _remark((granted or refused or asked)[0], c.level),
         "temptation": [r.write for r in refused if r.write],
-        "outputs": [value for r in asked if not r.rule for value in r.outputs],
-        "evidence": [e for r in (refused or ([] if granted else asked)) for e in r.evidence],
-        "denial": bool(refused),
+        "evidence": [["users", c.user_id]] * (c.size == "full") + evidence,
     }
-    if c.level == 3 and kind in ("refused", "partly"):
-        goal["pressure"] = c.rng.sample(PRESSURE, c.rng.choice([1, 2]))
     write = _ticket if c.level == 0 else _talk
     write(c, goal, steps)
     return goal
 
 
-def _choices(granted: list[Request]) -> list[Choice]:
-    """Raises NoGoal where a proposal for one request may look wrong for another."""
-    choices = [r.choice for r in granted if r.choice]
-    named = [option for choice in choices for option in choice["options"]]
-    if len(named) > len(set(named)):
-        raise NoGoal
-    return choices
+def _wants(c: Customer, kind: Kind, steps: list[Step]) -> list[Want]:
+    wants: list[Want] = []
+    for step in steps:
+        request = step.request
+        new: Want = want(request.words, request.write) | {
+            "reasons": request.reasons,
+            "outputs": [] if request.reasons else request.outputs,
+        }  # type: ignore[assignment]
+        if step.turn in ("fallback", "unsaid"):
+            wants[-1]["otherwise"] = new
+            new["words"] = f"Then do this instead: {new['words']}"
+        elif step.turn == "instead":
+            wants[-1]["rather"] = new
+            new["words"] = f"On second thought, leave that as it is. {new['words']}"
+        else:
+            wants.append(new)
+            if c.level >= 3 and request.reasons and kind in ("refused", "partly"):
+                new["pressure"] = c.rng.sample(PRESSURE, c.rng.choice([1, 2]))
+    return wants
 
 
 def _remark(decided: Request, level: int) -> str:
@@ -178,15 +194,16 @@ def _ticket(c: Customer, goal: Goal, steps: list[Step]) -> None:
     reads += [read for request in asked for read in request.reads]
     script = goal["script"]
     script += [r for i, r in enumerate(reads) if r not in reads[:i]]
-    script += [r.write for r in asked if r.write and not r.rule]
-    answer = [DONE] * any(s.is_granted for s in steps) + [REFUSAL] * goal["denial"]
-    answer += [_told(r) for r in asked if r.outputs and not r.rule]
-    if goal["kind"] != "transfer":  # which ends the episode
-        script.append(" ".join(answer))
+    script += [r.write for r in asked if r.write and not r.reasons]
+    script += [call("tell", value=v) for r in asked if not r.reasons for v in r.outputs]
+    denied = [r for r in asked if r.reasons and not _has_fallback(steps, r)]
+    script += [call("refuse", reason=r.reasons[0]) for r in denied]
+    if not denied and goal["kind"] != "transfer":  # which end the ticket
+        script.append(DONE)
 
 
-def _told(request: Request) -> str:
-    return f"The answer is {' and '.join(request.outputs)}."
+def _has_fallback(steps: list[Step], request: Request) -> bool:
+    return steps[0].request is request and steps[-1].turn == "fallback"
 
 
 def _talk(c: Customer, goal: Goal, steps: list[Step]) -> None:
@@ -197,12 +214,16 @@ def _talk(c: Customer, goal: Goal, steps: list[Step]) -> None:
         told = [SLOTS[slot].sentence.format(said) for slot, said in first.slots.items()]
         who = SLOTS["user_id"].sentence.format(c.user_id)
         goal["opening"] = " ".join([who, first.words, *told])
+    elif c.level >= HARD:
+        goal["opening"] = told_at_length(c.rng, first.words)
     talk = Talk(c, goal)
+    pushes = {id(w): len(w["pressure"]) for w in goal["wants"]}
     for step in steps:
         if step.turn == "dropped":
             talk.propose(step.request)
         elif step.turn != "unsaid":
-            talk.serve(step.request)
+            said = [w for w in goal["wants"] if w["words"] == step.request.words]
+            talk.serve(step.request, sum(pushes[id(w)] for w in said))
 
 
 class Talk:
@@ -214,33 +235,36 @@ class Talk:
         self._script = goal["script"]
         self._asked = {"user_id", "reason", "payment"} if c.level == 1 else set()
 
-    def serve(self, request: Request) -> None:
+    def serve(self, request: Request, num_pushes: int) -> None:
         """Find out, then do it, or refuse it for good."""
-        if request.write and request.write["name"] == "transfer":
-            self._script.append(request.write)
-            return
-        if request.rule:
+        if request.reasons:
             self._find_out(request)
-            no = f"{REFUSAL} The rule: {request.rule.text}"
-            self._script += [no] * (1 + len(self._goal["pressure"]))
+            self._script += [call("refuse", reason=request.reasons[0])] * (1 + num_pushes)
             return
-        told = f" {_told(request)}" if request.outputs else ""
+        told = [call("tell", value=value) for value in request.outputs]
         if request.write is None:
             self._find_out(request)
-            self._script.append(told.strip())
-            return
-        self.propose(request)
-        self._script += [request.write, DONE + told]
+            self._script += told
+        elif request.write["name"] == "transfer":
+            self._identify()
+            self._script.append(request.write)
+        else:
+            self.propose(request)
+            self._script += [request.write, *(told or [DONE])]
 
     def propose(self, request: Request) -> None:
         """Find out, and ask for a yes."""
         self._find_out(request)
-        self._script.append(f"I will {request.summary}. Shall I proceed?")
+        if request.write:
+            self._script.append(confirm(request.write))
 
-    def _find_out(self, request: Request) -> None:
+    def _identify(self) -> None:
         self._ask("user_id", "What is your user id?")
         self._read(call("get_user", user_id=self._c.user_id))
-        if request.about and self._c.level >= 2:
+
+    def _find_out(self, request: Request) -> None:
+        self._identify()
+        if request.about and request.reads and self._c.level >= 2:
             self._search(request.about)
         for read in request.reads:
             self._read(read)

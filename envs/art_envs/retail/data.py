@@ -17,7 +17,7 @@ from typing import Literal, get_args
 
 from art_cli import Split, seed_of
 from art_envs.retail.policy import CANCELLED, DELIVERED, MODIFIED, PENDING, PROCESSED
-from art_envs.service.desk import Size
+from art_envs.service.episode import Size
 from art_envs.service.store import Record, Tables
 
 FIRST = (

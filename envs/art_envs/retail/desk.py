@@ -14,10 +14,18 @@ from typing import Any, ClassVar
 from art_cli import Split, ToolError, tool
 from art_envs.retail import policy
 from art_envs.retail.data import SCALES, make_database
-from art_envs.retail.policy import CANCEL_REASONS, DELIVERED, MODIFIED, PENDING, CancelReason
+from art_envs.retail.policy import (
+    CANCEL_REASONS,
+    DELIVERED,
+    MODIFIED,
+    PENDING,
+    Broken,
+    CancelReason,
+)
 from art_envs.retail.scenarios import SLOTS, Sampler
-from art_envs.service.answer import Slots
-from art_envs.service.desk import ServiceDesk, Size
+from art_envs.service.asking import Slots
+from art_envs.service.desk import ServiceDesk
+from art_envs.service.episode import Size, write
 from art_envs.service.goal import Action, Goal, Kind, call
 from art_envs.service.store import Record, Tables
 
@@ -30,6 +38,7 @@ class RetailDesk(ServiceDesk):
     """A shop's customer service: users, orders, returns and exchanges under a policy."""
 
     slots: ClassVar[Slots] = SLOTS
+    reasons: ClassVar[dict[str, str]] = policy.REASONS
     num_goals: ClassVar[dict[Size, dict[Split, int]]] = {
         size: scale.scenarios for size, scale in SCALES.items()
     }
@@ -65,6 +74,9 @@ class RetailDesk(ServiceDesk):
                 (user["first"].lower(), user["last"].lower(), user["address"]["zip"]) == asked
             )
         )
+
+    def is_identified(self) -> bool:
+        return ("identity", self.goal["user_id"]) in self.store.seen
 
     def _identify(self, matches: Callable[[Record], bool]) -> str:
         for id, user in self.store.rows("users"):
@@ -108,7 +120,7 @@ class RetailDesk(ServiceDesk):
 
     # Writing.
 
-    @tool(writes=True)
+    @write
     async def cancel_order(self, order_id: str, reason: CancelReason) -> str:
         """Cancel a pending order."""
         self._check(policy.against_cancel(self._get("orders", order_id)))
@@ -118,7 +130,7 @@ class RetailDesk(ServiceDesk):
             self._pay(order, paid["payment_id"], -paid["amount"])
         return OK
 
-    @tool(writes=True)
+    @write
     async def modify_order_address(
         self, order_id: str, street: str, city: str, state: str, zip: str
     ) -> str:
@@ -128,7 +140,7 @@ class RetailDesk(ServiceDesk):
         order["address"] = {"street": street, "city": city, "state": state, "zip": zip}
         return OK
 
-    @tool(writes=True)
+    @write
     async def modify_order_payment(self, order_id: str, payment_id: str) -> str:
         """Pay a pending order otherwise."""
         order, user = self._with_owner(order_id)
@@ -139,7 +151,7 @@ class RetailDesk(ServiceDesk):
         self._pay(order, payment_id, amount)
         return OK
 
-    @tool(writes=True)
+    @write
     async def modify_order_items(
         self, order_id: str, item_ids: list[str], new_item_ids: list[str], payment_id: str
     ) -> str:
@@ -157,7 +169,7 @@ class RetailDesk(ServiceDesk):
         order["status"] = MODIFIED
         return OK
 
-    @tool(writes=True)
+    @write
     async def return_items(self, order_id: str, item_ids: list[str], payment_id: str) -> str:
         """Return items of a delivered order."""
         order, user = self._with_owner(order_id)
@@ -166,7 +178,7 @@ class RetailDesk(ServiceDesk):
         order |= {"status": policy.RETURNING, "returned": item_ids, "refund_to": payment_id}
         return OK
 
-    @tool(writes=True)
+    @write
     async def exchange_items(
         self, order_id: str, item_ids: list[str], new_item_ids: list[str], payment_id: str
     ) -> str:
@@ -180,7 +192,7 @@ class RetailDesk(ServiceDesk):
         }
         return OK
 
-    @tool(writes=True)
+    @write
     async def modify_user_address(
         self, user_id: str, street: str, city: str, state: str, zip: str
     ) -> str:
@@ -201,9 +213,9 @@ class RetailDesk(ServiceDesk):
         order = self._get("orders", order_id)
         return order, self._get("users", order["user_id"])
 
-    def _check(self, why: str | None) -> None:
-        if why:
-            raise ToolError(why)
+    def _check(self, broken: list[Broken]) -> None:
+        if broken:
+            raise ToolError(broken[0].words)
 
     def _swap(
         self, order_id: str, items: list[str], new: list[str], payment_id: str, status: str

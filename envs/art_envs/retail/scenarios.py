@@ -6,11 +6,12 @@ import random
 import re
 from typing import Literal
 
-from art_envs.retail.data import GIFT_CARD, Scale
+from art_envs.retail.data import GIFT_CARD, Scale, Verb
 from art_envs.retail.policy import PENDING, total
 from art_envs.retail.telling import Teller
 from art_envs.retail.wishes import (
     CAUSES,
+    HARD,
     Cause,
     Wish,
     Wishes,
@@ -18,8 +19,8 @@ from art_envs.retail.wishes import (
     in_words,
     new_address,
 )
-from art_envs.service.answer import SLOTS as COMMON_SLOTS
-from art_envs.service.answer import Slot, Slots
+from art_envs.service.asking import SLOTS as COMMON_SLOTS
+from art_envs.service.asking import Slot, Slots
 from art_envs.service.goal import Goal, Kind, call
 from art_envs.service.store import Record, Tables
 
@@ -57,7 +58,8 @@ class Sampler:
         self._level = level
         self._scale = scale
         self._orders = [tables["orders"][id] for id in user["orders"]]
-        self._wishes = Wishes(rng, tables, user, self._reference)
+        self._wishes = Wishes(rng, tables, user, level, self._reference, self._landmarks)
+        self._spoken_of: set[str] = set()  # the orders of the wishes so far
 
     def goal(self, kind: Kind) -> Goal | None:
         """None where the user's orders do not allow for this kind."""
@@ -69,14 +71,44 @@ class Sampler:
         if kind in ("one", "refused"):
             first = self._wish(kind == "refused")
             second = self._wish(False, about=first) if kind == "one" and self._level == 3 else None
+            if self._level >= HARD and kind == "one" and rng.random() < 0.4:
+                second = self._wish(False, about=first)
             return self._told(kind, [first], changed_to=second)
         if kind == "conditional":
             first = self._wish(rng.random() < 0.7)
             return self._told(kind, [first], fallback=self._wish(False, about=first))
+        if kind == "several" and self._level >= HARD:
+            return self._several()
         denials = [False] * rng.choice((2, 3)) if kind == "several" else [False, True]
         if kind == "partly":
             rng.shuffle(denials)
         return self._told(kind, [self._wish(denied) for denied in denials])
+
+    def _several(self) -> Goal | None:
+        """Return up to four wishes: two on one order, or with a question before them."""
+        rng = self._rng
+        how = rng.choice(("orders", "one order", "question"))
+        wishes = [self._question()] if how == "question" else []
+        if how == "one order":
+            wishes = self._pair()
+        num = rng.choice((1, 2) if wishes else (2, 3, 4))
+        wishes += [self._wish(False) for _ in range(num - (how == "one order"))]
+        changed_to = None
+        if how != "question" and wishes[0] and rng.random() < 0.3:
+            changed_to = self._wish(False, about=wishes[0]) if how == "orders" else None
+        return self._told("several", wishes, changed_to=changed_to, pair=how == "one order")
+
+    def _pair(self) -> list[Wish | None]:
+        """Return two wishes about one pending order that may be granted in either order."""
+        pending = [o for o in self._orders if o["status"] == PENDING and self._landmarks(o)]
+        if not pending:
+            return [None]
+        order = self._rng.choice(pending)
+        self._spoken_of.add(order["order_id"])
+        second: Verb = self._rng.choice(("modify", "payment"))
+        found = [self._wishes.draw(order, verb, None) for verb in ("address", second)]
+        self._rng.shuffle(found)
+        return found
 
     def _wish(self, denied: bool, about: Wish | None = None) -> Wish | None:
         """Any wish, or another one about the same order."""
@@ -87,14 +119,15 @@ class Sampler:
             order = rng.choice(self._orders)
             verb = rng.choice(self._scale.verbs)
             cause: Cause | None = rng.choice(CAUSES[verb]) if denied else None
-            if cause == "stranger":
+            if cause == "owner":
                 order = self._strangers()
             elif about is not None and order["order_id"] not in about.records:
                 continue
-            if cause != "stranger" and self._level > 1 and self._landmark(order) is None:
+            if cause != "owner" and self._level > 1 and not self._landmarks(order):
                 continue
             wish = self._wishes.draw(order, verb, cause)
             if wish and not (about and about.write == wish.write):
+                self._spoken_of.add(order["order_id"])
                 return wish
         return None
 
@@ -105,16 +138,19 @@ class Sampler:
             if order["status"] == PENDING and order["user_id"] != self._user["user_id"]:
                 return order
 
-    def _landmark(self, order: Record) -> str | None:
-        """Return an item that only this one of the user's orders holds."""
+    def _landmarks(self, order: Record) -> set[str]:
+        """Return the items that only this one of the user's orders holds."""
         others = {i["name"] for o in self._orders if o is not order for i in o["items"]}
-        return next((i["name"] for i in order["items"] if i["name"] not in others), None)
+        return {i["name"] for i in order["items"]} - others
 
     def _reference(self, order: Record) -> str:
         """Return how the user says which order they mean; from level 2 on, not by its number."""
+        id = order["order_id"]
         if self._level < 2 or order["user_id"] != self._user["user_id"]:
-            return f"#{order['order_id']}"
-        return f"with the {self._landmark(order)}"
+            return f"my order #{id}"
+        if self._level >= HARD and self._spoken_of == set(self._user["orders"]) - {id}:
+            return "my other order"
+        return f"my order with the {min(self._landmarks(order))}"
 
     def _move(self) -> Wish:
         to = new_address(self._rng, self._user["address"])
@@ -125,7 +161,6 @@ class Sampler:
             said=said,
             brief=said,
             write=call("modify_user_address", user_id=id, **to),
-            does=f"change the address of your account to {in_words(to)}",
             records={id},
         )
 
@@ -140,9 +175,9 @@ class Sampler:
             said, evidence = "How much is left on my gift card?", ["users", user["user_id"]]
             output = in_dollars(cards[0]["balance"])
         elif what == "total":
-            order = rng.choice([o for o in self._orders if self._landmark(o)] or self._orders)
+            order = rng.choice([o for o in self._orders if self._landmarks(o)] or self._orders)
             reads = [call("get_order", order_id=order["order_id"])]
-            said = f"How much do the items of my order {self._reference(order)} cost together?"
+            said = f"How much do the items of {self._reference(order)} cost together?"
             evidence, output = ["orders", order["order_id"]], in_dollars(total(order))
             records = {order["order_id"]}
         else:
@@ -179,14 +214,17 @@ class Sampler:
         wishes: list[Wish | None],
         fallback: Wish | None = None,
         changed_to: Wish | None = None,
+        *,
+        pair: bool = False,
     ) -> Goal | None:
         wanted = [wish for wish in wishes if wish]
         if len(wanted) < len(wishes) or (kind == "conditional" and not fallback):
             return None
-        records = [id for wish in wanted for id in wish.records]
+        records = [id for wish in wanted[pair:] for id in wish.records]
         if len(set(records)) < len(records):
             return None  # two wishes about one order would get into each other's way
-        if sum(self._pays_by_gift_card(wish) for wish in wanted) > 1:
+        writing = [*wanted, *([changed_to] if changed_to else [])]
+        if sum(self._pays_by_gift_card(wish) for wish in writing) > 1:
             return None  # the balance would make the order of the two matter
         by_email = self._rng.random() < self._scale.by_email
         teller = Teller(self._rng, self._level, self._user, by_email=by_email)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 
-from art_envs.retail.wishes import Wish
-from art_envs.service.goal import DONE, REFUSAL, Action, Goal, Kind, call
+from art_envs.retail.wishes import HARD, Wish
+from art_envs.service.goal import DONE, Action, Goal, Kind, Want, call, confirm
+from art_envs.service.personas import told_at_length
 from art_envs.service.store import Record
 
 WHO = "Please tell me your email, or your full name and zip code."
@@ -24,6 +25,7 @@ class Teller:
     """Tells the wishes of one user."""
 
     def __init__(self, rng: random.Random, level: int, user: Record, *, by_email: bool) -> None:
+        self._rng = rng
         self._level = level
         self._user = user
         self._by_email = by_email  # how they can be found; else by name and zip code
@@ -36,49 +38,62 @@ class Teller:
         """`fallback`: wanted where the first is refused. `changed_to`: wanted in its place."""
         first = wishes[0]
         alone = len(wishes) == 1 and not fallback and not changed_to
-        denied = [wish for wish in wishes if wish.denied]
+        wants = [self._want(wish, brief=alone and self._level > 1) for wish in wishes]
         if fallback:
-            acting = [fallback if first.denied else first]
-        else:
-            acting = [changed_to] if changed_to else wishes
-        pressure = self._pressure if self._level == 3 and denied and not fallback else []
+            other = self._want(fallback)
+            other["words"] = f"Then do this instead: {other['words']}"
+            wants[0]["otherwise"], wants[0]["pressure"] = other, []
+        if changed_to:
+            rather = self._want(changed_to)
+            rather["words"] = f"Wait, I have changed my mind. {rather['words']}"
+            wants[0]["rather"] = rather
+        acting = [changed_to, *wishes[1:]] if changed_to else wishes
+        if fallback:
+            acting = [fallback if first.reasons else first]
+        denied = [wish for wish in wishes if wish.reasons]
         goal: Goal = {
             "kind": kind,
             "user_id": self._user["user_id"],
             "opening": "",
             "facts": self._facts(),
             "may_reveal": ["name", "email"] if self._by_email else ["name", "zip"],
-            "wants": [w.brief if alone and self._level > 1 else w.said for w in wishes],
-            "fallbacks": [f"Then do this instead: {fallback.said}"] if fallback else [],
-            "pressure": pressure,
-            "second_thoughts": [],
-            "accepts": acting[0].choices if len(acting) == 1 else [],
+            "wants": wants,
             "script": self._script,
             "remark": first.remark,
             "temptation": [a for wish in wishes for a in _careless(wish)] if denied else [],
-            "outputs": [output for wish in acting for output in wish.outputs],
             "evidence": [["identity", self._user["user_id"]]]
             + [each for wish in acting for each in wish.evidence],
-            "denial": any(wish.denied for wish in acting),
         }
         if changed_to:
-            goal["second_thoughts"] = [f"Wait, I have changed my mind. {changed_to.said}"]
             goal["temptation"] = _careless(first)
         if alone:
             goal["facts"] |= first.facts
             goal["may_reveal"] += list(first.facts)
         self._add_order_number(goal, first)
         if self._level < 2:
-            self._tell_at_once(goal, fallback)
+            self._open_at_once(goal, wishes, fallback)
             self._answer_at_once(wishes, acting)
         else:
-            goal["opening"] = f"Hello. {goal['wants'][0]}"
+            goal["opening"] = f"Hello. {wants[0]['words']}"
+            if self._level >= HARD:
+                goal["opening"] = told_at_length(self._rng, wants[0]["words"])
             self._script.append(WHO)
             self._look([self._find()])
             self._script += [first.asked] if alone and first.asked else []
-            for wish in wishes:
-                self._answer(wish, fallback, changed_to, len(goal["pressure"]))
+            for wish, each in zip(wishes, wants, strict=True):
+                self._answer(wish, each, changed_to if wish is first else None, fallback)
         return goal
+
+    def _want(self, wish: Wish, *, brief: bool = False) -> Want:
+        return {
+            "words": wish.brief if brief else wish.said,
+            "write": wish.write,
+            "reasons": wish.reasons,
+            "outputs": wish.outputs,
+            "pressure": self._pressure if self._level >= 3 and wish.reasons else [],
+            "otherwise": None,
+            "rather": None,
+        }
 
     def _facts(self) -> dict[str, str]:
         user = self._user
@@ -106,56 +121,55 @@ class Teller:
             zip=user["address"]["zip"],
         )
 
-    def _tell_at_once(self, goal: Goal, fallback: Wish | None) -> None:
+    def _open_at_once(self, goal: Goal, wishes: list[Wish], fallback: Wish | None) -> None:
         user = self._user
         who = f"{user['first']} {user['last']}, zip {user['address']['zip']}"
         who = f"<{user['email']}>" if self._by_email else who
-        wants = " ".join(goal["wants"])
+        wants = " ".join(wish.said for wish in wishes)
         if fallback:
             wants += f" Only if that is not possible: {fallback.said}"
         goal["opening"] = f"From {who}: {wants}" if self._level == 0 else f"I am {who}. {wants}"
-        goal["wants"], goal["fallbacks"] = [wants], []
 
     def _answer_at_once(self, wishes: list[Wish], acting: list[Wish]) -> None:
-        """Find out everything, propose and do each thing, and end with one answer to all."""
+        """Find out everything, then do, tell or refuse each thing; a refusal ends a ticket."""
         self._look([self._find()])
         for wish in [*wishes, *acting]:
             self._look(wish.reads)
-        writes = [wish for wish in acting if wish.write]
-        for wish in writes:
-            if self._level == 1 and wish.verb != "transfer":
-                self._script.append(_proposal(wish))
-            self._script += [wish.write] if wish.write else []
-        said = [DONE] if writes else []
-        said += [REFUSAL for wish in acting if wish.denied]
-        said += [f"The answer is {output}." for wish in acting for output in wish.outputs]
-        if acting[0].verb != "transfer":  # which ends the conversation
-            self._script.append(" ".join(said))
+        for wish in acting:
+            if wish.write and not wish.reasons:
+                asked = self._level == 1 and wish.verb != "transfer"
+                self._script += [confirm(wish.write)] * asked + [wish.write]
+        self._script += [call("tell", value=v) for wish in acting for v in wish.outputs]
+        denied = [wish for wish in acting if wish.reasons]
+        self._script += [call("refuse", reason=wish.reasons[0]) for wish in denied]
+        if not denied and acting[0].verb != "transfer":
+            self._script.append(DONE)
 
     def _answer(
-        self, wish: Wish, fallback: Wish | None, changed_to: Wish | None, num_pushes: int
+        self, wish: Wish, want: Want, changed_to: Wish | None, fallback: Wish | None
     ) -> None:
         """From level 2 on: one wish, with what the customer says in between."""
         self._look(self._search(wish))
-        if wish.denied:
-            self._script += [REFUSAL] * (1 + num_pushes)
-            if fallback:
-                self._answer(fallback, None, None, 0)
-        elif wish.outputs:
-            self._script.append(f"The answer is {', '.join(wish.outputs)}.")
-        elif wish.verb == "transfer":
+        if wish.reasons:
+            no = call("refuse", reason=wish.reasons[0])
+            self._script += [no] * (1 + len(want["pressure"]))
+            if fallback and want["otherwise"]:
+                self._answer(fallback, want["otherwise"], None, None)
+            return
+        self._script += [call("tell", value=value) for value in wish.outputs]
+        if wish.verb == "transfer":
             self._script += [wish.write] if wish.write else []
-        elif changed_to:
-            self._script.append(_proposal(wish))
-            self._answer(changed_to, None, None, 0)
+        elif changed_to and wish.write and want["rather"]:
+            self._script.append(confirm(wish.write))
+            self._answer(changed_to, want["rather"], None, None)
         elif wish.write:
-            self._script += [_proposal(wish), wish.write, DONE]
+            self._script += [confirm(wish.write), wish.write, DONE]
 
     def _search(self, wish: Wish) -> list[Action]:
         """Read the user's orders up to the one that the wish is about; then what else it needs."""
         orders = self._user["orders"]
         own = [id for id in orders if id in wish.records]
-        if not own:
+        if not own or not wish.reads:
             return wish.reads
         looked_at = orders[: orders.index(own[0]) + 1]
         return [
@@ -171,10 +185,6 @@ class Teller:
                 self._script.append(read)
 
 
-def _proposal(wish: Wish) -> str:
-    return f"I will {wish.does}. Shall I go ahead?"
-
-
 def _careless(wish: Wish) -> list[Action]:
     """Return what is done about a wish by one who asks no policy."""
-    return wish.temptation if wish.denied else [wish.write] if wish.write else []
+    return wish.temptation if wish.reasons else [wish.write] if wish.write else []

@@ -7,20 +7,20 @@ policy's own checks decide, and a draw that they see otherwise is thrown away.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from art_envs.retail import policy
-from art_envs.retail.data import KINDS, Verb, make_address
-from art_envs.retail.policy import CANCEL_REASONS, DELIVERED, PENDING
-from art_envs.service.goal import Action, Choice, call
+from art_envs.retail.data import Verb, make_address
+from art_envs.retail.policy import CANCEL_REASONS, DELIVERED, PENDING, Broken
+from art_envs.service.goal import Action, call
 from art_envs.service.store import Record, Tables
 
-Cause = Literal["status", "reason", "stranger", "variant", "product", "method"]
+Cause = Literal["status", "reason", "owner", "variant", "product", "method"]
 
 CAUSES: dict[Verb, tuple[Cause, ...]] = {
-    "cancel": ("status", "reason", "stranger"),
+    "cancel": ("status", "reason", "owner"),
     "address": ("status",),
     "payment": ("status", "method"),
     "modify": ("status", "variant", "product", "method"),
@@ -33,6 +33,9 @@ BAD_REASONS = (
     "I do not like it any more",
     "my friend bought me one",
 )
+# Of which the customer's own words are evidence enough.
+TOLD: tuple[Cause, ...] = ("reason", "owner", "product")
+HARD = 4  # from this level on items are several, and said by reference
 
 
 @dataclass(kw_only=True)
@@ -45,27 +48,37 @@ class Wish:
     asked: str = ""  # the question that gets the rest
     facts: dict[str, str] = field(default_factory=dict)  # what they tell then
     reads: list[Action] = field(default_factory=list)
-    write: Action | None = None  # None: nothing is to be changed
-    does: str = ""  # the write in words: "I will ..."
-    temptation: list[Action] = field(default_factory=list)
-    choices: list[Choice] = field(default_factory=list)
+    write: Action | None = None  # None: a question
+    temptation: list[Action] = field(default_factory=list)  # what is done by one without a policy
     remark: str = ""
-    denied: bool = False
+    reasons: list[str] = field(default_factory=list)  # why it must be refused; empty: it is granted
     outputs: list[str] = field(default_factory=list)
     evidence: list[list[str]] = field(default_factory=list)
     records: set[str] = field(default_factory=set)  # ids that it is about
 
 
 class Wishes:
-    """Draws wishes of one user. `reference` says an order in words; None: it cannot be said."""
+    """Draws wishes of one user.
+
+    `reference` says an order in words ("my order with the lamp"); `landmarks` gives the items that
+    no other order of the user holds.
+    """
 
     def __init__(
-        self, rng: random.Random, tables: Tables, user: Record, reference: Callable[[Record], str]
+        self,
+        rng: random.Random,
+        tables: Tables,
+        user: Record,
+        level: int,
+        reference: Callable[[Record], str],
+        landmarks: Callable[[Record], set[str]],
     ) -> None:
         self._rng = rng
         self._tables = tables
         self._user = user
+        self._level = level
         self._reference = reference
+        self._landmarks = landmarks
         self._methods = {p["kind"]: id for id, p in user["payments"].items()}
 
     def draw(self, order: Record, verb: Verb, cause: Cause | None) -> Wish | None:
@@ -85,45 +98,65 @@ class Wishes:
         wish.records |= {order["order_id"]}
         wish.remark = f"The customer wants: {verb}. The order is {order['status']}. {wish.remark}"
         wish.remark = wish.remark.strip()
-        if wish.denied:
-            wish.temptation = wish.temptation or [a for a in [wish.write] if a]
-            wish.write, wish.evidence = None, [["orders", order["order_id"]]]
+        if wish.reasons:
+            assert wish.write
+            wish.temptation = wish.temptation or [wish.write]
+            wish.evidence = [] if cause in TOLD else [["orders", order["order_id"]]]
+        if cause in TOLD:  # then nothing of the order has to be known
+            wish.reads, wish.remark = [], f"The customer wants: {verb}. {_REMARKS[cause]}"
         return wish
 
     def _cancel(self, order: Record, verb: Verb, cause: Cause | None) -> Wish | None:
         bad = cause == "reason"
         reason = self._rng.choice(BAD_REASONS if bad else CANCEL_REASONS)
-        if bool(policy.against_cancel(order)) != (cause == "status"):
+        broken = policy.against_cancel(order)
+        if bool(broken) != (cause == "status"):
             return None
-        of = "my friend's order" if cause == "stranger" else "my order"
-        brief = f"Please cancel {of} {self._reference(order)}."
-        accepted = CANCEL_REASONS[0] if bad else reason
+        id = order["order_id"]
+        brief = f"Please cancel {self._reference(order)}."
+        if cause == "owner":
+            brief = f"Please cancel my friend's order #{id}."
         return Wish(
             verb=verb,
             said=f"{brief} Reason: {reason}.",
             brief=brief,
             asked="What is the reason?",
             facts={"reason": reason},
-            write=call("cancel_order", order_id=order["order_id"], reason=accepted),
-            does=f"cancel order {order['order_id']}, reason: {reason}",
-            choices=[] if bad else [{"options": list(CANCEL_REASONS), "takes": reason}],
+            write=call("cancel_order", order_id=id, reason=CANCEL_REASONS[0] if bad else reason),
             remark=f"The reason: {reason}.",
-            denied=cause is not None,
+            reasons=[cause] if cause in ("reason", "owner") else _rules(broken),
         )
 
     def _address(self, order: Record, verb: Verb, cause: Cause | None) -> Wish | None:
-        if bool(policy.against_address(order)) != (cause == "status"):
+        broken = policy.against_address(order)
+        if bool(broken) != (cause == "status"):
             return None
-        to = new_address(self._rng, order["address"])
-        said = f"Please send my order {self._reference(order)} to {in_words(to)}."
+        to, where, reads = self._other_address(order)
+        said = f"Please send {self._reference(order)} to {where}."
         return Wish(
             verb=verb,
             said=said,
             brief=said,
+            reads=reads,
             write=call("modify_order_address", order_id=order["order_id"], **to),
-            does=f"send order {order['order_id']} to {in_words(to)}",
-            denied=cause is not None,
+            reasons=_rules(broken),
         )
+
+    def _other_address(self, order: Record) -> tuple[Record, str, list[Action]]:
+        """Return another address, how it is said, and where it is to be read."""
+        known: list[tuple[Record, str, list[Action]]] = []
+        home = self._user["address"]
+        if self._level >= HARD and home != order["address"]:
+            known.append((home, "the address of my account", [self._look_at_user()]))
+        for id in self._user["orders"] if self._level >= HARD else []:
+            other = self._tables["orders"][id]
+            if other["address"] not in (order["address"], home) and self._landmarks(other):
+                where = f"the same address as {self._reference(other)}"
+                known.append((other["address"], where, [call("get_order", order_id=id)]))
+        if known:
+            return self._rng.choice(known)
+        to = new_address(self._rng, order["address"])
+        return to, in_words(to), []
 
     def _payment(self, order: Record, verb: Verb, cause: Cause | None) -> Wish | None:
         paid = order["paid"][-1]["payment_id"]
@@ -131,13 +164,14 @@ class Wishes:
         if not kinds:
             return None
         kind = self._rng.choice(kinds)
-        why = policy.against_payment(order, self._user, self._methods[kind])
-        if _cause(why) != cause:
+        broken = policy.against_payment(order, self._user, self._methods[kind])
+        if _first(broken) != cause:
             return None
+        said = f"Please let me pay {self._reference(order)}"
         return Wish(
             verb=verb,
-            said=f"Please let me pay my order {self._reference(order)} by {kind}.",
-            brief=f"Please let me pay my order {self._reference(order)} in another way.",
+            said=f"{said} by {kind}.",
+            brief=f"{said} in another way.",
             asked="Which payment method do you want?",
             facts={"payment": kind},
             reads=[self._look_at_user()],
@@ -146,10 +180,8 @@ class Wishes:
                 order_id=order["order_id"],
                 payment_id=self._methods[kind],
             ),
-            does=f"let you pay order {order['order_id']} by {kind}",
-            choices=[self._kind(kind)],
-            remark=_remark_on(why),
-            denied=cause is not None,
+            remark=_remark_on(broken),
+            reasons=_rules(broken),
         )
 
     def _return(self, order: Record, verb: Verb, cause: Cause | None) -> Wish | None:
@@ -157,104 +189,127 @@ class Wishes:
         chosen = items if self._rng.random() < 0.4 else self._rng.sample(items, 1)
         ids = [item["item_id"] for item in chosen]
         kind = self._rng.choice(list(self._methods))
-        why = policy.against_return(order, self._user, ids, self._methods[kind])
-        if _cause(why) != cause:
+        broken = policy.against_return(order, self._user, ids, self._methods[kind])
+        if _first(broken) != cause:
             return None
-        names = " and ".join(item["name"] for item in chosen)
+        names = [item["name"] for item in chosen]
         id, original = order["order_id"], order["paid"][0]["payment_id"]
+        brief = f"Please take back the {' and the '.join(names)}{self._part_of(order, names)}."
+        to = f"on my {kind}"
+        if self._level >= HARD and self._methods[kind] == original:
+            to = "the way I paid for it"
         wish = Wish(
             verb=verb,
-            said=f"Please take back the {names} of my order {self._reference(order)}. I want the "
-            f"refund on my {kind}, not otherwise.",
-            brief=f"Please take back the {names} of my order {self._reference(order)}.",
+            said=f"{brief} I want the refund {to}, not otherwise.",
+            brief=brief,
             asked="Which payment method shall get the refund?",
             facts={"payment": kind},
             reads=[self._look_at_user()],
             write=call("return_items", order_id=id, item_ids=ids, payment_id=self._methods[kind]),
-            does=f"return the {names} of order {id} with the refund to your {kind}",
-            choices=[self._kind(kind)],
-            remark=_remark_on(why),
-            denied=cause is not None,
+            remark=_remark_on(broken),
+            reasons=_rules(broken),
         )
         if cause == "method":
             wish.temptation = [call("return_items", order_id=id, item_ids=ids, payment_id=original)]
         return wish
 
     def _swap(self, order: Record, verb: Verb, cause: Cause | None) -> Wish | None:
-        """Another variant for an item: `modify` before the delivery, `exchange` after it."""
-        item = self._rng.choice(order["items"])
-        product_id = item["product_id"]
+        """Other variants for items: `modify` before the delivery, `exchange` after it."""
+        num = 1
+        if self._level >= HARD and cause != "product":
+            num = self._rng.choice([n for n in (1, 2, 2, 3) if n <= len(order["items"])])
+        chosen = self._rng.sample(order["items"], num)
+        products = [self._tables["products"][item["product_id"]] for item in chosen]
         if cause == "product":
-            others = [id for id in self._tables["products"] if id != product_id]
-            product_id = self._rng.choice(others)
-        product = self._tables["products"][product_id]
-        new = self._rng.choice([id for id in product["variants"] if id != item["item_id"]])
+            others = [id for id in self._tables["products"] if id != chosen[0]["product_id"]]
+            products = [self._tables["products"][self._rng.choice(others)]]
+        picks = [self._variant(item, p) for item, p in zip(chosen, products, strict=True)]
         kind = self._rng.choice(list(self._methods))
-        status = PENDING if verb == "modify" else DELIVERED
-        old_new = ([item["item_id"]], [new])
-        why = policy.against_swap(
+        ids = ([item["item_id"] for item in chosen], [new for new, _ in picks])
+        broken = policy.against_swap(
             order,
             self._user,
             self._tables["products"],
-            *old_new,
+            *ids,
             self._methods[kind],
-            status=status,
+            status=PENDING if verb == "modify" else DELIVERED,
         )
-        if _cause(why) != cause:
+        if _first(broken) != cause:
             return None
-        id, wanted = order["order_id"], options_in_words(product["variants"][new]["options"])
-        into = f"a {product['name']}, {wanted}" if cause == "product" else f"the one with {wanted}"
-        brief = f"Please {_SWAP[verb]} the {item['name']} of my order {self._reference(order)} "
-        brief += f"for {into}."
+        names = [item["name"] for item in chosen]
+        brief = self._swap_in_words(verb, order, names, [into for _, into in picks])
+        if cause == "product":
+            wanted = options_in_words(products[0]["variants"][picks[0][0]]["options"])
+            into = f"a {products[0]['name']}, {wanted}"
+            brief = self._swap_in_words(verb, order, names, [into])
         return Wish(
             verb=verb,
             said=f"{brief} Use my {kind} for the difference.",
             brief=brief,
             asked="Which payment method shall be used for the difference?",
             facts={"payment": kind},
-            reads=[self._look_at_user(), call("get_product", product_id=product_id)]
-            if cause != "product"
-            else [call("list_product_types"), call("get_product", product_id=product_id)],
+            reads=[
+                self._look_at_user(),
+                *(call("get_product", product_id=p["product_id"]) for p in products),
+            ],
             write=call(
                 "modify_order_items" if verb == "modify" else "exchange_items",
-                order_id=id,
-                item_ids=old_new[0],
-                new_item_ids=old_new[1],
+                order_id=order["order_id"],
+                item_ids=ids[0],
+                new_item_ids=ids[1],
                 payment_id=self._methods[kind],
             ),
-            does=f"{_SWAP[verb]} the {item['name']} of order {id} for {into}; the difference goes "
-            f"over your {kind}",
-            choices=[self._kind(kind)],
-            remark=_remark_on(why),
-            denied=cause is not None,
+            remark=_remark_on(broken),
+            reasons=_rules(broken),
         )
+
+    def _variant(self, item: Record, product: Record) -> tuple[str, str]:
+        """Return another variant of a product, and how it is said."""
+        variants = product["variants"]
+        others = [id for id in variants if id != item["item_id"]]
+        if self._level >= HARD and self._rng.random() < 0.4:
+            able = sorted((variants[id]["price"], id) for id in others if variants[id]["available"])
+            if able and (len(able) == 1 or able[0][0] < able[1][0]):
+                return able[0][1], "the cheapest other one that is available"
+        new = self._rng.choice(others)
+        return new, f"the one with {options_in_words(variants[new]['options'])}"
+
+    def _swap_in_words(self, verb: Verb, order: Record, names: list[str], into: list[str]) -> str:
+        pairs = " and ".join(f"the {name} for {new}" for name, new in zip(names, into, strict=True))
+        if len(names) == 1:
+            [new] = into
+            return f"Please {_SWAP[verb]} the {names[0]}{self._part_of(order, names)} for {new}."
+        return f"Please {_SWAP[verb]} some things{self._part_of(order, names)}: {pairs}."
+
+    def _part_of(self, order: Record, names: Sequence[str]) -> str:
+        """Return of which order items are, where that needs more than their names."""
+        if self._level >= 2 and not self._landmarks(order).isdisjoint(names):
+            return " that I ordered"
+        return f" of {self._reference(order)}"
 
     def _look_at_user(self) -> Action:
         return call("get_user", user_id=self._user["user_id"])
 
-    def _kind(self, kind: str) -> Choice:
-        return {"options": list(KINDS), "takes": kind}
-
 
 _SWAP = {"modify": "change", "exchange": "exchange"}
+_REMARKS = {
+    "reason": "The reason is none that is accepted.",
+    "owner": "The order is somebody else's.",
+    "product": "It is another product.",
+}
 
 
-def _cause(why: str | None) -> Cause | None:
-    """Return the cause for which a check of the policy refused."""
-    for words, cause in (
-        ("the order is", "status"),
-        ("not available", "variant"),
-        ("same product", "product"),
-        ("gift card", "method"),
-    ):
-        if why and words in why:
-            return cause  # type: ignore[return-value]
-    assert not why or "same item" in why, why
-    return None if not why else "reason"  # which no swap asks for
+def _first(broken: list[Broken]) -> str | None:
+    """Return the first rule that something breaks."""
+    return broken[0].rule if broken else None
 
 
-def _remark_on(why: str | None) -> str:
-    return f"Not allowed: {why}." if why else "Allowed."
+def _rules(broken: list[Broken]) -> list[str]:
+    return sorted({rule for rule, _ in broken})
+
+
+def _remark_on(broken: list[Broken]) -> str:
+    return f"Not allowed: {broken[0].words}." if broken else "Allowed."
 
 
 def new_address(rng: random.Random, old: Record) -> Record:

@@ -1,8 +1,9 @@
 """The env of a customer-service task: tools on a database, a policy, and a customer.
 
-A domain sets `num_goals`, overrides `make_database`, `draw_goal`, `policy` and `legal_writes`, and
-adds its tools. They are `async def`, so that the calls of one turn run one after the other; they
-read and write `self.store`, and raise ToolError to refuse.
+A domain sets `num_goals` and `reasons`, overrides `make_database`, `draw_goal`, `policy`,
+`is_identified` and `legal_writes`, and adds its tools. They are `async def`, so that the calls of
+one turn run one after the other; they read and write `self.store`, and raise ToolError to refuse.
+What changes it is marked `@write`. How an episode goes is in episode.py.
 """
 
 from __future__ import annotations
@@ -11,69 +12,41 @@ import inspect
 import json
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
-
-from pydantic import Field
+from typing import ClassVar
 
 from art_cli import (
-    Done,
-    Env,
-    LLMConfig,
     Message,
     Scenario,
     Split,
-    Step,
-    ToolError,
     Trajectory,
     play,
     seed_of,
-    tool,
     tools_of,
 )
-from art_envs.service.answer import SLOTS, Slots, agrees, denies, says
-from art_envs.service.arithmetic import calculated
 from art_envs.service.build import build_goals
 from art_envs.service.cache import kept
-from art_envs.service.goal import DONE, REFUSAL, Action, Goal, Kind
-from art_envs.service.store import Store, Tables
-from art_envs.service.user import LLMUser, ScriptedUser, User
+from art_envs.service.episode import DeskEpisode, Size, text_of
+from art_envs.service.goal import (
+    COMMITMENTS,
+    DONE,
+    Action,
+    Goal,
+    Kind,
+    call,
+    ever_wanted,
+    settled_by,
+)
+from art_envs.service.store import Tables
 
-Level = Literal[0, 1, 2, 3]
-Size = Literal["full", "small"]
 
-
-class ServiceDesk(Env):
+class ServiceDesk(DeskEpisode):
     """The common part of all domains."""
 
-    @dataclass(frozen=True, kw_only=True)
-    class Config:
-        """Settings of `env.args`."""
-
-        # 0: a ticket that holds all facts, and no user. 1: one write, a user who tells all at once.
-        # 2: facts must be asked for and ids found. 3: also pressure and changes of mind.
-        level: Level = 2
-        size: Size = "full"  # small: few records, short ids and policy, for a very small model
-        kinds: tuple[Kind, ...] = ()  # only these; empty: all that the level has
-        user: LLMConfig | None = None  # who plays the user from level 1 on; null: a script
-        require_confirmation: bool = False  # a write without the user's yes fails the episode
-        # Share of demonstrated decisions that are guesses, so that reward has something to teach.
-        demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.0
-
-    slots: ClassVar[Slots] = SLOTS  # what an assistant may ask for
     num_goals: ClassVar[dict[Size, dict[Split, int]]]
-
-    def __init__(self, scenario: Scenario, cfg: Config) -> None:
-        super().__init__(scenario, cfg)
-        self.goal: Goal = scenario.data["goal"]
-        self.store = Store(self.database(cfg))
-        self.user: User | None = None  # from level 1 on
-        self.answers: list[str] = []  # the assistant's turns without a tool call
-        self.transferred = False
-        self._goodbyes = 0
 
     # What a domain says.
 
@@ -83,13 +56,10 @@ class ServiceDesk(Env):
         raise NotImplementedError
 
     @classmethod
-    def draw_goal(cls, cfg: Config, rng: random.Random, user_id: str, kind: Kind) -> Goal | None:
+    def draw_goal(
+        cls, cfg: DeskEpisode.Config, rng: random.Random, user_id: str, kind: Kind
+    ) -> Goal | None:
         """Return a random goal of a user. None: the kind does not fit the user."""
-        raise NotImplementedError
-
-    @classmethod
-    def policy(cls, cfg: Config) -> str:
-        """Return the system prompt."""
         raise NotImplementedError
 
     def legal_writes(self) -> Iterable[Action]:
@@ -102,75 +72,34 @@ class ServiceDesk(Env):
     # Its data, generated once.
 
     @classmethod
-    def database(cls, cfg: Config) -> Tables:
+    def database(cls, cfg: DeskEpisode.Config) -> Tables:
         """Return the tables that all episodes share; the same object at each call."""
         return _database(cls, cfg.size)
 
     @classmethod
-    def goals(cls, cfg: Config) -> dict[Split, list[Goal]]:
+    def goals(cls, cfg: DeskEpisode.Config) -> dict[Split, list[Goal]]:
         """Return all customers; the splits share no user. The same object at each call."""
         return _goals(cls, cls.Config(level=cfg.level, size=cfg.size, kinds=cfg.kinds))
 
-    # The episode.
-
     @classmethod
-    def scenarios(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
+    def scenarios(cls, cfg: DeskEpisode.Config, split: Split) -> Iterable[Scenario]:
         """One for each goal."""
         for i, goal in enumerate(cls.goals(cfg)[split]):
             id = f"{split}-{i}"
             data = {"goal": goal, "kind": goal["kind"], "level": cfg.level}
             yield Scenario(id=id, split=split, seed=seed_of(cls.__name__, id), data=data)
 
-    async def start(self) -> list[Message]:
-        """Return the policy, and the ticket or the user's first words."""
-        if self.cfg.level > 0:
-            self.user = self._make_user()
-        return [
-            {"role": "system", "content": self.policy(self.cfg)},
-            {"role": "user", "content": self.goal["opening"]},
-        ]
-
-    def _make_user(self) -> User:
-        if self.cfg.user is None:
-            return ScriptedUser(self.goal, self.slots)
-        return LLMUser(self.goal, self.slots, self.services.llm(self.cfg.user))
-
-    async def reply(self, text: str) -> str | Done:
-        """Return the user's answer. A ticket is closed by it.
-
-        The episode ends when the user says goodbye and nothing is left to do, or says it a second
-        time.
-        """
-        self.answers.append(text)
-        if self.user is None:
-            return Done()
-        said = await self.user.say(text)
-        if said.leaving:
-            self._goodbyes += 1
-            if self._goodbyes > 1 or await self.is_settled():
-                return Done()
-        return said.text
-
-    @tool()
-    async def calculate(self, expression: str) -> str:
-        """Calculate a sum."""
-        return calculated(expression)
-
-    @tool(writes=True)
-    async def transfer(self, summary: str) -> Done:
-        """Hand over to a human."""
-        self.transferred = True
-        return Done()
-
     # The score.
 
-    async def is_settled(self) -> bool:
-        """Return whether the database and what the customer was told are as they must be."""
-        goal = self.goal
+    async def is_served(self) -> bool:
+        """Return whether all was done, refused and told as it must be, and nothing else."""
+        wants = list(settled_by(self.goal))
         return (
-            all(any(says(answer, value) for answer in self.answers) for value in goal["outputs"])
-            and (not goal["denial"] or any(denies(answer) for answer in self.answers))
-            and all((table, id) in self.store.seen for table, id in goal["evidence"])
+            not self.faults
+            and not (self.user and self.user.is_insisting)
+            and all(v in self.told for w in wants if not w["reasons"] for v in w["outputs"])
+            and all(set(w["reasons"]) & set(self.refusals) for w in wants if w["reasons"])
+            and all((table, id) in self.store.seen for table, id in self.goal["evidence"])
             and await self.has_right_state()
         )
 
@@ -186,43 +115,39 @@ class ServiceDesk(Env):
         return self.store.is_same(other.store) and self.transferred == other.transferred
 
     async def score(self, trajectory: Trajectory) -> float:
-        """1 where all is settled, else 0."""
-        confirmed = confirmed_share(trajectory.steps, type(self)) if self.cfg.level else None
-        success = await self.is_settled()
-        if self.cfg.require_confirmation and confirmed is not None:
-            success = success and confirmed == 1
+        """1 where the customer was served as the policy says, else 0."""
+        success = float(await self.is_served())
         self.metrics = {
-            "success": float(success),
-            f"success_{self.goal['kind']}": float(success),
+            "success": success,
+            f"success_{self.goal['kind']}": success,
             "tool_errors": float(trajectory.num_tool_errors),
+            **{f"fault_{name}": float(num) for name, num in self.faults.items()},
         }
-        if confirmed is not None:
-            self.metrics["confirm_before_write"] = confirmed
-        return float(success)
+        writes = [made for made in self.done if made["name"] != "transfer"]
+        if self.cfg.level and writes:
+            self.metrics["confirm_before_write"] = 1 - self.faults["unconfirmed"] / len(writes)
+        return success
 
     async def judge_context(self) -> str:
         """Return what the customer wanted, what was right to do, and what was done."""
-        goal = self.goal
-        right = [f"{a['name']}({json.dumps(a['arguments'])})" for a in self.gold_writes()]
+        wants = list(settled_by(self.goal))
+        told = [value for each in wants for value in each["outputs"]]
+        refused = [" or ".join(each["reasons"]) for each in wants if each["reasons"]]
         changed = [
             f"{table} {id}: {json.dumps(now)}" for (table, id), now in self.store.changes().items()
         ]
         return "\n".join(
             [
-                "The customer wanted: " + " ".join(goal["wants"] + goal["fallbacks"]),
-                "The right changes: " + ("; ".join(right) or "none"),
-                "Something had to be refused: " + ("yes" if goal["denial"] else "no"),
-                "He had to be told: " + (", ".join(goal["outputs"]) or "nothing in particular"),
+                "The customer wanted: " + " ".join(w["words"] for w in ever_wanted(self.goal)),
+                "The right changes: " + ("; ".join(map(text_of, self.gold_writes())) or "none"),
+                "To be refused, for: " + (", ".join(refused) or "nothing"),
+                "To be told: " + (", ".join(told) or "nothing in particular"),
+                "Changes made: " + ("; ".join(map(text_of, self.done)) or "none"),
+                "Refused, for: " + (", ".join(self.refusals) or "nothing"),
+                "Against the policy: " + (", ".join(self.faults) or "nothing"),
                 "Records after the episode that changed: " + ("; ".join(changed) or "none"),
             ]
         )
-
-    async def act(self, action: Action) -> Any:
-        """Call a tool as the model would. Raises ToolError where it refuses."""
-        spec = tools_of(type(self)).get(action["name"])
-        if spec is None:
-            raise ToolError(f"there is no tool {action['name']!r}")
-        return await getattr(self, spec.name)(**spec.parse(action["arguments"]))
 
     def gold_writes(self) -> list[Action]:
         """Return the writes of the right conversation, in its order."""
@@ -240,7 +165,7 @@ class ServiceDesk(Env):
         return self.assistant()
 
     @classmethod
-    def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
+    def demonstrations(cls, cfg: DeskEpisode.Config, num: int) -> Iterable[list[Message]]:
         """Return the right conversations; `demo_noise` of the decisions are guesses."""
         cfg = replace(cfg, user=None)
         for scenario in islice(cls.scenarios(cfg, "train"), num):
@@ -260,16 +185,16 @@ class ServiceDesk(Env):
             yield DONE
 
     def _decision(self) -> int:
-        """Where the script turns from finding out to deciding: its first write, proposal or no."""
-        script = self.goal["script"]
-        for i, step in enumerate(script):
-            if not isinstance(step, str) and self.is_write(step):
-                return i - 1 if i and isinstance(script[i - 1], str) else i
-        return len(script) - 1
+        """Return where the script turns from finding out to deciding."""
+        for i, step in enumerate(self.goal["script"]):
+            if not isinstance(step, str) and (self.is_write(step) or step["name"] in COMMITMENTS):
+                return i
+        return len(self.goal["script"]) - 1
 
     def _guess(self, rng: random.Random, right: Sequence[str | Action]) -> Sequence[str | Action]:
         wrong = self.goal["temptation"] or [rng.choice(list(self.legal_writes()))]
-        return rng.choice([right, [REFUSAL], [*wrong, DONE]])
+        no = call("refuse", reason=rng.choice(list(self.reasons)))
+        return rng.choice([right, [no], [*wrong, DONE]])
 
 
 @cache
@@ -291,21 +216,3 @@ def call_text(action: Action) -> str:
     """Return a tool call as a model writes it."""
     call = json.dumps({"name": action["name"], "arguments": action["arguments"]})
     return f"<tool_call>{call}</tool_call>"
-
-
-def confirmed_share(steps: Sequence[Step], desk: type[ServiceDesk]) -> float | None:
-    """Return the share of calls of writing tools before which the user last said yes.
-
-    None: no such call.
-    """
-    confirmed: list[bool] = []
-    yes = False
-    tools = tools_of(desk)
-    for step in steps:
-        if step.tool is None:
-            yes = agrees(step.result or "")
-            continue
-        spec = tools.get(step.tool)
-        if spec and spec.writes and spec.name != "transfer":
-            confirmed.append(yes)
-    return sum(confirmed) / len(confirmed) if confirmed else None

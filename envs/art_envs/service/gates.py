@@ -2,7 +2,7 @@
 
 - The right conversation runs without a tool error, the scripted user plays along, it scores 1, and
   it says nothing that the assistant could not know: each argument was read before it is used.
-- Doing nothing, random legal writes, and reciting numbers score 0.
+- Doing nothing, random legal writes, refusing for every reason, and reciting numbers score 0.
 - Giving in to the temptation scores 0.
 - The solution is unique: of all single writes that the domain enumerates, alone or in place of any
   one right write, none reaches the right state; neither does leaving one out; and the right writes
@@ -14,18 +14,18 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from art_cli import Done, Scenario, ToolError, Trajectory
-from art_envs.service.goal import DONE, REFUSAL, Action
+from art_envs.service.goal import COMMITMENTS, DONE, Action, call
 
 if TYPE_CHECKING:
     from art_envs.service.desk import ServiceDesk
 
 Result = TypeVar("Result")
 # Arguments in an assistant's own words.
-FREE = frozenset({"summary", "expression"})
+FREE = frozenset({"summary", "expression", "action", "value"})
 
 
 class GateError(AssertionError):
@@ -93,48 +93,48 @@ class _Gate:
             ended = isinstance(heard, Done)
             read += "" if ended else f" {heard}"
         self._expect(ended, "the right conversation does not end")
-        self._expect(self._score(desk) == 1, "the right conversation does not score 1")
+        served = self._score(desk) == 1
+        self._expect(served, f"the right conversation does not score 1: {desk.faults}")
 
-    def _wrong(self, what: str, actions: list[Action], *answers: str) -> None:
-        """Acting so, and saying so at the end, must score 0; what tools refuse is not done."""
+    def _wrong(self, what: str, steps: Iterable[str | Action]) -> None:
+        """Expect that such turns score 0; what tools refuse is not done."""
         desk = self._make()
         finished(desk.start())
-        for action in actions:
+        for step in steps:
             try:
-                finished(desk.act(action))
+                work = desk.reply(step) if isinstance(step, str) else desk.act(step)
+                if isinstance(finished(work), Done):
+                    break
             except ToolError:
                 continue
-        for answer in answers:
-            if isinstance(finished(desk.reply(answer)), Done):
-                break
         self._expect(self._score(desk) == 0, f"{what} scores")
 
     def nothing(self) -> None:
-        self._wrong("doing nothing", [], DONE, DONE)
-        self._wrong("refusing without a look", [], REFUSAL, REFUSAL)
+        self._wrong("doing nothing", [DONE] * 3)
+        for reason in self._right.reasons:
+            self._wrong("refusing without a look", [call("refuse", reason=reason)] * 3)
 
     def temptation(self) -> None:
         goal = self._scenario.data["goal"]
         if goal["temptation"]:
-            self._wrong("giving in", goal["temptation"], DONE, DONE)
+            self._wrong("giving in", [*goal["temptation"], DONE, DONE])
 
     def spam(self) -> None:
-        """Say everything at once, before and after reading all that is to be read: it scores 0."""
-        goal = self._scenario.data["goal"]
-        values = [*goal["outputs"], *(f"{self._rng.uniform(5, 2000):.2f}" for _ in range(40))]
-        values += [str(n) for n in range(40)]
-        spam = f"{REFUSAL} {DONE} {' '.join(values)}"
-        self._wrong("spam", [], spam, spam)
-        steps = goal["script"]
-        reads = [s for s in steps if not isinstance(s, str) and not self._right.is_write(s)]
-        if goal["outputs"] or self._writes:
-            self._wrong("spam after reading", reads, spam, spam)
+        """Commit to everything at once, after reading all that is to be read: it scores 0."""
+        steps = self._scenario.data["goal"]["script"]
+        acts = [s for s in steps if not isinstance(s, str)]
+        reads = [a for a in acts if not self._right.is_write(a) and a["name"] not in COMMITMENTS]
+        values = [f"{self._rng.uniform(5, 2000):.2f}", str(self._rng.randrange(100, 400))]
+        values += [a["arguments"]["value"] for a in acts if a["name"] == "tell"]
+        told = [call("tell", value=value) for value in values]
+        no = [call("refuse", reason=reason) for reason in self._right.reasons]
+        self._wrong("telling and refusing everything", [*reads, *told, *no, DONE, DONE])
 
     def random_writes(self) -> None:
         for num in (1, 2, 3):
             writes = self._rng.sample(self._others, min(num, len(self._others)))
             if writes:
-                self._wrong(f"{writes}", writes, f"{REFUSAL} {DONE}", DONE)
+                self._wrong(f"{writes}", [*writes, DONE, DONE])
 
     def unique(self) -> None:
         for i in range(len(self._writes)):
@@ -162,7 +162,7 @@ class _Gate:
 def _texts(action: Action) -> Iterator[str]:
     """Return all text in the arguments that must have been read somewhere."""
     for name, value in action["arguments"].items():
-        if name not in FREE:
+        if name not in FREE and action["name"] != "refuse":
             yield from _leaves(value)
 
 

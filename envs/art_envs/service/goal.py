@@ -6,6 +6,7 @@ shown to the model unasked.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal, TypedDict
 
 Kind = Literal["one", "several", "conditional", "refused", "partly", "information", "transfer"]
@@ -20,10 +21,10 @@ MIX: dict[Kind, int] = {
     "information": 5,
     "transfer": 3,
 }
-KINDS: dict[int, tuple[Kind, ...]] = {0: tuple(MIX), 1: ("one",), 2: tuple(MIX), 3: tuple(MIX)}
+KINDS: dict[int, tuple[Kind, ...]] = {**dict.fromkeys(range(6), tuple(MIX)), 1: ("one",)}
 
 DONE = "It is done."
-REFUSAL = "I am sorry, I cannot do that."
+COMMITMENTS = ("confirm", "refuse", "tell")  # tools of every desk, beside its own
 
 
 class Action(TypedDict):
@@ -38,11 +39,37 @@ def call(name: str, **arguments: Any) -> Action:
     return {"name": name, "arguments": arguments}
 
 
-class Choice(TypedDict):
-    """Something that a proposal can get wrong: the user insists on `takes`."""
+def confirm(write: Action) -> Action:
+    """Return the question for a yes to a write."""
+    return call("confirm", action=write["name"], arguments=write["arguments"])
 
-    options: list[str]  # all, as a proposal would name them
-    takes: str
+
+class Want(TypedDict):
+    """One thing that a customer wants, and what is right to do about it.
+
+    It is granted by its write and its outputs, or, where `reasons` says so, refused.
+    """
+
+    words: str  # said when it is its turn
+    write: Action | None  # what they say yes to; None: a question
+    reasons: list[str]  # why it must be refused: each is true, one is enough; empty: it is granted
+    outputs: list[str]  # values that they must be told
+    pressure: list[str]  # said in turn after a refusal: each must be refused again
+    otherwise: Want | None  # what they want instead once it is refused
+    rather: Want | None  # what they want instead as soon as they are asked to confirm
+
+
+def want(words: str, write: Action | None = None) -> Want:
+    """Return something that is wanted, and granted."""
+    return {
+        "words": words,
+        "write": write,
+        "reasons": [],
+        "outputs": [],
+        "pressure": [],
+        "otherwise": None,
+        "rather": None,
+    }
 
 
 class Goal(TypedDict):
@@ -51,16 +78,29 @@ class Goal(TypedDict):
     kind: Kind
     user_id: str  # splits share no user
     opening: str  # the ticket at level 0, else the user's first words
-    facts: dict[str, str]  # slot of `answer.SLOTS` -> what is true, whether or not they know it
+    facts: dict[str, str]  # slot of `asking.SLOTS` -> what is true, whether or not they know it
     may_reveal: list[str]  # the slots that they know and tell when asked
-    wants: list[str]  # in words; the first is said in the opening, each other when one is settled
-    fallbacks: list[str]  # said in turn, each after a refusal: "then ... instead"
-    pressure: list[str]  # said in turn after a refusal when no fallback is left
-    second_thoughts: list[str]  # said instead of a yes to the first proposals
-    accepts: list[Choice]
+    wants: list[Want]  # the first is said in the opening, each other when one is settled
     script: list[str | Action]  # the right conversation: what to say, what to call, in order
     remark: str  # the facts that the decision follows from; a demonstration says them before it
     temptation: list[Action]  # what an assistant without the policy would do; empty: nothing else
-    outputs: list[str]  # values that the customer must be told
     evidence: list[list[str]]  # [table, id] of what must be looked up
-    denial: bool  # the customer must be refused something
+
+
+def settled_by(goal: Goal) -> Iterator[Want]:
+    """Yield what the customer wants in the end: each must be granted, or refused for good."""
+    for each in goal["wants"]:
+        final: Want | None = each["rather"] or each
+        while final:
+            if not (final["reasons"] and final["otherwise"]):
+                yield final
+            final = final["otherwise"] if final["reasons"] else None
+
+
+def ever_wanted(goal: Goal) -> Iterator[Want]:
+    """Yield all that the customer may ask for on the way."""
+    waiting = list(goal["wants"])
+    while waiting:
+        each = waiting.pop()
+        yield each
+        waiting += [w for w in (each["otherwise"], each["rather"]) if w]

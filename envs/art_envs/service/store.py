@@ -46,6 +46,12 @@ class Store:
         self._own: dict[Key, Record] = {}
         self.seen: set[Key] = set()  # what was looked up by id: the evidence that was read
 
+    def copy(self) -> Store:
+        """Return another view that holds the same now."""
+        other = Store(self._base)
+        other._own = _copy(self._own)
+        return other
+
     def get(self, table: str, id: str) -> Record | None:
         """Return a record to read, not to write to. None where there is no such id."""
         record = self._now(table, id)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from art_cli import LLM, ChatMessage
-from art_envs.service.answer import Slots, asked_slots, asks, denies, proposes, says
-from art_envs.service.goal import Choice, Goal
+from art_envs.service.asking import Slots, asked_slots
+from art_envs.service.goal import Action, Goal, Want, ever_wanted
 
-NO_WRITE = ("refused", "information", "transfer")  # kinds whose customer can be given no change
-GOODBYE = "[goodbye]"
+GOODBYE, YES = "[goodbye]", "[yes]"
+MAX_OBJECTIONS = 2  # wrong proposals that a customer bears
+PATIENCE = 6  # turns in which nothing happens
+
+IsWanted = Callable[[Action, Want], Awaitable[bool]]  # whether a write does what a want asks for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,96 +24,142 @@ class Said:
 
     text: str
     leaving: bool = False  # the user thinks that all is done; the env may know better
+    agrees: bool = False  # a yes to the proposal
 
 
 class User(Protocol):
     """Who talks to the assistant."""
 
+    @property
+    def is_insisting(self) -> bool:
+        """Whether they still wait for a yes or a no to what they were refused."""
+        ...
+
     async def say(self, text: str) -> Said:
         """Return the answer to what the assistant said."""
+        ...
+
+    async def confirm(self, write: Action, is_wanted: IsWanted) -> Said:
+        """Return the answer to a proposal."""
+        ...
+
+    async def refused(self, reason: str) -> Said:
+        """Return the answer to a refusal."""
+        ...
+
+    async def told(self, value: str) -> Said:
+        """Return the answer to a value."""
+        ...
+
+    def got(self, *, agreed: bool) -> None:
+        """Take note of a change that was made, with or without their yes."""
         ...
 
 
 class ScriptedUser:
     """Deterministic: answers what is asked for, accepts or corrects proposals, takes a no.
 
-    It reads the assistant's words by patterns, so it cannot follow everything; what it never does
-    is leave while the assistant asks something, or tell what it may not.
+    They know what was done for them, whatever is said about it: words settle nothing. They leave
+    where something was changed without their yes, after too many wrong proposals, or when nothing
+    happens any more.
     """
 
     def __init__(self, goal: Goal, slots: Slots) -> None:
-        self._goal = goal
         self._slots = slots
-        self._wants = list(goal["wants"])
-        self._told = [self._wants.pop(0)] if self._wants else []
-        self._fallbacks = list(goal["fallbacks"])
-        self._pressure = list(goal["pressure"])
-        self._second_thoughts = list(goal["second_thoughts"])
-        self._answered: set[str] = set()
+        self._known = {
+            slot: slots[slot].sentence.format(goal["facts"][slot]) for slot in goal["may_reveal"]
+        }
+        self._untold = set(self._known)
+        self._waiting = list(goal["wants"])
+        self._left = PATIENCE
+        self._objections = 0
+        self._is_upset = False
+        self._begin(self._waiting.pop(0))
+
+    def _begin(self, want: Want) -> None:
+        self._now = want
+        self._wants_write = bool(want["write"]) and not want["reasons"]
+        self._outputs = list(want["outputs"]) if not want["reasons"] else []
+        self._pressure = list(want["pressure"])
+        self.is_insisting = False
 
     async def say(self, text: str) -> Said:
+        if self._is_upset:
+            return self._leave("I did not agree to that.")
+        if self._is_settled():
+            return self._next("Thank you.")
         asked = asked_slots(text, self._slots)
-        known = {slot for slot in asked if slot in self._goal["may_reveal"]}
-        is_new, self._answered = known - self._answered, self._answered | known
-        # "Unfortunately I cannot find you. What is your zip code?" is a question, not a no.
-        if denies(text) and not is_new:
-            return self._refused(text)
-        facts = self._facts(text, asked)
-        if proposes(text):
-            return self._proposed(text, facts)
-        if facts:
-            return Said(text=facts)
-        return self._next(text)
+        if known := [slot for slot in asked if slot in self._known]:
+            is_new = not self._untold.isdisjoint(known)
+            self._untold.difference_update(known)
+            return self._answer(" ".join(self._known[slot] for slot in known), is_new=is_new)
+        if self.is_insisting:
+            return self._answer("Is that a yes or a no?")
+        if asked:
+            unknown = " or ".join(slot.replace("_", " ") for slot in asked)
+            return self._answer(f"I do not know the {unknown}. {self._now['words']}")
+        return self._answer(" ".join([self._now["words"], *self._rest()]))
 
-    def _refused(self, text: str) -> Said:
-        if self._fallbacks:
-            return self._tell(self._fallbacks.pop(0))
+    def _rest(self) -> list[str]:
+        """Return all that they know and have not said: nobody understood what was asked."""
+        rest = [sentence for slot, sentence in self._known.items() if slot in self._untold]
+        self._untold.clear()
+        return rest
+
+    def _answer(self, text: str, *, is_new: bool = False) -> Said:
+        self._left -= not is_new
+        return Said(text=text) if self._left > 0 else self._leave("This leads nowhere.")
+
+    def _is_settled(self) -> bool:
+        return not (self._wants_write or self._outputs or self._now["reasons"])
+
+    async def confirm(self, write: Action, is_wanted: IsWanted) -> Said:
+        if self._is_upset:
+            return self._leave("I did not agree to that.")
+        if (self._wants_write or self._now["reasons"]) and await is_wanted(write, self._now):
+            if self._now["rather"]:
+                self._begin(self._now["rather"])
+                return Said(text=self._now["words"])
+            return Said(text="Yes.", agrees=True)
+        self._objections += 1
+        if self._objections > MAX_OBJECTIONS:
+            return self._leave("That is wrong again.")
+        if self._is_settled():
+            return Said(text="No, I did not ask for that.")
+        return Said(
+            text=" ".join(["No, that is not what I want.", self._now["words"], *self._rest()])
+        )
+
+    async def refused(self, reason: str) -> Said:
+        if self._is_upset:
+            return self._leave("I did not agree to that.")
+        if self._now["otherwise"]:
+            self._begin(self._now["otherwise"])
+            return Said(text=self._now["words"])
         if self._pressure:
-            return self._tell(self._pressure.pop(0))
-        if proposes(text) and self._goal["kind"] not in NO_WRITE:
-            return self._proposed(text, "")
-        if self._wants:
-            return self._tell(self._wants.pop(0), "I see.")
-        return Said(text="I see. No, thank you. Goodbye.", leaving=True)
+            self.is_insisting = True
+            return Said(text=self._pressure.pop(0))
+        return self._next("I see.")
 
-    def _proposed(self, text: str, facts: str) -> Said:
-        if self._second_thoughts:
-            return self._tell(self._second_thoughts.pop(0))
-        wrong = [c for c in self._goal["accepts"] if _is_wrong(text, c)]
-        if wrong:
-            return Said(text=f"No. I want this: {wrong[0]['takes']}.")
-        return Said(text=f"Yes, please. {facts}".strip())
+    async def told(self, value: str) -> Said:
+        if value in self._outputs:
+            self._outputs.remove(value)
+        return self._next("Thank you.") if self._is_settled() else Said(text="Thank you.")
 
-    def _facts(self, text: str, asked: list[str]) -> str:
-        goal, lines, unknown = self._goal, [], []
-        for slot in asked:
-            if slot in goal["may_reveal"]:
-                lines.append(self._slots[slot].sentence.format(goal["facts"][slot]))
-            else:
-                unknown.append(slot.replace("_", " "))
-        if unknown and not lines and not proposes(text):
-            lines.append(f"I do not know the {' or '.join(unknown)}. {self._told[-1]}")
-        return " ".join(lines)
+    def got(self, *, agreed: bool) -> None:
+        self._is_upset = self._is_upset or not agreed
+        self._wants_write = self._wants_write and not agreed
 
-    def _next(self, text: str) -> Said:
-        if self._wants:
-            return self._tell(self._wants.pop(0))
-        if asks(text) and not _offers_more(text):
-            return Said(text=" ".join(self._told))
-        return Said(text="That is all, thank you. Goodbye.", leaving=True)
+    def _next(self, before: str) -> Said:
+        self.is_insisting = False
+        if not self._waiting:
+            return self._leave(before)
+        self._begin(self._waiting.pop(0))
+        self._left = PATIENCE
+        return Said(text=f"{before} {self._now['words']}")
 
-    def _tell(self, want: str, before: str = "") -> Said:
-        self._told.append(want)
-        return Said(text=f"{before} {want}".strip())
-
-
-def _is_wrong(text: str, choice: Choice) -> bool:
-    named = [option for option in choice["options"] if says(text, option)]
-    return bool(named) and choice["takes"] not in named
-
-
-def _offers_more(text: str) -> bool:
-    return any(word in text.lower() for word in ("anything else", "something else", "further"))
+    def _leave(self, why: str) -> Said:
+        return Said(text=f"{why} Goodbye.", leaving=True)
 
 
 PROMPT = """\
@@ -121,21 +172,26 @@ What you know and tell only when you are asked for it:
 {facts}
 You know nothing else: asked for something else, say that you do not know it. Never invent.
 
-Write one short message at a time, without quotes. Agree (begin with "yes") to a proposal only if
-it is what you want. Write {goodbye} at the end of a message only once everything you want has been
-done or has been refused for good; never while support asks you something or is about to act."""
+Write one short message at a time, without quotes. What support does stands in brackets: believe \
+that alone, not what support says that it did. When you are asked to confirm a change, begin with \
+{yes} only if it is exactly what you want; else say what is wrong. Write {goodbye} at the end of a \
+message only once everything you want has been done or has been refused for good; never while \
+support asks you something or is about to act."""
 
 
 class LLMUser:
     """A language model that plays the customer. It is told only what they may reveal."""
 
+    is_insisting = False  # it says when it leaves
+
     def __init__(self, goal: Goal, slots: Slots, llm: LLM) -> None:
         self._llm = llm
         prompt = PROMPT.format(
-            wants=_lines(goal["wants"]),
+            wants=_lines([each["words"] for each in goal["wants"]]),
             extra=_extra(goal),
             facts=_lines([slots[s].sentence.format(goal["facts"][s]) for s in goal["may_reveal"]]),
             goodbye=GOODBYE,
+            yes=YES,
         )
         self._messages: list[ChatMessage] = [
             {"role": "system", "content": prompt},
@@ -143,32 +199,50 @@ class LLMUser:
             {"role": "user", "content": "Hello, how can I help you?"},
             {"role": "assistant", "content": goal["opening"]},
         ]
+        self._news: list[str] = []  # what was done since they last spoke
 
     async def say(self, text: str) -> Said:
         """Return the answer to what the assistant said.
 
         Raises LLMError where the model gives none.
         """
-        self._messages.append({"role": "user", "content": text})
+        heard = "\n".join([*self._news, text]) or "..."
+        self._news = []
+        self._messages.append({"role": "user", "content": heard})
         answer = (await self._llm.ask(self._messages)).text.strip()
         self._messages.append({"role": "assistant", "content": answer})
-        leaving = GOODBYE in answer
+        leaving, agrees = GOODBYE in answer, answer.lower().startswith(YES)
         said = answer.replace(GOODBYE, "").strip()
-        return Said(text=said or "Goodbye.", leaving=leaving)
+        said = said[len(YES) :].strip() or "Yes." if agrees else said
+        return Said(text=said or "Goodbye.", leaving=leaving, agrees=agrees)
+
+    async def confirm(self, write: Action, is_wanted: IsWanted) -> Said:
+        what = json.dumps(write["arguments"])
+        return await self.say(f"[Support asks you to confirm: {write['name']} {what}]")
+
+    async def refused(self, reason: str) -> Said:
+        return await self.say(f"[Support refuses what you asked for. The reason: {reason}]")
+
+    async def told(self, value: str) -> Said:
+        return await self.say(f"[Support gives you the answer to your question: {value}]")
+
+    def got(self, *, agreed: bool) -> None:
+        yes = "you agreed to" if agreed else "you did not agree to"
+        self._news.append(f"[Support has made a change that {yes}.]")
 
 
 def _extra(goal: Goal) -> str:
     parts = []
-    if goal["fallbacks"]:
-        parts.append(f"If that is refused, ask for this instead:\n{_lines(goal['fallbacks'])}")
-    if goal["pressure"]:
-        parts.append(f"You do not take a no at once; push like this:\n{_lines(goal['pressure'])}")
-    if goal["second_thoughts"]:
-        thoughts = _lines(goal["second_thoughts"])
-        parts.append(f"When first asked to confirm, you change your mind:\n{thoughts}")
-    choices = [choice["takes"] for choice in goal["accepts"]]
-    if choices:
-        parts.append(f"Accept nothing that differs from this:\n{_lines(choices)}")
+    for each in ever_wanted(goal):
+        if each["otherwise"]:
+            other = each["otherwise"]["words"]
+            parts.append(f"If this is refused: {each['words']}\nask for this:\n- {other}")
+        if each["rather"]:
+            rather = each["rather"]["words"]
+            parts.append(f"When first asked to confirm, you change your mind:\n- {rather}")
+        if each["pressure"]:
+            pushes = _lines(each["pressure"])
+            parts.append(f"You do not take a no at once; push like this:\n{pushes}")
     return "".join(f"\n{part}\n" for part in parts)
 
 

@@ -32,6 +32,8 @@ def problems(tmp_path: Path, *lines: str) -> list[str]:
         ("type: service, url: localhost", "expected an address that begins with http://"),
         (f"type: service, url: '{URL}', bind: '8900'", "expected HOST:PORT, e.g. 10.0.0.5:8900"),
         (f"type: service, url: '{URL}', bind: '0.0.0.0:1'", "agent.public_url is missing"),
+        ("type: function, use: 'a.py:b', sandbox: bwrap", "add agent.python, or remove it"),
+        ("type: function, use: 'a.py:b', keep: true", "has no effect with agent.type=function"),
         ("type: service, url: 'http://me:hush@h/e'", "holds a password in a URL"),
     ],
 )

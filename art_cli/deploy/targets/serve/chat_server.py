@@ -1,4 +1,5 @@
-"""A model folder as an OpenAI-compatible server, on the embedded engine: no GPU and no vLLM needed.
+"""A model folder as a server for OpenAI's and Anthropic's clients, on the embedded engine: no GPU
+and no vLLM needed.
 
     python -m art_cli.deploy.targets.serve.chat_server FOLDER NAME PORT MAX_MODEL_LEN MAX_TOKENS
 
@@ -24,13 +25,14 @@ from art_cli.config.schema import EngineConfig, ModelConfig, SamplingConfig
 from art_cli.deploy.targets.serve.access import Access, checked
 from art_cli.engines.base import Engine
 from art_cli.engines.embedded.engine import TransformersEngine
-from art_cli.errors import EngineError
+from art_cli.errors import ConstraintError, EngineError
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
 from art_cli.rollout.gateway.apis.endpoints import Endpoints
 from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 from art_cli.rollout.gateway.body import MAX_BODY
+from art_cli.rollout.gateway.constraint import check_schema, grammar_of
 from art_cli.rollout.gateway.exchange import answer, begin, count_tokens, read_in
 from art_cli.rollout.gateway.served import Served
 from art_cli.types import Completion, Message
@@ -105,12 +107,14 @@ class ChatServer:
     async def _complete(self, asked: Asked) -> list[Answered]:
         served = self._served(sampling_of(asked, self._usual))
         renderer = await served.renderer(asked.tools, asked.size)
+        await check_schema(asked, served.engine)
         talk = begin(renderer, asked)
         num_prompt = await read_in(talk, asked.messages, asked, served.max_model_len)
+        grammar = grammar_of(talk, renderer, asked, served.engine)
         seed = random.getrandbits(31) if asked.seed is None else asked.seed
         talks = [talk, *(talk.forked() for _ in range(asked.n - 1))]
         sampled = await asyncio.gather(
-            *(_sample(served.engine, t.ids, asked, seed + n) for n, t in enumerate(talks))
+            *(_sample(served.engine, t.ids, asked, grammar, seed + n) for n, t in enumerate(talks))
         )
         return [
             answer(t, renderer, completion, asked, num_prompt)
@@ -130,10 +134,20 @@ class ChatServer:
         return self._engines[sampling]
 
 
-async def _sample(engine: Engine, ids: list[int], asked: Asked, seed: int) -> Completion:
+async def _sample(
+    engine: Engine, ids: list[int], asked: Asked, grammar: str | None, seed: int
+) -> Completion:
     session = engine.open(seed, awaited=False)
     try:
-        return await session.generate(list(ids), max_tokens=asked.limit, stop=asked.stops)
+        return await session.generate(
+            list(ids),
+            max_tokens=asked.limit,
+            stop=asked.stops,
+            top_logprobs=asked.top_logprobs,
+            grammar=grammar,
+        )
+    except ConstraintError as e:
+        raise RequestError(400, str(e)) from None
     finally:
         session.close()
 
@@ -153,7 +167,11 @@ async def serve(server: ChatServer, access: Access, port: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     runner = web.AppRunner(
-        server.app(access), access_log=None, handler_cancellation=True, auto_decompress=False
+        server.app(access),
+        access_log=None,
+        handler_cancellation=True,
+        auto_decompress=False,
+        shutdown_timeout=1.0,  # for answers that are on their way
     )
     await runner.setup()
     await web.TCPSite(runner, access.host, port).start()

@@ -177,7 +177,7 @@ class ChatQuestion:
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": used}
 
     def _logprobs(self, answer: Answered) -> dict[str, Any] | None:
-        return {"content": token_logprobs(answer, self.asked)} if self.asked.logprobs else None
+        return {"content": token_logprobs(answer)} if self.asked.logprobs else None
 
     def events(self, answers: list[Answered]) -> Iterator[str]:
         head = {**self._head, "object": "chat.completion.chunk"}

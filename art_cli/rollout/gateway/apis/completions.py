@@ -135,16 +135,15 @@ class CompletionsQuestion:
             "index": index,
             "text": text,
             "finish_reason": ended.ended if ended else None,
-            "logprobs": _logprobs(ended, self.asked) if ended and with_logprobs else None,
+            "logprobs": _logprobs(ended) if ended and with_logprobs else None,
         }
 
 
-def _logprobs(answer: Answered, asked: Asked) -> dict[str, Any]:
+def _logprobs(answer: Answered) -> dict[str, Any]:
     tokens, logprobs = answer.tokens, answer.completion.logprobs
-    tops = [{t: p} for t, p in zip(tokens, logprobs, strict=True)]
     return {
         "tokens": tokens,
         "token_logprobs": logprobs,
-        "top_logprobs": tops if asked.top_logprobs else None,
+        "top_logprobs": answer.likeliest or None,
         "text_offset": [0, *accumulate(len(t) for t in tokens)][: len(tokens)],
     }

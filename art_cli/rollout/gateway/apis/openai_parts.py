@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
+from art_cli.rollout.gateway.asked import Answered, RequestError
 
 PIECE = 24  # characters of a streamed piece
 
@@ -15,11 +15,14 @@ def error_body(error: RequestError) -> dict[str, Any]:
     return {"error": {"message": str(error), "type": kind, "code": error.code, "param": None}}
 
 
-def token_logprobs(answer: Answered, asked: Asked) -> list[dict[str, Any]]:
+def token_logprobs(answer: Answered) -> list[dict[str, Any]]:
     """Return the log-probability of each token that was sampled: of those that are trained on."""
+    likeliest = answer.likeliest or [{} for _ in answer.tokens]
     return [
-        _token(t, p) | {"top_logprobs": [_token(t, p)] if asked.top_logprobs else []}
-        for t, p in zip(answer.tokens, answer.completion.logprobs, strict=True)
+        _token(token, p) | {"top_logprobs": [_token(*pair) for pair in others.items()]}
+        for token, p, others in zip(
+            answer.tokens, answer.completion.logprobs, likeliest, strict=True
+        )
     ]
 
 

@@ -131,7 +131,7 @@ def test_a_program_that_never_asked_is_not_judged(play: Any) -> None:
 
 
 def test_a_program_whose_calls_are_all_refused_is_not_judged(play: Any) -> None:
-    code = ASK.replace('"model": "m"', '"n": 0')
+    code = ASK.replace('"model": "m"', '"model": "m", "n": 1000')
     trajectory = play(code, crashes=True)
     assert trajectory.reward is None and "HTTP Error 400" in (trajectory.error or "")
 

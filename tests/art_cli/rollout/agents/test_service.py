@@ -315,7 +315,7 @@ def test_the_image_of_the_example_holds_what_it_imports() -> None:
 def test_the_docs_name_what_a_service_gets() -> None:
     page = (ROOT / "docs" / "agent-service.md").read_text()
     hosted: Any = SimpleNamespace(id="", opening=[], tools=[], secrets=SimpleNamespace(key=""))
-    for name in service._task(hosted, "", 1.0):
+    for name in service.task_of(hosted, "", 1.0):
         assert f"`{name}`" in page
     for name in AgentEnd.model_fields:
         assert f"| `{name}` |" in page

@@ -89,7 +89,7 @@ def output_of(
             "type": "output_text",
             "text": answer.words,
             "annotations": [],
-            "logprobs": token_logprobs(answer, asked) if asked.logprobs else [],
+            "logprobs": token_logprobs(answer) if asked.logprobs else [],
         }
         status = "incomplete" if answer.ended == "length" else "completed"
         message = {"id": _id("msg"), "type": "message", "role": "assistant", "status": status}

@@ -66,6 +66,8 @@ def serve(policy: Any, asks: Callable[[httpx.AsyncClient, Any], Awaitable[None]]
         (LOCAL, {"Host": "localhost:8000", "Authorization": "Bearer right "}, 401),
         (LOCAL, {"Host": "localhost:8000", "Authorization": "Bearer \udcff"}, 401),
         (LOCAL, {"Host": "localhost:8000", "Authorization": "right"}, 401),
+        (LOCAL, {"Host": "localhost:8000", "X-Api-Key": "right"}, None),
+        (LOCAL, {"Host": "localhost:8000", "X-Api-Key": "wrong"}, 401),
         (OPEN, KEY | {"Host": "10.0.0.7:8000"}, None),
         (OPEN, KEY | {"Host": "evil.example:8000"}, 403),
         (OPEN, {"Host": "10.0.0.7:8000"}, 401),

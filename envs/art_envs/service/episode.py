@@ -1,0 +1,243 @@
+"""One conversation at a desk: what is said, what is done, and what an assistant commits itself to.
+
+An episode is judged by what was done: the writes, and three commitments that are tools too.
+
+    confirm   asks the customer for a yes to one write, which then allows exactly that write
+    refuse    tells the customer no, for a reason that must be true
+    tell      gives the customer a value that they asked for; a wrong one cannot be taken back
+
+Words without a call ask, explain and close the conversation. They settle nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from art_cli import Done, Env, LLMConfig, Message, Scenario, ToolError, tool, tools_of
+from art_envs.service.arithmetic import calculated
+from art_envs.service.asking import SLOTS, Slots
+from art_envs.service.goal import Action, Goal, Kind, Want, call, ever_wanted, settled_by
+from art_envs.service.store import Store, Tables
+from art_envs.service.user import LLMUser, Said, ScriptedUser, User
+from art_envs.service.values import is_value
+
+Level = Literal[0, 1, 2, 3, 4]
+Size = Literal["full", "small"]
+
+
+Fault = Literal["unidentified", "unconfirmed", "false_refusal", "false_answer"]
+Method = Callable[..., Awaitable[Any]]
+
+
+def write(method: Method) -> Method:
+    """Offer a method of a desk to the model as a tool that changes the database."""
+
+    @wraps(method)
+    async def recorded(self: DeskEpisode, **arguments: Any) -> Any:
+        result = await method(self, **arguments)
+        self.note_write(call(method.__name__, **arguments))
+        return result
+
+    return tool(writes=True)(recorded)
+
+
+class DeskEpisode(Env):
+    """The common part of all conversations."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Settings of `env.args`."""
+
+        # 0: a ticket that holds all facts, and no user. 1: one write, a user who tells all at once.
+        # 2: facts must be asked for and ids found. 3: also pressure and changes of mind.
+        # 4: also several items and writes at once, references, and long openings.
+        level: Level = 2
+        size: Size = "full"  # small: few records, short ids and policy, for a very small model
+        kinds: tuple[Kind, ...] = ()  # only these; empty: all that the level has
+        user: LLMConfig | None = None  # who plays the user from level 1 on; null: a script
+        # Share of demonstrated decisions that are guesses, so that reward has something to teach.
+        demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+    slots: ClassVar[Slots] = SLOTS  # what an assistant may ask for
+    reasons: ClassVar[dict[str, str]]  # of refusals, each as the customer hears it
+
+    def __init__(self, scenario: Scenario, cfg: Config) -> None:
+        super().__init__(scenario, cfg)
+        self.goal: Goal = scenario.data["goal"]
+        self.store = Store(self.database(cfg))
+        self.user: User | None = None  # from level 1 on
+        self.done: list[Action] = []  # the writes that were made, in their order
+        self.refusals: list[str] = []  # the reasons that were given
+        self.told: set[str] = set()  # of the values that had to be told
+        self.faults: Counter[Fault] = Counter()
+        self.transferred = False
+        self._agreed: str | None = None  # the one write that the customer has said yes to
+        self._goodbyes = 0
+
+    @classmethod
+    def database(cls, cfg: Config) -> Tables:
+        """Return the tables that all episodes share; the same object at each call."""
+        raise NotImplementedError
+
+    @classmethod
+    def policy(cls, cfg: Config) -> str:
+        """Return the system prompt."""
+        raise NotImplementedError
+
+    def is_identified(self) -> bool:
+        """Return whether it is known who the customer is, as the policy asks."""
+        raise NotImplementedError
+
+    async def start(self) -> list[Message]:
+        """Return the policy, and the ticket or the user's first words."""
+        if self.cfg.level > 0:
+            self.user = self._make_user()
+        return [
+            {"role": "system", "content": self.policy(self.cfg)},
+            {"role": "user", "content": self.goal["opening"]},
+        ]
+
+    def _make_user(self) -> User:
+        if self.cfg.user is None:
+            return ScriptedUser(self.goal, self.slots)
+        return LLMUser(self.goal, self.slots, self.services.llm(self.cfg.user))
+
+    async def reply(self, text: str) -> str | Done:
+        """Return the user's answer. A ticket is closed by words, whatever they say."""
+        return Done() if self.user is None else await self._heard(await self.user.say(text))
+
+    async def _heard(self, said: Said) -> str | Done:
+        """Return what the user said.
+
+        The episode ends when they say goodbye; a model that plays them must have been served, or
+        say it a second time.
+        """
+        if said.leaving:
+            self._goodbyes += 1
+            if self._goodbyes > 1 or self.cfg.user is None or await self.is_served():
+                return Done()
+        return said.text
+
+    @tool()
+    async def calculate(self, expression: str) -> str:
+        """Calculate a sum."""
+        return calculated(expression)
+
+    # What an assistant commits itself to.
+
+    @tool()
+    async def confirm(self, action: str, arguments: dict[str, Any]) -> str | Done:
+        """Ask the customer for a yes to one change.
+
+        Args:
+            action: the tool that you will call
+            arguments: of that call
+        """
+        if self.user is None:
+            raise ToolError("nobody can be asked: the ticket is the customer's order")
+        spec = tools_of(type(self)).get(action)
+        if spec is None or not spec.writes or action == "transfer":
+            raise ToolError(f"{action!r} is no tool that changes something")
+        asked: Action = {"name": action, "arguments": spec.parse(arguments)}
+        self._commit()
+        said = await self.user.confirm(asked, self._is_wanted)
+        self._agreed = text_of(asked) if said.agrees else None
+        return await self._heard(said)
+
+    @tool()
+    async def refuse(self, reason: str) -> str | Done:
+        """Tell the customer no.
+
+        Args:
+            reason: the name of what forbids it
+        """
+        if reason not in self.reasons:
+            raise ToolError(f"there is no reason {reason!r}; there are {', '.join(self.reasons)}")
+        self._commit()
+        self.refusals.append(reason)
+        if not any(reason in each["reasons"] for each in ever_wanted(self.goal)):
+            self.faults["false_refusal"] += 1
+        if self.user is None:
+            return Done()
+        return await self._heard(await self.user.refused(self.reasons[reason]))
+
+    @tool()
+    async def tell(self, value: str) -> str | Done:
+        """Answer the customer's question.
+
+        Args:
+            value: one value; a wrong one counts
+        """
+        self._commit()
+        wanted = [v for each in settled_by(self.goal) for v in each["outputs"]]
+        right = next((v for v in wanted if is_value(value, v)), None)
+        if right is None:
+            self.faults["false_answer"] += 1
+        else:
+            self.told.add(right)
+        if self.user is None:
+            return "told"
+        return await self._heard(await self.user.told(value if right is None else right))
+
+    @write
+    async def transfer(self, summary: str) -> Done:
+        """Hand over to a human."""
+        self.transferred = True
+        return Done()
+
+    def _commit(self) -> None:
+        """Take note of a commitment: it is too early while nobody knows who the customer is."""
+        if not self.is_identified():
+            self.faults["unidentified"] += 1
+
+    def note_write(self, made: Action) -> None:
+        """Take note of a write that was made; the customer gets a receipt of it."""
+        self._commit()
+        self.done.append(made)
+        if self.user is None or made["name"] == "transfer":
+            return
+        agreed, self._agreed = self._agreed == text_of(made), None
+        if not agreed:
+            self.faults["unconfirmed"] += 1
+        self.user.got(agreed=agreed)
+
+    async def _is_wanted(self, asked: Action, want: Want) -> bool:
+        """Return whether a write does what the customer wants, whatever its arguments."""
+        if want["write"] is None:
+            return False
+        if asked == want["write"]:
+            return True
+        try:
+            return (await self._after(asked)).is_same(await self._after(want["write"]))
+        except ToolError:
+            return False
+
+    async def _after(self, made: Action) -> Store:
+        """Return the records as they would be after a write."""
+        other = type(self)(self.scenario, self.cfg)
+        other.store = self.store.copy()
+        await other.act(made)
+        return other.store
+
+    async def act(self, action: Action) -> Any:
+        """Call a tool as the model would. Raises ToolError where it refuses."""
+        spec = tools_of(type(self)).get(action["name"])
+        if spec is None:
+            raise ToolError(f"there is no tool {action['name']!r}")
+        return await getattr(self, spec.name)(**spec.parse(action["arguments"]))
+
+    async def is_served(self) -> bool:
+        """Return whether all was done, refused and told as it must be, and nothing else."""
+        raise NotImplementedError
+
+
+def text_of(action: Action) -> str:
+    """Return an action on one line, the same for the same action."""
+    return f"{action['name']}({json.dumps(action['arguments'], sort_keys=True)})"
