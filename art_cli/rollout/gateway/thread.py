@@ -58,9 +58,10 @@ class Thread:
     def goes_on_as(self, asked: Asked, renderer: Renderer) -> bool:
         """Return whether a request extends the last one."""
         talk, messages, num = self.conversation, asked.messages, len(self.said)
-        if asked.raw is not None or isinstance(talk, PlainText):
-            is_text = asked.raw is not None and isinstance(talk, PlainText)
-            return is_text and not self.busy and talk.goes_on_as(asked.raw)
+        if isinstance(talk, PlainText):
+            return asked.raw is not None and not self.busy and talk.goes_on_as(asked.raw)
+        if asked.raw is not None:
+            return False
         if self.busy or renderer is not self.renderer or len(messages) <= num:
             return False
         return all(same(a, b) for a, b in zip(self.said, messages, strict=False))
