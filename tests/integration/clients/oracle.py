@@ -136,8 +136,8 @@ class _Session:
 
 def _behind(prompt: str, turn: str) -> str:
     """What is left to say of a turn where a call had to be made, and is begun in the prompt."""
-    begun = prompt.rpartition("<|im_start|>assistant\n")[2]
-    if not begun:
+    _, is_turn, begun = prompt.rpartition("<|im_start|>assistant\n")
+    if not is_turn or not begun:
         return turn
     call = turn[turn.index("<tool_call>") :]
     assert call.startswith(begun), (begun, turn)

@@ -23,7 +23,6 @@ asked = {"model": "gpt-5-mini", "instructions": system, "input": request, "tools
 openai.responses.create(**asked)
 events = list(openai.responses.create(**asked, stream=True))
 openai.completions.create(model="gpt-5-mini", prompt=request, max_tokens=3)
-pieces = list(openai.completions.create(model="gpt-5-mini", prompt=request, stream=True))
 names = [model.id for model in openai.models.list()]
 
 anthropic = Anthropic(_strict_response_validation=True, max_retries=0)
@@ -35,6 +34,6 @@ asked = {"model": "claude-sonnet-4-6", "system": system, "messages": messages, "
 anthropic.messages.create(**asked, max_tokens=512)
 parts = list(anthropic.messages.create(**asked, max_tokens=512, stream=True))
 count = anthropic.messages.count_tokens(**asked).input_tokens
-for name in ("chunks", "events", "pieces", "parts", "names", "count"):
+for name in ("chunks", "events", "parts", "names", "count"):
     value = globals()[name]
     print(name, value if isinstance(value, int) else len(value))
