@@ -129,9 +129,10 @@ def test_what_is_sampled_under_published_schemas_is_valid(
         counts["tokens"] += len(done.token_ids)
         s = sequence_of(prompt, done)
         assert all(done.logprobs[i] == 0 and s.mask[len(prompt) + i] == 0 for i in done.forced)
-        with torch.no_grad():
-            true = masked_logprobs(model, policy, s, 0.8)[len(prompt) - 1 :]
-        worst = max(worst, float((torch.tensor(done.logprobs) - true).abs().max()))
+        if counts[done.finish_reason] % 3 == 0:
+            with torch.no_grad():
+                true = masked_logprobs(model, policy, s, 0.8)[len(prompt) - 1 :]
+            worst = max(worst, float((torch.tensor(done.logprobs) - true).abs().max()))
         if done.finish_reason == "length":
             return
         text = str(tokenizer.decode(done.token_ids, skip_special_tokens=True))
