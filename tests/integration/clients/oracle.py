@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from art_cli.models.grammar.grammars import Grammars
 from art_cli.models.render import Renderer
 from art_cli.models.turns import parse_tool_calls
 from art_cli.types import Completion, Trajectory
 
 MESSAGE = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|\Z)", re.S)
 TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.S)
+PROPERTY = re.compile(r'"properties": ?\{"(\w+)"')
 CALL = '<tool_call>{{"name": {name}, "arguments": {arguments}}}</tool_call>'
 
 # What programs ask besides playing, by words of their instructions, and what they are told.
@@ -45,6 +47,7 @@ class Oracle:
     """Implements Engine."""
 
     renderer: Renderer
+    grammars: Grammars  # of which it is asked whether they can be used
     gold: list[str] = field(default_factory=list)  # the turns of a perfect assistant
     parallel: bool = False  # several reads in one turn
     trajectory: Trajectory = field(init=False)  # of its episode
@@ -60,27 +63,27 @@ class Oracle:
         """Steps of the gold that the env has done."""
         return sum(not step.is_error for step in self.trajectory.steps)
 
-    def say(self, prompt: str, schema: Any) -> str:
+    def say(self, prompt: str, grammar: str | None) -> str:
         """Return the next turn."""
         first = MESSAGE.search(prompt)
         for words, answer in ASIDE.items():
             if first and words in first[2]:
-                return _in_schema(answer, schema) if schema else answer
+                return _in_schema(answer, grammar) if grammar else answer
         shown = TOOLS.search(prompt)
         tools = dict(line.split(":")[0].split(" ", 1) for line in _lines(shown))
         if HAND_OVER in tools and not self.handed_over:
             self.handed_over = True
             return _call(HAND_OVER, {tools[HAND_OVER].split()[0]: "the customer's request"})
         if self.executed >= len(self.gold):
-            return self._words(self.gold[-1], tools, schema)
+            return self._words(self.gold[-1], tools, grammar)
         step = self.gold[self.executed]
         if not _calls(step):
-            return self._words(step, tools, schema)
+            return self._words(step, tools, grammar)
         return "\n".join(self._together()) if self.parallel else step
 
-    def _words(self, text: str, tools: dict[str, str], schema: Any) -> str:
-        if schema:
-            return _in_schema(text, schema)
+    def _words(self, text: str, tools: dict[str, str], grammar: str | None) -> str:
+        if grammar:
+            return _in_schema(text, grammar)
         last = self.executed >= len(self.gold) - 1
         final = next((t for t in tools if t.startswith(FINAL)), None) if last else None
         if final:
@@ -133,8 +136,8 @@ class _Session:
 
 def _behind(prompt: str, turn: str) -> str:
     """What is left to say of a turn where a call had to be made, and is begun in the prompt."""
-    begun = prompt.rpartition("<|im_start|>assistant\n")[2]
-    if not begun:
+    _, is_turn, begun = prompt.rpartition("<|im_start|>assistant\n")
+    if not is_turn or not begun:
         return turn
     call = turn[turn.index("<tool_call>") :]
     assert call.startswith(begun), (begun, turn)
@@ -157,6 +160,8 @@ def _call(name: str, arguments: dict[str, Any]) -> str:
     return CALL.format(name=json.dumps(name), arguments=json.dumps(arguments))
 
 
-def _in_schema(text: str, schema: Any) -> str:
-    properties = (schema or {}).get("properties") or {"answer": {}}
-    return json.dumps({next(iter(properties)): text})
+def _in_schema(text: str, grammar: str) -> str:
+    """The words as the object that a grammar asks for, whose one property they are."""
+    found = PROPERTY.search(grammar)
+    assert found, grammar
+    return json.dumps({found[1]: text})

@@ -14,6 +14,7 @@ from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Env
 from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
+from art_cli.models.grammar.grammars import Grammars
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
 from art_cli.rollout.agents.hosted import HostedAgent, HostedAgents
@@ -82,6 +83,10 @@ class Recorded:
     def policy_version(self) -> int:
         return self.engine.policy_version
 
+    @property
+    def grammars(self) -> Grammars:
+        return self.engine.grammars
+
     def open(self, seed: int, *, awaited: bool = True) -> _RecordedSession:
         return _RecordedSession(self.engine.open(seed, awaited=awaited), self.asked)
 
@@ -136,7 +141,7 @@ def play_perfectly(
     task: Task, policy: Policy, command: list[str], *, room: int = ROOM, parallel: bool = False
 ) -> Played:
     """Return an episode in which the policy says what is right."""
-    oracle = Oracle(Renderer(policy.tokenizer), task.gold(), parallel=parallel)
+    oracle = Oracle(Renderer(policy.tokenizer), policy.grammars, task.gold(), parallel=parallel)
     trajectory = asyncio.run(perform(task, policy, oracle, command, room, 0))
     return Played(trajectory, oracle.asked)
 
