@@ -1,4 +1,4 @@
-"""`art run` with vLLM on other families: it samples from what is trained, as the policy reads it."""
+"""`art run` with vLLM on other families samples from what is trained, as the policy reads it."""
 
 from __future__ import annotations
 
