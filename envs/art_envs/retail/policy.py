@@ -214,7 +214,7 @@ one than before and one of the customer's profile; a gift card must cover the am
 - Items can be changed only while it is {PENDING}, and only once; then it is {MODIFIED}. Name all \
 items that change in one call.
 - Each new item must be an available variant (variant) of the same product (product): a shirt \
-cannot become a pair of shoes.
+cannot become a desk.
 - The customer names one method that pays or receives the difference in price. A gift card must \
 cover what is to be paid (method).
 
