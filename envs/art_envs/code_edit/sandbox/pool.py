@@ -168,7 +168,7 @@ def _start() -> subprocess.Popen[bytes]:
         _end(runner)
         raise SandboxError(
             f"code_edit runs programs that a model wrote, behind walls that this machine does not "
-            f"have: {ready['no_walls']}; it needs Linux 5.13 or newer with Landlock and seccomp"
+            f"have: {ready['no_walls']}; it needs Linux 6.2 or newer with Landlock and seccomp"
         )
     return runner
 

@@ -1,9 +1,10 @@
 """Takes from a process, for good, what a program that a model wrote must not have.
 
-Linux alone can: Landlock (5.13 or newer) names what may be read, and nothing may be written; a
-seccomp filter takes away other processes, the network and what Landlock does not see; limits hold
-time, memory and files. No privilege is needed, so that it works in a container, and root is held
-like anybody else. Used in the runner's process, which has the standard library alone.
+Linux alone can: Landlock (6.2 or newer, where it holds truncation too) names what may be read, and
+nothing may be written; a seccomp filter takes away other processes, the network and what Landlock
+does not see; limits hold time, memory and files. No privilege is needed, so that it works in a
+container, and root is held like anybody else. Used in the runner's process, which has the standard
+library alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ctypes
 import os
 import platform
 import resource
+import signal
 import struct
 import sys
 from collections.abc import Iterable
@@ -19,9 +21,10 @@ from collections.abc import Iterable
 MIB = 1 << 20
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF, CAPSET = 444, 445, 446, {"x86_64": 126, "aarch64": 91}
 EXECUTE, WRITE, READ, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # by version
+RIGHTS = {3: (1 << 15) - 1, 5: (1 << 16) - 1}  # by version
+LEAST = 3  # the version that holds truncation
 TCP, SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
-SET_NO_NEW_PRIVS, SET_SECCOMP, SET_DUMPABLE, FILTER_MODE = 38, 22, 4, 2
+SET_PARENT_DEATH_SIGNAL, SET_NO_NEW_PRIVS, SET_SECCOMP, FILTER_MODE = 1, 38, 22, 2
 
 # Numbers on x86_64 and aarch64; None where there is no such call.
 DENIED: dict[str, tuple[int | None, int | None]] = {
@@ -131,8 +134,8 @@ def landlock_version() -> int:
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         raise NoWallsError(f"{platform.system()} on {platform.machine()}")
     version = _libc.syscall(CREATE_RULESET, None, 0, 1)
-    if version < 1:
-        raise NoWallsError("a kernel without Landlock")
+    if version < LEAST:
+        raise NoWallsError(f"Landlock in version {LEAST}; the kernel has {max(0, version)}")
     return version
 
 
@@ -171,6 +174,7 @@ def close_in(ruleset: int, *, cpu_seconds: int, memory: int, address_space: int 
         limits[resource.RLIMIT_AS] = address_space
     for kind, most in limits.items():
         resource.setrlimit(kind, (most, most))
+    _checked(_libc.prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "parent's death")
     _checked(_libc.prctl(SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     header, none = struct.pack("Ii", 0x20080522, 0), bytes(24)
     _checked(_libc.syscall(CAPSET[platform.machine()], header, none), "capset")
