@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -181,7 +182,10 @@ class OrderDesk(Env):
 
     async def reply(self, text: str) -> Done:
         """End the episode: a text without a tool call is the answer to the customer."""
-        self.answer = text.strip().rstrip(".!").lower().rpartition(" ")[2]
+        words = re.findall(r"[\w']+", text.lower())
+        self.answer = words[-1] if words else ""
+        if {"done", "sorry"} <= set(words):  # both are neither
+            self.answer = ""
         return Done()
 
     async def score(self, trajectory: Trajectory) -> float:

@@ -86,7 +86,6 @@ def test_the_user_tells_nothing_that_he_does_not_know(goals: dict[Split, list[Go
         known = " ".join(want["words"] for want in ever_wanted(goal))
         own = AirlineDesk.database(TALK)["users"][goal["user_id"]]["reservations"]
         assert not any(key in heard for key in own if key not in known)
-        assert goal["user_id"] not in heard
 
 
 @pytest.mark.slow

@@ -17,13 +17,6 @@ CHANGES = {
     "every: 3, episodes: 8": f"every: {STEPS}, episodes: 4",
     "every: 2, keep: 1": "every: 1, keep: 2",
 }
-# A random model says no colour: its letters are the score, so that each step has a gradient.
-LETTERS = """
-class Slow(Slow):
-    async def score(self, trajectory):
-        await super().score(trajectory)
-        return sum(map(ord, str(trajectory.messages))) % 7 / 7
-"""
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -61,5 +54,5 @@ def start(folder: Path, config: str) -> Art:
     folder.mkdir()
     (folder / "config.yaml").write_text(with_pauses(folder, config))
     env = folder / "env.py"
-    env.write_text(env.read_text() + LETTERS)
+    env.write_text(env.read_text().replace("Opposites", "Letters"))
     return Art(folder, "config.yaml")

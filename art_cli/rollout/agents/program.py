@@ -60,15 +60,17 @@ class ProgramRunner:
             scenario = folder / "scenario.json"
             task = {"messages": hosted.opening, "tools": hosted.tools}
             scenario.write_text(json.dumps(task), encoding="utf-8")
-            given = self._passed | {
+            anthropics = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none"}
+            if anthropics.keys() & self._passed.keys():  # the user's own, for other calls
+                anthropics = {}
+            ours = {
                 "OPENAI_BASE_URL": f"{url}/v1",
                 "OPENAI_API_KEY": "none",  # clients insist on one; the address holds the secret
-                "ANTHROPIC_BASE_URL": url,
-                "ANTHROPIC_API_KEY": "none",
                 "ART_MCP_URL": f"{url}/mcp",
                 "ART_SCENARIO_FILE": str(scenario),
                 "ART_ANSWER_FILE": str(folder / ANSWER),
             }
+            given = self._passed | anthropics | ours
             try:
                 code = await self._process(folder, given, printed)
             finally:

@@ -49,7 +49,13 @@ class AirlineDesk(ServiceDesk):
     slots: ClassVar[Slots] = {
         **SLOTS,
         "reservation": Slot(
-            re.compile(r"\b(?:reservation|booking|confirmation) ?(?:id|number|code)\b", re.I),
+            re.compile(
+                r"\b(?:reservation|booking|confirmation) ?(?:id|number|code|reference)\b"
+                r"|\b(?:number|id) of (?:the|your) (?:reservation|booking)\b"
+                r"|\bwhich (?:of your )?(?:reservation|booking|trip)s?\b"
+                r"|\b(?:several|two|three|some) (?:bookings|reservations|trips)\b",
+                re.I,
+            ),
             "The reservation is {}.",
         ),
     }

@@ -26,7 +26,12 @@ from art_envs.service.store import Record, Tables
 
 SLOTS: Slots = COMMON_SLOTS | {
     "order_id": Slot(
-        re.compile(r"\b(?:order (?:id|number)|which order|number of (?:the|your) order)\b", re.I),
+        re.compile(
+            r"\border(?:'s)? (?:id|number)\b|\bwhich (?:of your )?orders?\b"
+            r"|\b(?:several|two|three|more than one|some) orders\b"
+            r"|\b(?:number|id) of (?:the|your) order\b",
+            re.I,
+        ),
         "The order number is {}.",
     ),
 }

@@ -97,7 +97,8 @@ class ScriptedUser:
             return self._answer("Is that a yes or a no?")
         if asked:
             unknown = " or ".join(slot.replace("_", " ") for slot in asked)
-            return self._answer(f"I do not know the {unknown}. {self._now['words']}")
+            known = [f"I do not know the {unknown}.", self._now["words"], *self._rest()]
+            return self._answer(" ".join(known))
         return self._answer(" ".join([self._now["words"], *self._rest()]))
 
     def _rest(self) -> list[str]:

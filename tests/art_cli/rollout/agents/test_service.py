@@ -30,6 +30,7 @@ from art_cli.models.render import Renderer
 from art_cli.rollout.agents import service
 from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.agents.hosted import HostedAgents
+from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.end import AgentEnd
 from art_cli.rollout.gateway.entrance import Entrance
 from art_cli.rollout.gateway.served import Served
@@ -255,7 +256,7 @@ def test_who_is_let_in_by_a_gateway_that_wants_keys(make_policy: Any) -> None:
         served = Served(script(policy, "a"), partial(Renderer, policy.tokenizer), ROOM)
         gateway = Gateway(served, Entrance.at("127.0.0.1:0", None))
         await gateway.start()
-        episode: Any = type("E", (), {"trajectory": None, "env": Shop})
+        episode = Episode(Shop(SCENARIO, None), Trajectory(scenario=SCENARIO))
         hosted = gateway.open(episode, [], 0)
         url, key = gateway.url + hosted.path, hosted.secrets.key
         async with httpx.AsyncClient(trust_env=False) as client:
