@@ -10,6 +10,7 @@ from typing import Any
 
 from art_cli.engines.base import Engine
 from art_cli.envs.base import Done, Env, ToolError, tool
+from art_cli.models.grammar.grammars import Grammars, Vocabulary
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
 from art_cli.rollout.agents.function import FunctionRunner
@@ -81,6 +82,11 @@ class ScriptEngine:
     limits: list[Any] = field(default_factory=list)
     num_open: int = 0
     policy_version: int = 3
+
+    @property
+    def grammars(self) -> Grammars:
+        tokenizer = self.renderer._tokenizer
+        return Grammars(lambda: Vocabulary.of(tokenizer, len(tokenizer)))
 
     def open(self, seed: int, *, awaited: bool = True) -> Any:
         assert not awaited, "a program may never come back"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 from art_cli.errors import ConstraintError
 
@@ -97,5 +97,5 @@ def _checked(schema: Any, counted: list[float]) -> Any:
     return made
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
