@@ -19,6 +19,7 @@ SECTIONS = {
     "": schema.Experiment,
     "env": schema.EnvConfig,
     "agent": agent.AgentConfig,
+    "agent.train": agent.TrainedConfig,
     "model": schema.ModelConfig,
     "model.adapter": schema.AdapterConfig,
     "model.tiny": schema.TinyConfig,

@@ -5,14 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from pydantic import Field
+
+from art_cli.config.llm import LLMConfig
 from art_cli.config.marks import OnlyWith
-from art_cli.config.values import Address, Count, Positive, Url
+from art_cli.config.values import FORBID_UNKNOWN, Address, Count, Positive, Url
 
 PROGRAM = OnlyWith("agent.type", ("program",))
 FUNCTION = OnlyWith("agent.type", ("function",))
 STARTED = OnlyWith("agent.type", ("program", "function"))
 SERVICE = OnlyWith("agent.type", ("service",))
 HOSTED = OnlyWith("agent.type", ("program", "function", "service"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedConfig:
+    """The names of a model: only what the policy is asked for under them is learned from."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+    models: Annotated[list[str], Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +60,21 @@ class AgentConfig:
     # What hides the machine from a program.
     sandbox: Annotated[Literal["none", "bwrap", "docker"], STARTED] = "none"
     image: Annotated[str | None, OnlyWith("agent.sandbox", ("docker",))] = None  # e.g. node:22
+    # NAME: base, or NAME: {model: openai/gpt-4.1-mini, ...}: who answers to a name, untrained.
+    models: Annotated[dict[str, Literal["base"] | LLMConfig], HOSTED] = field(default_factory=dict)
+    max_usd: Annotated[Positive | None, HOSTED] = None  # for agent.models, of the whole run
+    # Which calls of the policy are learned from: of the conversation that plays, or by name.
+    train: Annotated[Literal["main", "all"] | TrainedConfig, HOSTED] = "all"
     timeout: Annotated[Positive, HOSTED] = 600.0  # seconds, of one episode
     concurrency: Annotated[Count, HOSTED] = 16  # at once
     on_crash: Annotated[Literal["score", "drop"], HOSTED] = "score"  # drop: it is left out
+
+
+def models_of(cfg: AgentConfig) -> dict[str, LLMConfig]:
+    """Return the models that are asked, by the names that they answer to."""
+    return {name: m for name, m in cfg.models.items() if isinstance(m, LLMConfig)}
+
+
+def asks_base(cfg: AgentConfig) -> bool:
+    """Return whether the policy's base answers to a name."""
+    return "base" in cfg.models.values()

@@ -312,9 +312,11 @@ def _hint_at(cls: type, path: KeyPath) -> Any:
         if isinstance(key, int):
             item, *others = get_args(hint) or (None,)
             hint = item if others in ([], [...]) else None
+        elif section := section_type(hint):
+            hint = get_type_hints(section, include_extras=True).get(key)
         else:
-            section = section_type(hint)
-            hint = get_type_hints(section, include_extras=True).get(key) if section else None
+            of = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+            hint = get_args(of)[1] if get_origin(of) is dict else None
     return hint
 
 

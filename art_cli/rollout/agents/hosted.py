@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from art_cli.config.schema import RewardConfig
 from art_cli.errors import AgentError, EnvError
+from art_cli.llms.base import AskedLLM
 from art_cli.rollout.agent import CRASHED
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.end import REWARD
 from art_cli.rollout.gateway.hosted_episode import Hosted
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.types import StopReason, Trajectory
 
@@ -58,7 +60,7 @@ class HostedAgent:
         """
         async with self._agents.turns:
             opening = await episode.start()
-            hosted = self._agents.gateway.open(episode, opening, self._seed)
+            hosted = self._agents.gateway.open(episode, opening, self._seed, self._agents.served)
             self._hosted = hosted
             episode.trajectory.metrics["crashed"] = 0.0
             try:
@@ -145,6 +147,7 @@ class HostedAgents:
     on_crash: str  # score | drop
     turns: asyncio.Semaphore  # as many as may run at once
     reward: RewardConfig | None = None  # where the agent's own reward counts
+    served: Served | None = None  # in place of what the gateway serves
 
     @property
     def grace(self) -> float:
@@ -153,6 +156,10 @@ class HostedAgents:
 
     def open(self, seed: int) -> HostedAgent:
         return HostedAgent(self, seed)
+
+    def answered_by(self, llm: AskedLLM) -> HostedAgents:
+        """Return the same agents, with a model in the policy's place."""
+        return replace(self, served=self.gateway.served.with_in_its_place(llm))
 
 
 def _never_asked(hosted: Hosted, trajectory: Trajectory) -> str:

@@ -71,3 +71,9 @@ class Answered:
     likeliest: list[dict[str, float]]  # in the place of each, and their log-probabilities
     num_prompt: int  # tokens
     num_thought: int = 0  # tokens of the completion that are thinking
+    num_written: int | None = None  # tokens, of a model that is asked: it gives none of them
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens of the turn."""
+        return len(self.completion.token_ids) if self.num_written is None else self.num_written

@@ -7,13 +7,23 @@ episode like the policy's, but nothing of them is trained on.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 from art_cli.llms.base import AskedLLM, ChatMessage, NativeCall
 from art_cli.models.turns import call_text, parse_tool_calls, read_turn
 from art_cli.rollout.gateway.asked import Answered, AnsweredCall, Asked, RequestError
 from art_cli.system.outside import read_json
-from art_cli.types import Completion, Message
+from art_cli.types import Completion, Message, Sequence
+
+
+@dataclass(slots=True)
+class Spoken:
+    """What was said to such a model, and by it: text alone."""
+
+    messages: list[Message] = field(default_factory=list)
+    sequences: list[Sequence] = field(default_factory=list)  # there is none
+    ids: list[int] = field(default_factory=list)
 
 
 async def ask_model(llm: AskedLLM, asked: Asked) -> tuple[Answered, float]:
@@ -43,6 +53,7 @@ async def ask_model(llm: AskedLLM, asked: Asked) -> tuple[Answered, float]:
         ended=ended,
         completion=Completion(token_ids=[], logprobs=[], finish_reason=ended, policy_version=0),
         tokens=[],
+        likeliest=[],
         num_prompt=reply.num_read,
         num_written=reply.num_written,
     )

@@ -88,7 +88,7 @@ class Dialogue:
 
     def answer(self) -> tuple[PolicyTurn, str] | None:
         """Return what the main conversation came to, as text for the env's reply()."""
-        for turn in reversed(_turns(self._main())):
+        for turn in reversed(_turns(self.main())):
             calls = turn.answered.calls
             if not calls:
                 words = turn.message["content"]
@@ -103,7 +103,7 @@ class Dialogue:
 
     def messages(self) -> list[Message]:
         """Return the main conversation, each turn of it once, however often it was rewritten."""
-        family = self._main()
+        family = self.main()
         ends = {t.thread for t in _turns(family)[-1:]}
         live = [t for t in family if t in ends or _num_env(t.turns)]
         entries: list[Entry] = []
@@ -118,7 +118,8 @@ class Dialogue:
             return name == self._answer_tool
         return name in ANSWER_TOOLS or name.startswith("final_result_")
 
-    def _main(self) -> list[Thread]:
+    def main(self) -> list[Thread]:
+        """Return the main conversation's threads."""
         families = self._families()
         if not families:
             return []
@@ -187,7 +188,7 @@ def _system(messages: list[Message]) -> str:
 def _related(a: Thread, b: Thread) -> bool:
     """Return whether `b`, which began later, is of the same agent as `a`."""
     system = _system(a.opening)
-    if a.renderer is b.renderer and system == _system(b.opening) and (system or a.has_tools):
+    if a.kind == b.kind and system == _system(b.opening) and (system or a.has_tools):
         return True
     known = [t for t in a.turns if any(same(t.message, m) for m in b.opening)]
     # Behind words that called nothing it is one who talks about them: a critic, or a title.

@@ -9,21 +9,25 @@ env is asked, and by which turn, stands beside them: `dialogue.py` says what is 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from art_cli.envs.base import Done, Env, seed_of
-from art_cli.errors import ConstraintError, EngineError
+from art_cli.errors import BudgetError, ConstraintError, EngineError, LLMError
+from art_cli.llms.base import AskedLLM
 from art_cli.models.render import Renderer
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
+from art_cli.rollout.gateway.asked_model import Spoken, ask_model
 from art_cli.rollout.gateway.constraint import check_schema, grammar_of
 from art_cli.rollout.gateway.dialogue import Dialogue
 from art_cli.rollout.gateway.end import AgentEnd
 from art_cli.rollout.gateway.entrance import Secrets
 from art_cli.rollout.gateway.exchange import Talk, answer, begin, count_tokens, read_in
+from art_cli.rollout.gateway.routes import Route
 from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.thread import PolicyTurn, Thread
 from art_cli.rollout.policy_agent import record_sampled
@@ -51,6 +55,7 @@ class Hosted:
         self.num_calls = 0
         self.refusal = ""  # what was said to the last call that was refused
         self.num_unheard = 0  # answers that nobody received
+        self.usd = 0.0  # that models beside the policy have cost
         self.secrets = Secrets()
         self._served = served
         self._episode = episode
@@ -73,7 +78,7 @@ class Hosted:
     @property
     def models(self) -> list[str]:
         """The names of what answers."""
-        return ["policy"]
+        return ["policy", *self._served.routes.names]
 
     @property
     def max_model_len(self) -> int:
@@ -96,15 +101,20 @@ class Hosted:
         return self._context_full
 
     async def complete(self, asked: Asked) -> list[Answered]:
-        """Answer a request with turns of the policy. Raises RequestError."""
+        """Answer a request with turns of who answers to its model. Raises RequestError."""
         self._check_calls()
         self.num_calls += 1
         begun = len(self._dialogue.turns)
+        route = self._served.routes.of(asked.model)
+        if route.llm:
+            return [await self._ask(route.llm, asked, begun)]
+        engine = route.base or self._served.engine
         renderer = await self._served.renderer(asked.tools, asked.size)
-        await check_schema(asked, self._served.engine)
-        thread = self._thread(asked, renderer)
+        await check_schema(asked, engine)
+        thread = self._thread(asked, renderer, route)
         thread.busy = True  # and stays so where this fails: nothing can go on behind it
         talk = thread.conversation
+        assert not isinstance(talk, Spoken)
         try:
             new = asked.messages[len(thread.said) :]
             num_prompt = await read_in(talk, new, asked, self.max_model_len)
@@ -113,8 +123,9 @@ class Hosted:
             self._context_full |= thread.is_full
             raise
         self._check_goes_on()
-        grammar = grammar_of(talk, renderer, asked, self._served.engine)
-        threads = [thread, *(self._beside(thread) for _ in range(asked.n - 1))]
+        grammar = grammar_of(talk, renderer, asked, engine)
+        others = (self._begin(asked, renderer, route, talk.forked()) for _ in range(asked.n - 1))
+        threads = [thread, *others]
         try:
             sampled = await asyncio.gather(*(t.sample(asked, grammar) for t in threads))
         except ConstraintError as e:
@@ -123,7 +134,7 @@ class Hosted:
             self.fail(e)
             raise RequestError(503, str(e), "engine") from e
         answers = [
-            answer(t.conversation, renderer, completion, asked, num_prompt)
+            answer(cast(Talk, t.conversation), renderer, completion, asked, num_prompt)
             for t, completion in zip(threads, sampled, strict=True)
         ]
         for t, answered in zip(threads, answers, strict=True):
@@ -195,13 +206,20 @@ class Hosted:
 
     def record(self, trajectory: Trajectory) -> None:
         threads, turns = self._dialogue.threads, self._dialogue.turns
-        sequences = [s for t in threads for s in t.conversation.sequences]
-        completions = [t.answered.completion for t in turns]
-        record_sampled(trajectory, sequences, completions, cut=any(t.cut for t in turns))
+        trained = [t for t in threads if t.is_trained]
+        if self._served.routes.train == "main":
+            main = self._dialogue.main()
+            trained = [t for t in trained if t in main]
+        sequences = [s for t in trained for s in t.conversation.sequences]
+        own = [t for t in turns if t.thread.is_policy]
+        cut = any(t.cut for t in own if t.thread in trained or not t.thread.session)
+        record_sampled(trajectory, sequences, [t.answered.completion for t in own], cut=cut)
+        trajectory.num_written = sum(t.answered.num_written or 0 for t in own)
+        trajectory.usd = self.usd
         trajectory.messages = main = self._dialogue.messages()
         shown = [t.shown for t in threads if t.turns]
         trajectory.side_conversations = [said for said in shown if said != main]
-        trajectory.metrics["policy_calls"] = float(len(turns))
+        trajectory.metrics["policy_calls"] = float(len(own))
         if self.num_unheard:
             trajectory.metrics["answers_unheard"] = float(self.num_unheard)
 
@@ -209,7 +227,8 @@ class Hosted:
         """Free what the engine holds for it."""
         self._end("env")  # a call that is still on its way finds it so
         for thread in self._dialogue.threads:
-            thread.session.close()
+            if thread.session:
+                thread.session.close()
         if self.failure.done():
             self.failure.exception()  # it was seen
         self.failure.cancel()
@@ -265,20 +284,40 @@ class Hosted:
             why += ": agent.max_calls is reached" if why == "max_calls" else ""
             raise RequestError(400, f"{OVER} ({why})", "episode_over")
 
-    def _thread(self, asked: Asked, renderer: Renderer) -> Thread:
-        fitting = [t for t in self._dialogue.threads if t.goes_on_as(asked, renderer)]
-        if fitting:
-            return max(fitting, key=lambda t: (len(t.said), t.num_tokens))
-        return self._begin(renderer, bool(asked.tools), begin(renderer, asked))
+    async def _ask(self, llm: AskedLLM, asked: Asked, begun: int) -> Answered:
+        """Answer a request with a model that is asked; its turn is in the record, untrained."""
+        try:
+            answered, usd = await ask_model(llm, asked)
+        except (LLMError, BudgetError) as e:
+            self.fail(e)
+            raise RequestError(503, str(e), "model") from e
+        self.usd += usd
+        kind = llm.name, json.dumps(asked.tools)
+        thread = self._fitting(asked, kind) or Thread(kind, bool(asked.tools), Spoken(), None)
+        if thread not in self._dialogue.threads:
+            thread.is_trained = False
+            thread.is_policy = llm is self._served.routes.in_its_place
+            self._dialogue.threads.append(thread)
+        talk = thread.conversation
+        cut = answered.ended == "length" and asked.limit is None
+        turn = thread.add(asked, answered, begun=begun, cut=cut)
+        talk.messages[:] = thread.said
+        self._dialogue.turns.append(turn)
+        return answered
 
-    def _beside(self, thread: Thread) -> Thread:
-        """Begin another thread that has read the same, for another turn behind it."""
-        return self._begin(thread.renderer, thread.has_tools, thread.conversation.forked())
+    def _fitting(self, asked: Asked, kind: object) -> Thread | None:
+        fitting = [t for t in self._dialogue.threads if t.goes_on_as(asked, kind)]
+        return max(fitting, key=lambda t: (len(t.said), t.num_tokens), default=None)
 
-    def _begin(self, renderer: Renderer, has_tools: bool, conversation: Talk) -> Thread:
-        threads = self._dialogue.threads
-        session = self._served.engine.open(seed_of(self._seed, len(threads)), awaited=False)
-        thread = Thread(renderer, has_tools, conversation, session, busy=True)
+    def _thread(self, asked: Asked, renderer: Renderer, route: Route) -> Thread:
+        known = self._fitting(asked, (renderer, route))
+        return known or self._begin(asked, renderer, route, begin(renderer, asked))
+
+    def _begin(self, asked: Asked, renderer: Renderer, route: Route, talk: Talk) -> Thread:
+        threads, engine = self._dialogue.threads, route.base or self._served.engine
+        session = engine.open(seed_of(self._seed, len(threads)), awaited=False)
+        thread = Thread((renderer, route), bool(asked.tools), talk, session, busy=True)
+        thread.is_trained, thread.is_policy = route.trained, route.base is None
         threads.append(thread)
         return thread
 

@@ -34,6 +34,11 @@ class Routes:
     train: Trained = "all"
     in_its_place: AskedLLM | None = None  # answers in the place of the policy
 
+    @property
+    def names(self) -> list[str]:
+        """The names that somebody else than the policy answers to."""
+        return sorted([*self.models, *self.bases])
+
     def of(self, name: str) -> Route:
         """Return who answers to the name of a model."""
         if name in self.bases:

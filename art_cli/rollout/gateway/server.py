@@ -39,7 +39,7 @@ class Gateway:
     """Serves the episodes that are open."""
 
     def __init__(self, served: Served, entrance: Entrance | None = None) -> None:
-        self._served = served
+        self.served = served
         self._entrance = entrance or Entrance()
         self._episodes: dict[str, tuple[Hosted, Endpoints]] = {}
         self._nowhere = Endpoints()
@@ -94,9 +94,11 @@ class Gateway:
         asyncio.get_running_loop().call_later(HEAD_TIMEOUT, drop_if_silent)
         return handler
 
-    def open(self, episode: Episode, opening: list[Message], seed: int) -> Hosted:
-        """Host an episode until `leave`."""
-        hosted = Hosted(self._served, episode, opening, seed)
+    def open(
+        self, episode: Episode, opening: list[Message], seed: int, served: Served | None = None
+    ) -> Hosted:
+        """Host an episode until `leave`; `served` answers in place of what all are served."""
+        hosted = Hosted(served or self.served, episode, opening, seed)
         self._episodes[hosted.id] = hosted, Endpoints()
         return hosted
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from art_cli.engines.base import Session
 from art_cli.models.plain_text import PlainText
-from art_cli.models.render import Renderer
 from art_cli.models.turns import Turn, parse_tool_calls, read_turn, spoken
 from art_cli.rollout.gateway.asked import Answered, Asked
+from art_cli.rollout.gateway.asked_model import Spoken
 from art_cli.rollout.gateway.exchange import Talk, echoed
 from art_cli.types import Completion, Message, ToolCall
 
@@ -36,10 +36,12 @@ class PolicyTurn:
 class Thread:
     """The calls that extend each other."""
 
-    renderer: Renderer  # one for each set of tools
+    kind: object  # one for each set of tools, and for who answers
     has_tools: bool
-    conversation: Talk
-    session: Session
+    conversation: Talk | Spoken
+    session: Session | None  # None: a model that is asked answers
+    is_trained: bool = True
+    is_policy: bool = True  # or answers in its place
     said: list[Message] = field(default_factory=list)  # as the program has it
     turns: list[PolicyTurn] = field(default_factory=list)
     busy: bool = False  # nothing can go on behind it
@@ -47,6 +49,7 @@ class Thread:
 
     async def sample(self, asked: Asked, grammar: str | None) -> Completion:
         """Sample the turn that it is ready for."""
+        assert self.session
         return await self.session.generate(
             list(self.conversation.ids),
             max_tokens=asked.limit,
@@ -55,14 +58,14 @@ class Thread:
             grammar=grammar,
         )
 
-    def goes_on_as(self, asked: Asked, renderer: Renderer) -> bool:
+    def goes_on_as(self, asked: Asked, kind: object) -> bool:
         """Return whether a request extends the last one."""
         talk, messages, num = self.conversation, asked.messages, len(self.said)
         if isinstance(talk, PlainText):
             return asked.raw is not None and not self.busy and talk.goes_on_as(asked.raw)
         if asked.raw is not None:
             return False
-        if self.busy or renderer is not self.renderer or len(messages) <= num:
+        if self.busy or kind != self.kind or len(messages) <= num:
             return False
         return all(same(a, b) for a, b in zip(self.said, messages, strict=False))
 
@@ -102,6 +105,8 @@ class Thread:
         """Forget the last turn, which nobody received: it is not trained on, or gone on behind."""
         self.busy = True
         self.turns.remove(turn)
+        if isinstance(self.conversation, Spoken):
+            return
         num = len(turn.answered.completion.token_ids)
         sequence = self.conversation.sequences[-1]
         sequence.forget(len(sequence.ids) - num)

@@ -28,7 +28,7 @@ def token_logprobs(answer: Answered) -> list[dict[str, Any]]:
 
 def usage(answers: list[Answered]) -> dict[str, int]:
     """Return how many tokens were read and sampled."""
-    sampled = sum(len(a.completion.token_ids) for a in answers)
+    sampled = sum(a.num_sampled for a in answers)
     read = answers[0].num_prompt
     return {"prompt_tokens": read, "completion_tokens": sampled, "total_tokens": read + sampled}
 

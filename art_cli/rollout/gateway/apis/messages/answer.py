@@ -40,7 +40,7 @@ def message_of(answer: Answered, model: str, *, thinking: bool) -> dict[str, Any
         "stop_sequence": None if answer.calls else answer.stop,
         "usage": {
             "input_tokens": answer.num_prompt,
-            "output_tokens": len(answer.completion.token_ids),
+            "output_tokens": answer.num_sampled,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 0,
         },

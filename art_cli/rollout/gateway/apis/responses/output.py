@@ -48,7 +48,7 @@ def finished(
 ) -> dict[str, Any]:
     """Return a response with its answer."""
     cut = answer.ended == "length"
-    sampled = len(answer.completion.token_ids)
+    sampled = answer.num_sampled
     usage = {
         "input_tokens": answer.num_prompt,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
