@@ -29,7 +29,7 @@ from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.agents.hosted import HostedAgents, Runner
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.gateway.entrance import Entrance
-from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.runs.checkpoint import (
@@ -236,10 +236,18 @@ class LocalBackend:
         max_len = cfg.engine.max_model_len
         if runner is None:
             return PolicyAgents(engine, renderer, max_len)
+        served = Served(
+            engine,
+            renderer.offering,
+            max_len,
+            max_tokens=cfg.sampling.max_tokens,
+            answer_tool=cfg.agent.answer_tool,
+            max_calls=cfg.agent.max_calls,
+        )
         entrance = None
         if cfg.agent.type == "service":
             entrance = Entrance.at(cfg.agent.bind, cfg.agent.public_url)
-        gateway = Gateway(Served(engine, renderer.offering, max_len), entrance)
+        gateway = Gateway(served, entrance)
         await gateway.start()
         self._open.push_async_callback(gateway.close)
         return HostedAgents(

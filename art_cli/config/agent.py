@@ -20,8 +20,8 @@ class AgentConfig:
     """Who plays: the policy itself, turn by turn, or an agent of yours that asks it.
 
     A program is started once an episode; OPENAI_BASE_URL is the policy, ART_MCP_URL serves the
-    env's tools, ART_SCENARIO_FILE holds the opening. A service runs already: each episode is
-    posted to it.
+    env's tools, ART_SCENARIO_FILE holds the opening, ART_ANSWER_FILE may get its answer. A service
+    runs already: each episode is posted to it.
     """
 
     type: Literal["builtin", "program", "function", "service"] = "builtin"
@@ -41,6 +41,11 @@ class AgentConfig:
     public_url: Annotated[Url | None, SERVICE] = None
     # Variables that a program gets from ours.
     pass_env: Annotated[list[str], STARTED] = field(default_factory=list)
+    # A tool of the agent's own whose arguments are its answer; null: final_result (and
+    # final_result_NAME), final_answer and answer, which frameworks use.
+    answer_tool: Annotated[str | None, HOSTED] = None
+    # Calls of the policy in an episode; null: ten times the env's max_turns.
+    max_calls: Annotated[Count | None, HOSTED] = None
     # What hides the machine from a program.
     sandbox: Annotated[Literal["none", "bwrap", "docker"], STARTED] = "none"
     image: Annotated[str | None, OnlyWith("agent.sandbox", ("docker",))] = None  # e.g. node:22

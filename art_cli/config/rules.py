@@ -11,9 +11,9 @@ from art_cli.config.agent_rules import AGENT_RULES
 from art_cli.config.explain import Mistake
 from art_cli.config.interpolate import Resolved
 from art_cli.config.marks import NotWith, OnlyWith
+from art_cli.config.problem import KeyPath
 from art_cli.config.rule import Rule, clash, is_positive, is_set
 from art_cli.config.schema import REFERENCE, Experiment
-from art_cli.config.yaml import KeyPath
 
 MAX_LORA_RANK = 512  # of vLLM
 OWN_OPTIONS = {  # of `vllm serve`, that follow from other keys

@@ -41,7 +41,7 @@ WANDB = OnlyWith("track.wandb.mode", ("auto", "online", "offline"))
 class EnvConfig:
     """The task. `use` is a registered name, `package.module:Class` or `path/to/file.py:Class`."""
 
-    use: str
+    use: str  # `art envs` lists the registered ones
     args: dict[str, Any] = field(default_factory=dict)  # checked against the env's own Config
 
 
@@ -53,8 +53,9 @@ class AdapterConfig:
     experts), `experts` (routed ones), or names of modules, with * for any part of one.
     """
 
+    # Of the two small matrices beside each map; more learns more, and takes memory.
     rank: Count = 16
-    alpha: Positive = 32.0
+    alpha: Positive = 32.0  # the adapter counts alpha / rank times
     targets: Annotated[list[str], Field(min_length=1)] = field(
         default_factory=lambda: list(DEFAULT_TARGETS)
     )
@@ -64,8 +65,9 @@ class AdapterConfig:
 class TinyConfig:
     """The size of the model that `base: tiny` makes (Qwen3 architecture, random weights)."""
 
-    hidden_size: Annotated[int, Field(ge=16, multiple_of=16), TINY] = 64
-    num_layers: Annotated[Count, TINY] = 2
+    hidden_size: Annotated[int, Field(ge=16, multiple_of=16), TINY] = 64  # width of the model
+    num_layers: Annotated[Count, TINY] = 2  # depth of the model
+    # Tokens; its tokenizer is trained on the demonstrations.
     vocab_size: Annotated[int, Field(ge=300), TINY] = 640
 
 
@@ -73,10 +75,10 @@ class TinyConfig:
 class ModelConfig:
     """What is trained: a Hugging Face folder or hub id, or `tiny`, a model made on the spot."""
 
-    base: str
+    base: str  # a Hugging Face folder or hub id, or tiny
     adapter: AdapterConfig | None = field(default_factory=AdapterConfig)  # null: all weights
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: float32 on a CPU
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: the GPU, where there is one
     quantize: Literal["4bit", "8bit"] | None = None  # the base, under an adapter; on a GPU
     # How it writes tool calls; auto asks its chat template.
     tool_format: ToolFormatName = "auto"
@@ -91,10 +93,10 @@ class WarmupConfig:
 
     demonstrations: str = "env"  # env: the env's own; otherwise a JSONL file of chat messages
     num_demonstrations: Count = 1000  # at most
-    epochs: Count = 1
+    epochs: Count = 1  # times that each demonstration is seen
     batch_size: Count = 16  # conversations in one optimizer step
-    learning_rate: Positive = 2.0e-5
-    optimizer: Literal["adamw", "muon"] = "adamw"
+    learning_rate: Positive = 2.0e-5  # of the warm-up alone
+    optimizer: Literal["adamw", "muon"] = "adamw"  # muon: quicker from random weights
     weights: Literal["auto", "all", "adapter"] = "auto"  # auto: the adapter, where there is one
 
 
@@ -107,7 +109,7 @@ class EngineConfig:
     nodes, and their GPUs need no names.
     """
 
-    use: Literal["transformers", "vllm"] = "transformers"
+    use: Literal["transformers", "vllm"] = "transformers"  # transformers: in the trainer's process
     max_concurrent: Count = 256  # episodes that hold a KV cache at once, of one replica
     max_model_len: Annotated[int, Field(ge=16)] = MAX_MODEL_LEN  # tokens of one sequence
     # Wait for every env before each step, so that runs repeat exactly.
@@ -116,7 +118,7 @@ class EngineConfig:
     # Of backend.num_nodes, that serve vLLM alone; the others train.
     nodes: Annotated[CountOrZero, VLLM, STARTED] = 0
     tensor_parallel: Annotated[Count, VLLM, STARTED] = 1  # GPUs of one replica
-    replicas: Annotated[Count, VLLM, STARTED] = 1
+    replicas: Annotated[Count, VLLM, STARTED] = 1  # servers that share the episodes
     gpu_memory_fraction: Annotated[Share | None, VLLM, STARTED] = None  # null: what is free
     # How new weights get there; auto tries both and keeps the quicker.
     sync: Annotated[Literal["auto", "adapter", "merged"], VLLM] = "auto"
@@ -134,8 +136,8 @@ class EngineConfig:
 class SamplingConfig:
     """How a turn is sampled. Anything but temperature 1 and all tokens biases the ratio."""
 
-    temperature: Annotated[float, Field(gt=0, le=5)] = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    temperature: Annotated[float, Field(gt=0, le=5)] = 1.0  # below 1: the likely tokens more often
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0  # below 1: of the likely tokens alone
     top_k: CountOrZero = 0  # 0: off
     max_tokens: Count = 512  # of one turn; one that is cut off there calls no tools
 
@@ -183,17 +185,20 @@ LossName = Literal[
 class TrainConfig:
     """The GRPO update."""
 
-    steps: CountOrZero
-    scenarios_per_step: Count = 8
-    group_size: Annotated[int, Field(ge=2)] = 8
-    learning_rate: Positive = 1.0e-5
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    schedule_warmup_steps: CountOrZero = 0
-    weight_decay: NonNegative = 0.0
-    max_grad_norm: Positive = 1.0
+    steps: CountOrZero  # updates of the policy
+    scenarios_per_step: Count = 8  # groups of one update; more: less noise, more time
+    group_size: Annotated[int, Field(ge=2)] = 8  # episodes of one scenario, which are compared
+    learning_rate: Positive = 1.0e-5  # too high: reward rises and falls; too low: it stays
+    schedule: Literal["constant", "linear", "cosine"] = "constant"  # of the learning rate, to 0
+    schedule_warmup_steps: CountOrZero = 0  # in which the learning rate rises from 0
+    weight_decay: NonNegative = 0.0  # how much of each weight an update takes away, times the rate
+    max_grad_norm: Positive = 1.0  # a longer gradient is shortened to it
     loss: LossName = "token_mean"  # what each is, here and elsewhere: docs/losses.md
+    # How much better than its siblings an episode was: its reward less their mean, and over what.
     advantage: Literal["mean", "group_std", "batch_std", "leave_one_out"] = "mean"
-    clip_low: NonNegative | None = None  # null: the loss's own
+    # How far below 1 a token's ratio still counts; null: the loss's own.
+    clip_low: NonNegative | None = None
+    # How far above 1; null: the loss's own.
     clip_high: NonNegative | None = None
     kl_coef: NonNegative = 0.0  # k3 to the policy of step 0
     # Of a loss that spreads tokens over the experts (2101.03961); a mixture of experts only.
@@ -201,9 +206,10 @@ class TrainConfig:
     max_staleness: CountOrZero = 0  # updates that rollouts may begin early; 0: repeats exactly
     refill: bool = False  # replace groups without a gradient by further scenarios
     overlong: Literal["keep", "mask"] = "keep"  # truncated trajectories
+    # Tokens of one forward pass of the update: less memory, the same result.
     microbatch_tokens: Annotated[int, Field(ge=MIN_MICROBATCH_TOKENS)] = 16384
     gradient_checkpointing: Literal["auto", "on", "off"] = "auto"  # auto: from 1B on, on a GPU
-    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
+    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"  # adamw_8bit: a quarter of its memory
     num_processes: Count = 1  # share each step: a GPU each, weights sharded by FSDP
 
 
@@ -211,17 +217,17 @@ class TrainConfig:
 class EvalConfig:
     """Evaluation on held-out scenarios: before the first step, every so often, and at the end."""
 
-    every: Count = 10
+    every: Count = 10  # steps
     split: Literal["val", "test"] = "val"
-    episodes: Count = 64
+    episodes: Count = 64  # four times as many: half the noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
     """The newest `keep` checkpoints stay, and always the best one."""
 
-    every: Count = 10
-    keep: Count = 2
+    every: Count = 10  # steps; what came after is lost with a crash
+    keep: Count = 2  # the newest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +235,7 @@ class WandbConfig:
     """Weights & Biases. `auto`: online with a key and a server that answers, else offline."""
 
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
-    entity: Annotated[str | None, WANDB] = None
+    entity: Annotated[str | None, WANDB] = None  # user or team; null: your own
     # The best and the last checkpoint, when a run ends; auto: of adapters, not of whole models.
     upload: Annotated[Literal["auto", "on", "off"], WANDB] = "auto"
     # While online: every trajectory as a trace in Weave, with turns and calls.
@@ -280,8 +286,9 @@ class Experiment:
     """One YAML file."""
 
     __pydantic_config__ = FORBID_UNKNOWN
-    project: Name = "default"
+    project: Name = "default"  # runs of one project lie in one folder, and are one project at W&B
     name: Name  # default: the name of the config file
+    # Of all that is drawn: the same seed gives the same run.
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     env: EnvConfig
     agent: AgentConfig = field(default_factory=AgentConfig)

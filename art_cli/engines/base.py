@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from art_cli.models.grammar.grammars import Grammars
 from art_cli.types import Completion
+
+if TYPE_CHECKING:
+    from art_cli.models.grammar.grammars import Grammars
 
 # The variables by which a run on a cluster knows its nodes that only serve (vllm/host.py): their
 # addresses, and what a node shows to be believed.

@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 
 from art_cli.errors import UsageError
-from art_cli.models.render import Renderer, TooLongError
+from art_cli.models.render import Renderer
+from art_cli.models.too_long import TooLongError
 from art_cli.types import Completion, Message, Sequence
 
 Prompt = str | tuple[int, ...]  # text, or its tokens
@@ -41,21 +42,23 @@ class PlainText:
     def add(self, prompt: Prompt, room: int) -> None:
         """Read on to the end of a prompt that goes on with it.
 
-        Raises TooLongError where that is by far more than `room` tokens, and UsageError where a
-        token is none.
+        Raises TooLongError where it leaves no room for another of `room` tokens, and UsageError
+        where a token is none; the text is then as it was.
         """
+        text = ""
         if isinstance(prompt, str):
             new = prompt[len(self._text) :]
             self._renderer.check_length(new, room)
-            ids, self._text = [*self._renderer.encode(new)], prompt
+            ids, text = [*self._renderer.encode(new)], prompt
         else:
             ids = list(prompt[len(self.ids) :])
-            if len(ids) > 2 * room:
-                raise TooLongError(len(ids))
             num = len(self._renderer._tokenizer)
             if wrong := [i for i in ids if not 0 <= i < num]:
                 raise UsageError(f"prompt: there is no token {wrong[0]}; there are {num}")
-            new, self._text = self._renderer.decode(ids), ""
+            new = self._renderer.decode(ids)
+        if (num := len(self.ids) + len(ids)) >= room:
+            raise TooLongError(num, is_all=True)
+        self._text = text
         self.sequences[0].extend_prompt(ids)
         self.messages.append({"role": "user", "content": new})
 

@@ -10,6 +10,7 @@ from art_cli.models.turns import Turn, read_turn
 from art_cli.rollout.episode import Episode
 from art_cli.types import Message, StopReason, ToolCall, Trajectory
 
+CRASHED = "the agent failed: "  # how a crash of the user's own begins in a trajectory's logs
 CUT_OFF = "error: the turn was cut off at its limit of tokens, so this call was not made; be brief"
 
 

@@ -27,7 +27,8 @@ from art_cli.config.schema import TinyConfig
 from art_cli.models import tiny
 from art_cli.models.render import Renderer
 from art_cli.rollout.episode import Episode
-from art_cli.rollout.gateway.hosted_episode import Hosted, Served
+from art_cli.rollout.gateway.hosted_episode import Hosted
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.training.demonstrations import texts_of
 from art_cli.types import Completion, Trajectory

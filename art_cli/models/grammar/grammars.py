@@ -44,14 +44,13 @@ class Vocabulary:
     def of(cls, tokenizer: PreTrainedTokenizerBase, size: int) -> Vocabulary:
         """Return that of a model whose logits have this size."""
         backend = getattr(tokenizer, "backend_tokenizer", None)
-        text = ""
-        if backend is not None:
-            plain = type(backend).from_str(backend.to_str())
-            plain.no_padding()
-            plain.no_truncation()
-            text = plain.to_str()
+        if backend is None:
+            return cls("", 0, size)
+        plain = type(backend).from_str(backend.to_str())
+        plain.no_padding()
+        plain.no_truncation()
         eos = tokenizer.eos_token_id
-        return cls(text, eos if isinstance(eos, int) else 0, max(size, len(tokenizer)))
+        return cls(plain.to_str(), eos if isinstance(eos, int) else 0, max(size, len(tokenizer)))
 
 
 class Grammars:

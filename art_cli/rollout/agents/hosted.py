@@ -8,6 +8,7 @@ from typing import Protocol
 
 from art_cli.config.schema import RewardConfig
 from art_cli.errors import AgentError, EnvError
+from art_cli.rollout.agent import CRASHED
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.end import REWARD
 from art_cli.rollout.gateway.hosted_episode import Hosted
@@ -50,15 +51,28 @@ class HostedAgent:
         self._hosted: Hosted | None = None
 
     async def play(self, episode: Episode) -> StopReason:
-        """See Agent. Raises AgentError where the agent's failure is not to be learned from."""
+        """See Agent. Raises AgentError where the agent's failure is not to be learned from.
+
+        That is so where `on_crash` says it, and where the policy was never asked: nothing was
+        sampled, and a reward of 0 would be held against siblings that played.
+        """
         async with self._agents.turns:
             opening = await episode.start()
             hosted = self._agents.gateway.open(episode, opening, self._seed)
             self._hosted = hosted
+            episode.trajectory.metrics["crashed"] = 0.0
             try:
                 last = await self._watch(hosted, episode.trajectory)
+                if not (hosted.num_answers or hosted.failure.done() or hosted.is_out_of_context):
+                    raise CrashError(_never_asked(hosted, episode.trajectory))
                 return await hosted.finish(last)
             except CrashError as e:
+                if hosted.given is not None and hosted.num_answers:  # it had done its part
+                    episode.trajectory.logs.append(f"the agent failed after its answer: {e}")
+                    return await hosted.finish(None)
+                if hosted.is_out_of_context and not hosted.ended.done():
+                    episode.trajectory.logs.append(f"the agent ended on a full context: {e}")
+                    return "context"
                 return self._crashed(hosted, episode.trajectory, str(e))
             finally:
                 self._agents.gateway.leave(hosted)
@@ -95,11 +109,11 @@ class HostedAgent:
 
     def _crashed(self, hosted: Hosted, trajectory: Trajectory, why: str) -> StopReason:
         trajectory.metrics["crashed"] = 1.0
-        trajectory.logs.append(f"the agent failed: {why}")
+        trajectory.logs.append(f"{CRASHED}{why}")
         if hosted.failure.done():
             hosted.failure.result()
         if self._agents.on_crash == "drop" or not hosted.num_answers:
-            raise AgentError(f"the agent failed: {why}")
+            raise AgentError(f"{CRASHED}{why}")
         trajectory.metrics[REWARD] = 0.0
         return "agent"
 
@@ -139,3 +153,12 @@ class HostedAgents:
 
     def open(self, seed: int) -> HostedAgent:
         return HostedAgent(self, seed)
+
+
+def _never_asked(hosted: Hosted, trajectory: Trajectory) -> str:
+    """Return what is said of an agent that ended without an answer of the policy."""
+    printed = "\n".join(trajectory.logs) or "it printed nothing"
+    why = "it never asked the policy, whose address is in OPENAI_BASE_URL (`client`, of a function)"
+    if hosted.refusal:
+        why = f"the policy answered none of its calls; to the last it said: {hosted.refusal}"
+    return f"{why}\n{printed}"

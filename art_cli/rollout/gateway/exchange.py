@@ -9,7 +9,8 @@ from dataclasses import replace
 from art_cli.errors import UsageError
 from art_cli.models.openai_format import calls_as_text, words_and_calls
 from art_cli.models.plain_text import PlainText
-from art_cli.models.render import Conversation, Renderer, TooLongError
+from art_cli.models.render import Conversation, Renderer
+from art_cli.models.too_long import TooLongError
 from art_cli.models.turns import Turn, WrittenCall
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, AnsweredCall, Asked, RequestError
 from art_cli.system.deadline import beside
@@ -29,7 +30,8 @@ def begin(renderer: Renderer, asked: Asked) -> Talk:
 async def read_in(talk: Talk, messages: list[Message], asked: Asked, room: int) -> int:
     """Add what a request says beyond a conversation. Return the number of tokens of all of it.
 
-    Raises RequestError where the template refuses it, or there is no room to answer.
+    Raises RequestError where the template refuses it, or there is no room to answer; the
+    conversation is then as it was.
     """
     try:
         if isinstance(talk, PlainText):
@@ -42,8 +44,6 @@ async def read_in(talk: Talk, messages: list[Message], asked: Asked, room: int) 
         raise RequestError(400, str(e)) from None
     except TooLongError as e:
         raise _too_long(str(e), room) from None
-    if len(talk.ids) >= room:
-        raise _too_long(f"{len(talk.ids)} tokens", room)
     return len(talk.ids)
 
 

@@ -22,9 +22,11 @@ from art_cli.rollout.gateway.apis.endpoints import Endpoints, words_of
 from art_cli.rollout.gateway.apis.serving import refuse, timely_body
 from art_cli.rollout.gateway.asked import RequestError
 from art_cli.rollout.gateway.body import MAX_BODY
+from art_cli.rollout.gateway.delivery import Delivery
 from art_cli.rollout.gateway.end import AgentEnd
 from art_cli.rollout.gateway.entrance import Entrance, Secrets
-from art_cli.rollout.gateway.hosted_episode import Hosted, Served, not_counted
+from art_cli.rollout.gateway.hosted_episode import Hosted, not_counted
+from art_cli.rollout.gateway.served import Served
 from art_cli.system.deadline import beside
 from art_cli.types import Message
 
@@ -144,7 +146,8 @@ class Gateway:
                 return await _mcp(hosted, request)
             if request.method == "POST" and words == ["end"]:
                 return await _end(hosted, request)
-            return await endpoints.answer(request, path, hosted)
+            delivery = Delivery(hosted, request)
+            return await delivery.of(endpoints.answer(request, path, delivery))
         except RequestError as e:
             return refuse(endpoints.api_of(words), e)
         except ConnectionError:  # who hangs up is not told

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 
 # What cannot share an environment: the MCP adapters of LangChain, smolagents and AutoGen need the
-# first major version of MCP's package, AG2's the second; CrewAI holds back what the others need newer.
+# first major version of MCP's package, AG2's the second; CrewAI holds back what others need newer.
 PACKAGES = {
     "clients": [
         "openai==3.57.0",

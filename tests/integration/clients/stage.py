@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from integration.clients.oracle import Asked, Oracle
 
-from art_cli.engines.base import Engine
+from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Env
 from art_cli.envs.registry import env_class
+from art_cli.envs.tools import schemas_of
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
-from art_cli.rollout.agent import Agent
-from art_cli.rollout.agents.hosted import HostedAgents
+from art_cli.rollout.agents.hosted import HostedAgent, HostedAgents
 from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.rollout.episode import Episode
-from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.rollout import play, rollout
-from art_cli.types import Scenario, StopReason, Trajectory
+from art_cli.types import Completion, Scenario, StopReason, Trajectory
 
 DEADLINE = 60.0  # seconds of one episode; a framework's first import takes ten on a busy machine
 ROOM = 16384  # tokens
@@ -35,6 +35,11 @@ class Task:
     env: type[Env]
     settings: Any
     scenario: Scenario
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The env's tools, in OpenAI's form."""
+        return schemas_of(self.env)
 
     def gold(self) -> list[str]:
         """Return the turns of the one who plays it perfectly."""
@@ -67,22 +72,45 @@ class Played:
 
 
 @dataclass
-class Watched:
-    """Implements Agent: another, whose trajectory the oracle sees."""
+class Recorded:
+    """Implements Engine: another, of which is kept what it was asked."""
 
-    agent: Agent
-    oracle: Oracle | None
+    engine: Engine
+    asked: list[Asked] = field(default_factory=list)
 
-    async def play(self, episode: Episode) -> StopReason:
-        if self.oracle:
-            self.oracle.trajectory = episode.trajectory
-        return await self.agent.play(episode)
+    @property
+    def policy_version(self) -> int:
+        return self.engine.policy_version
 
-    def record(self, trajectory: Trajectory) -> None:
-        self.agent.record(trajectory)
+    def open(self, seed: int, *, awaited: bool = True) -> _RecordedSession:
+        return _RecordedSession(self.engine.open(seed, awaited=awaited), self.asked)
+
+
+@dataclass
+class _RecordedSession:
+    session: Session
+    asked: list[Asked]
+
+    async def generate(self, ids: list[int], **settings: Any) -> Completion:
+        completion = await self.session.generate(ids, **settings)
+        self.asked.append(Asked(list(ids), completion))
+        return completion
 
     def close(self) -> None:
-        self.agent.close()
+        self.session.close()
+
+
+class Watched(HostedAgent):
+    """An agent whose trajectory the oracle sees."""
+
+    def __init__(self, agents: HostedAgents, seed: int, engine: Any) -> None:
+        super().__init__(agents, seed)
+        self._engine = engine
+
+    async def play(self, episode: Episode) -> StopReason:
+        if isinstance(self._engine, Oracle):
+            self._engine.trajectory = episode.trajectory
+        return await super().play(episode)
 
 
 async def perform(
@@ -97,7 +125,7 @@ async def perform(
         on_crash="score",
         turns=asyncio.Semaphore(4),
     )
-    agent = Watched(agents.open(seed), engine if isinstance(engine, Oracle) else None)
+    agent = Watched(agents, seed, engine)
     try:
         return await rollout(task.env, task.settings, task.scenario, agent)
     finally:

@@ -1,4 +1,4 @@
-"""Whatever else an agent asks, and whatever becomes of its history: perfect play earns exactly 1."""
+"""Whatever else an agent asks, and whatever becomes of its history: perfect play earns 1."""
 
 from __future__ import annotations
 

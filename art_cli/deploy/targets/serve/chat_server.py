@@ -34,7 +34,7 @@ from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 from art_cli.rollout.gateway.body import MAX_BODY
 from art_cli.rollout.gateway.constraint import check_schema, grammar_of
 from art_cli.rollout.gateway.exchange import answer, begin, count_tokens, read_in
-from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.rollout.gateway.served import Served
 from art_cli.types import Completion, Message
 
 PROBE: Message = {"role": "user", "content": "hello"}

@@ -113,6 +113,7 @@ def _described(model: str, responder: Responder) -> dict[str, Any]:
     }
     room = {
         "max_model_len": responder.max_model_len,
+        "context_length": responder.max_model_len,
         "max_input_tokens": responder.max_model_len - 1,
     }
     return {"id": model, **openais, **anthropics, **room}

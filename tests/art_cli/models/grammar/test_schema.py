@@ -65,3 +65,10 @@ def test_the_order_of_properties_is_kept() -> None:
     names = [*"zyxabc"]
     made = json.loads(checked_schema({"properties": {name: {} for name in names}}))
     assert [*made["properties"]] == names
+
+
+@pytest.mark.parametrize("named", ["https://json-schema.org/draft-07/schema", "ftp://elsewhere"])
+def test_a_draft_is_known_however_it_is_spelled(named: str) -> None:
+    made = json.loads(checked_schema({"$schema": named}))
+    known = "http://json-schema.org/draft-07/schema#"
+    assert made["$schema"] == (known if "draft-07" in named else named)

@@ -32,7 +32,7 @@ from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.agents.hosted import HostedAgents
 from art_cli.rollout.gateway.end import AgentEnd
 from art_cli.rollout.gateway.entrance import Entrance
-from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.groups import play_groups
 from art_cli.types import Trajectory

@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import openai
 import pytest
 import torch
 from hosted import Cut, host, script
@@ -89,13 +90,8 @@ def test_another_history_begins_another_sequence(play: Any) -> None:
 
     trajectory = play(agent, "one", "two")
     assert [s.num_sampled > 0 for s in trajectory.sequences] == [True, True]
-    assert [m["content"] for m in trajectory.messages] == [
-        "You sell.",
-        "I want a mug.",
-        "one",
-        "hello",
-        "two",
-    ]
+    said = [[m["content"] for m in conversation] for conversation in trajectory.conversations]
+    assert said == [["You sell.", "I want a mug.", "one"], ["hello", "two"]]
 
 
 def test_a_history_that_was_rewritten_begins_another_sequence(play: Any) -> None:
@@ -386,3 +382,78 @@ def test_the_likeliest_tokens_hold_the_one_that_was_sampled(play: Any) -> None:
             assert token.token in [t.token for t in token.top_logprobs]
 
     play(agent, "hello")
+
+
+def test_a_clients_own_small_limit_is_no_truncation(play: Any) -> None:
+    async def small(client: Any, task: Task) -> None:
+        num = len(play.engine.renderer.encode("a title"))
+        answer = await ask(client, task, max_tokens=num)
+        assert answer.choices[0].finish_reason == "length"
+
+    async def own(client: Any, task: Task) -> None:
+        await ask(client, task, max_tokens=4000)
+
+    async def none(client: Any, task: Task) -> None:
+        await ask(client, task)
+
+    assert not play(small, Cut("a title")).truncated
+    assert play(own, Cut("a title")).truncated and play(none, Cut("a title")).truncated
+    num = len(play.engine.renderer.encode("a title"))
+    assert play(small, Cut("a title"), max_tokens=num).truncated  # the run's limit is the same
+
+
+def test_keys_that_are_null_are_not_there(play: Any) -> None:
+    function = {"name": "f", "description": None, "parameters": None, "strict": None}
+
+    async def agent(client: Any, task: Task) -> None:
+        tools = [{"type": "function", "function": function}]
+        more = {"stop": None, "tool_choice": None, "n": None, "max_tokens": None, "logprobs": None}
+        await ask(client, task, tools=tools, **more)
+        user = {"role": "user", "content": "hi", "name": None, "tool_calls": None}
+        await client.chat.completions.create(model="m", messages=[user])
+
+    assert play(agent, "a", "bye").error is None
+
+
+def test_half_an_emoji_is_the_clients_mistake(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> str:
+        bad = client.copy(default_headers={"Content-Type": "application/json"})
+        for text in ('"\\ud83d"', '"\\ud83d hi"'):
+            body = f'{{"messages": [{{"role": "user", "content": {text}}}]}}'.encode()
+            with pytest.raises(openai.BadRequestError, match="half a surrogate pair"):
+                await bad.post("/chat/completions", cast_to=object, content=body)
+        await ask(client, task)
+        return "bye \ud83d"
+
+    trajectory = play(agent, "a")
+    assert trajectory.error is None and trajectory.steps[0].said == "bye ?"
+
+
+@pytest.mark.parametrize(
+    ("sent", "goes_on"),
+    [
+        ({"content": [{"type": "text", "text": "One moment."}]}, True),
+        ({"content": "\n One moment. "}, True),
+        ({"arguments": '{"b":2,  "a": 1}'}, True),
+        ({"reasoning_content": None}, True),
+        ({"content": "One minute."}, False),
+        ({"arguments": '{"a": 1, "b": 3}'}, False),
+    ],
+)
+def test_a_history_forks_only_where_it_says_something_else(
+    play: Any, sent: dict[str, Any], goes_on: bool
+) -> None:
+    call = '<tool_call>{"name": "sell", "arguments": {"a": 1, "b": 2}}</tool_call>'
+
+    async def agent(client: Any, task: Task) -> None:
+        first = (await ask(client, task, tools=task.tools)).choices[0].message
+        message = first.model_dump(exclude_none=True)
+        message["tool_calls"][0]["function"] |= {k: v for k, v in sent.items() if k == "arguments"}
+        task.messages.append(message | {k: v for k, v in sent.items() if k != "arguments"})
+        id = message["tool_calls"][0]["id"]
+        task.messages.append({"role": "tool", "tool_call_id": id, "content": "ok"})
+        await ask(client, task, tools=task.tools)
+
+    trajectory = play(agent, f"<think>hm</think>One moment. \n\n{call}", "bye")
+    assert len(trajectory.sequences) == (1 if goes_on else 2)
+    assert len([m for m in trajectory.messages if m["role"] == "assistant"]) == 2

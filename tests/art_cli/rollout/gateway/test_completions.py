@@ -53,7 +53,7 @@ def test_a_text_that_grows_is_one_sequence(play: Any) -> None:
     one, *others = spoken(play, trajectory)
     assert one[0] == "Q: which?\nA: a mug\nQ:<|im_end|>"
     assert [sampled for _, sampled in others] == [" so<|im_end|>x<|im_end|>", "y<|im_end|>"]
-    assert len(trajectory.messages) == 8
+    assert sum(map(len, trajectory.conversations)) == 8
 
 
 def test_tokens_are_gone_on_with_as_they_are(play: Any) -> None:

@@ -19,7 +19,7 @@ from art_cli.envs.base import tool
 from art_cli.models.render import Renderer
 from art_cli.rollout.agents.function import FunctionRunner, Task
 from art_cli.rollout.agents.hosted import HostedAgents
-from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.rollout import rollout
 from art_cli.runs.trajectories import read_rows, write_rows
@@ -202,6 +202,7 @@ def beside_a_sibling(policy: Any, attack: Fuzz, seed: int = 0) -> list[Trajector
             try:
                 with httpx.Client(timeout=60, trust_env=False) as http:
                     await asyncio.to_thread(attack, http, url)
+                await client.chat.completions.create(model="m", messages=task.messages)
             finally:
                 over.set()
 
@@ -268,7 +269,7 @@ def test_whatever_is_sent_gets_a_documented_answer(
         send()
 
     attacked, sibling = beside_a_sibling(make_policy(), attack)
-    assert "crashed" not in attacked.metrics, attacked.logs
+    assert not attacked.metrics["crashed"], attacked.logs
     assert attacked.stop_reason == "env" and attacked.error is None
     assert sibling.reward == 1.1 and sibling.error is None
     assert {200, 400} <= statuses if path != "/mcp" else 200 in statuses
