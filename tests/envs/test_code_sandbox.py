@@ -59,6 +59,11 @@ def test_what_it_prints_is_kept_apart_from_what_it_answers() -> None:
     assert outcome.answers == (Answer(value=2),) and '"value": 1' in outcome.printed
 
 
+def test_where_it_is_run_is_not_told() -> None:
+    assert bash("no_such_command").printed.startswith("./m.sh: ")
+    assert python("return __file__").answers == (Answer(value="./m.py"),)
+
+
 def test_errors_and_missing_answers_are_told() -> None:
     assert error(python("return args[1]")) == "IndexError: tuple index out of range"
     assert "TypeError" in error(python("return object()"))

@@ -65,7 +65,7 @@ def test_a_file_imports_what_lies_beside_it(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("use", "words"),
     [
-        ("oder_desk", "Did you mean 'order_desk'? Registered are 2048, airline, order_desk"),
+        ("oder_desk", "Did you mean 'order_desk'? Registered are 2048, airline, code_edit"),
         ("zzz", "no env is registered as 'zzz'. Registered are 2048"),
         ("env.py", "or give package.module:Class or path/to/file.py:Class"),
         ("env.py:Yours", "env.py has no 'Yours'; it has Mine"),

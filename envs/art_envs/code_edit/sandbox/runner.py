@@ -120,8 +120,8 @@ def _run(folder: str, ruleset: int, job: dict[str, Any], program: str | None) ->
     written, why = _watch(pid, {results: bytearray(), printed: bytearray()})
     status = os.waitpid(pid, 0)[1]
     return {
-        "results": languages.as_json(job["language"], bytes(written[results])),
-        "printed": bytes(written[printed]).decode(errors="replace"),
+        "results": languages.as_json(job["language"], bytes(written[results])).replace(folder, "."),
+        "printed": bytes(written[printed]).decode(errors="replace").replace(folder, "."),
         "ended": why or _ending(status),
     }
 
