@@ -21,7 +21,6 @@ def play(make_policy: Any) -> Any:
 
     def play(agent: Any, *texts: Any, **more: Any) -> Trajectory:
         engine: Any = script(policy, *texts)
-        engine.grammars = policy.grammars
         return asyncio.run(host(policy, engine, agent, **more))
 
     return play
