@@ -61,9 +61,10 @@ class UsageError(ArtError):
 class ConfigError(UsageError):
     """One or more mistakes in a config; each is a full line with its place."""
 
-    def __init__(self, problems: list[str]) -> None:
+    def __init__(self, problems: list[str], shown: str | None = None) -> None:
+        """`shown` is how a terminal has them, if not as lines."""
         self.problems = [masked(problem) for problem in problems]
-        super().__init__("\n".join(problems))
+        super().__init__("\n".join(problems) if shown is None else shown)
 
 
 class ConstraintError(UsageError):
@@ -97,7 +98,7 @@ class LLMError(ArtError):
 
 
 class AgentError(ArtError):
-    """A program that plays an episode failed, and nothing is to be learned from that."""
+    """An agent of the user's failed, and nothing is to be learned from that."""
 
 
 class JudgeError(ArtError):

@@ -111,7 +111,8 @@ def _numbers_of(model: TrainableModel, batch: Batch) -> dict[str, float]:
     failed at all of it."""
     parts = model.parts
     judged = parts.scorer.take_metrics() if parts.scorer else {}
-    metrics = batch_metrics(batch.groups, model.step) | judged | parts.services.take_metrics()
+    metrics = batch_metrics(batch.groups, model.step) | judged
+    metrics |= parts.services.take_metrics() | parts.models.take_metrics()
     seconds = max(batch.rolled - batch.began, 1e-9)
     metrics["throughput/rollout_tok_s"] = metrics["data/tokens_sampled"] / seconds
     return metrics

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict
 
 Split = Literal["train", "val", "test"]
-StopReason = Literal["env", "max_turns", "timeout", "context", "agent", "error"]
+StopReason = Literal["env", "max_turns", "timeout", "max_calls", "context", "agent", "error"]
 
 
 class ToolCall(TypedDict):
@@ -93,6 +93,12 @@ class Sequence:
         if completion.grammar is not None:
             part = Constrained(begin=begin, end=begin + num, grammar=completion.grammar)
             self.constrained.append(part)
+
+    def forget(self, begin: int) -> None:
+        """Train on none of the tokens from `begin` on: nobody received them."""
+        self.mask[begin:] = [0] * (len(self.ids) - begin)
+        self.engine_logprobs[begin:] = [0.0] * (len(self.ids) - begin)
+        self.constrained = [c for c in self.constrained if c.end <= begin]
 
     def up_to(self, end: int) -> Sequence:
         """Return the first tokens alone."""

@@ -74,3 +74,11 @@ def colours_model(seed: int, **sections: Any) -> art.TrainableModel:
         train=train,
         seed=seed,
     )
+
+
+class Letters(Opposites):
+    """What is said is scored by its letters: a random model, too, is better at times."""
+
+    async def score(self, trajectory: art.Trajectory) -> float:
+        """Any number that follows from the messages."""
+        return sum(map(ord, str(trajectory.messages))) % 7 / 7

@@ -6,14 +6,18 @@ import asyncio
 from typing import Any
 
 import torch
+from batches import SAMPLING
 from llguidance import LLMatcher, LLTokenizer
 from torch import Tensor
 
+from art_cli.config.schema import EngineConfig
 from art_cli.engines.base import Engine, Session
+from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.models.grammar.schema import checked_schema
 from art_cli.models.grammar.write import HEAD
 from art_cli.models.policy import Policy
-from art_cli.types import Completion, Sequence
+from art_cli.training.algorithm.advantage import set_advantages
+from art_cli.types import Completion, Scenario, Sequence, Trajectory, TrajectoryGroup
 
 END = 2  # <|im_end|> of the tiny tokenizer
 ORDER = {
@@ -26,6 +30,7 @@ ORDER = {
     "required": ["name", "count"],
     "additionalProperties": False,
 }
+SCENARIO = Scenario(id="s", split="train", seed=0)
 COLOUR = {"enum": ["red", "blue", "reddish"]}
 
 
@@ -58,7 +63,11 @@ def masked_logprobs(model: Any, policy: Policy, s: Sequence, temperature: float)
 
 
 def answers(
-    engine: Engine, prompts: list[list[int]], grammars: list[str | None], **asked: Any
+    engine: Engine,
+    prompts: list[list[int]],
+    grammars: list[str | None],
+    seed: int = 0,
+    **asked: Any,
 ) -> list[Completion]:
     """One turn each, all at once."""
 
@@ -69,7 +78,7 @@ def answers(
             session.close()
 
     async def everyone() -> list[Completion]:
-        sessions = [engine.open(i) for i in range(len(prompts))]
+        sessions = [engine.open(seed + i) for i in range(len(prompts))]
         jobs = map(one, sessions, prompts, grammars)
         return list(await asyncio.wait_for(asyncio.gather(*jobs), 120))
 
@@ -81,3 +90,22 @@ def sequence_of(prompt: list[int], completion: Completion) -> Sequence:
     s.extend_prompt(prompt)
     s.extend_sampled(completion)
     return s
+
+
+def held_groups(policy: Policy) -> list[TrajectoryGroup]:
+    """Siblings that the embedded engine played: free turns, and turns held to two schemas."""
+    engine = TransformersEngine(policy, EngineConfig(), SAMPLING, frozenset({END}))
+    kinds = [grammar(ORDER), None, grammar(COLOUR), grammar({"enum": ["red"]})]
+    grammars = [kinds[i % 4] for i in range(8)]
+    trajectories = []
+    firsts = answers(engine, [[7, 8, 9]] * 8, grammars)
+    sequences = [sequence_of([7, 8, 9], first) for first in firsts]
+    for s in sequences:
+        s.extend_prompt([11, 12])
+    seconds = answers(engine, [s.ids for s in sequences], grammars[::-1])
+    for i, (s, second) in enumerate(zip(sequences, seconds, strict=True)):
+        s.extend_sampled(second)
+        trajectories.append(Trajectory(scenario=SCENARIO, sequences=[s], reward=float(i % 3)))
+    groups = [TrajectoryGroup(trajectories)]
+    set_advantages(groups, "mean")
+    return groups

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -15,12 +18,38 @@ def python_with(name: str, *requirements: str) -> Path:
     """The Python of `.venv-NAME` in the project's folder, made with `requirements` if missing."""
     folder = ROOT / f".venv-{name}"
     python = folder / "bin" / "python"
-    if not (folder / ".installed").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([str(python), *words, *requirements], check=True)
-        (folder / ".installed").touch()
+    with _installing(folder, "\n".join(requirements)) as missing:
+        if missing:
+            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+            words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            subprocess.run([str(python), *words, *requirements], check=True)
     return python
+
+
+def node_modules_with(name: str, package: Path) -> Path:
+    """The `node_modules` of `.venv-NAME`, with what a package.json asks for if missing."""
+    folder = ROOT / f".venv-{name}"
+    wanted = package.read_text()
+    with _installing(folder, wanted) as missing:
+        if missing:
+            (folder / "package.json").write_text(wanted)
+            # A lock file would record the addresses of this machine's registry.
+            words = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund"]
+            subprocess.run([*words, "--ignore-scripts", "--silent"], cwd=folder, check=True)
+    return folder / "node_modules"
+
+
+@contextmanager
+def _installing(folder: Path, wanted: str) -> Iterator[bool]:
+    """Say whether `wanted` is still to be installed there; one process at a time asks."""
+    folder.mkdir(exist_ok=True)
+    mark = folder / ".installed"
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        missing = not mark.exists() or mark.read_text() != wanted
+        yield missing
+        if missing:
+            mark.write_text(wanted)
 
 
 def files_of(name: str, requirement: str, ending: str, *options: str) -> Path:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from art_cli.backends.warm_start import WarmStart
+from art_cli.config.agent import AgentConfig, asks_base, models_of
 from art_cli.config.resume import check_same
 from art_cli.config.schema import REFERENCE, Experiment, SamplingConfig
 from art_cli.engines.base import Engine
@@ -25,11 +25,10 @@ from art_cli.llms.services import RunServices, needs_reference
 from art_cli.models.policy import Policy, Reference
 from art_cli.models.render import Renderer
 from art_cli.rollout.agent import AgentFactory
-from art_cli.rollout.agents.build import make_runner
-from art_cli.rollout.agents.hosted import HostedAgents, Runner
+from art_cli.rollout.agents.build import make_runner, open_agents, routes_of
+from art_cli.rollout.agents.hosted import Runner
 from art_cli.rollout.first_episode import check_env
-from art_cli.rollout.gateway.hosted_episode import Served
-from art_cli.rollout.gateway.server import Gateway
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.runs.checkpoint import (
     Progress,
@@ -184,7 +183,10 @@ class LocalBackend:
         if not trains:
             alone = replace(cfg.train, num_processes=1)
             cfg = replace(cfg, train=alone, engine=on_one_machine(cfg.engine))
-        runner = make_runner(cfg.agent)
+        if runner := make_runner(cfg.agent):
+            self._open.push_async_callback(runner.close)
+            await runner.open()  # before a model is loaded
+        models = await self._agent_models(cfg.agent, run.agent_costs if trains else None)
         if cfg.engine.nodes:
             self._report("waiting for the engine's nodes")
         check_engine(cfg)
@@ -217,32 +219,51 @@ class LocalBackend:
             renderer=renderer,
             engine=engine,
             canary=Canary(policy, trainer, cfg.sampling, cfg.engine.max_model_len),
-            agents=await self._agents(cfg, runner, engine, renderer),
+            agents=await self._agents(cfg, runner, models, policy, engine, renderer),
             services=services,
+            models=models,
             trainer=trainer,
             progress=Progress(),
         )
+
+    async def _agent_models(self, cfg: AgentConfig, costs: Path | None) -> RunServices:
+        """Open the models that the user's agent asks beside the policy. Raises PreflightError."""
+        if self._services:  # what they cost counts with all else
+            budget = self._services.budget
+        else:
+            budget = Budget(cfg.max_usd, costs, "agent.max_usd", self._say)
+        models = await RunServices.open_named(models_of(cfg), budget)
+        self._open.push_async_callback(models.close)
+        return models
 
     async def _agents(
         self,
         cfg: Experiment,
         runner: Runner | None,
+        models: RunServices,
+        policy: Policy,
         engine: Engine,
         renderer: Renderer,
     ) -> AgentFactory:
         max_len = cfg.engine.max_model_len
         if runner is None:
             return PolicyAgents(engine, renderer, max_len)
-        gateway = Gateway(Served(engine, renderer.offering, max_len))
-        await gateway.start()
-        self._open.push_async_callback(gateway.close)
-        return HostedAgents(
-            gateway=gateway,
-            runner=runner,
-            timeout=cfg.agent.timeout,
-            on_crash=cfg.agent.on_crash,
-            turns=asyncio.Semaphore(cfg.agent.concurrency),
+        base = None
+        if asks_base(cfg.agent):
+            base = TransformersEngine(
+                Reference(policy), cfg.engine, cfg.sampling, renderer.stop_ids
+            )
+            self._open.push_async_callback(base.close)
+        served = Served(
+            engine,
+            renderer.offering,
+            max_len,
+            max_tokens=cfg.sampling.max_tokens,
+            answer_tool=cfg.agent.answer_tool,
+            max_calls=cfg.agent.max_calls,
+            routes=routes_of(cfg.agent, models, base),
         )
+        return await open_agents(self._open, cfg.agent, runner, served, cfg.reward)
 
     def _claim(self, cfg: Experiment, config_yaml: str) -> RunDir:
         """Create or re-open the run directory, and hold it until `close`."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from art_cli.config.explain import Mistake
-from art_cli.config.yaml import KeyPath, leaves
+from art_cli.config.problem import KeyPath
+from art_cli.config.yaml import leaves
 from art_cli.printed import hide
 
 # Of a mapping anywhere; of what a request to a model holds; of variables for a cluster.
@@ -40,13 +41,13 @@ def written_credentials(config: Any) -> Iterator[Mistake]:
         text = _without_interpolations(value)
         if _names_one(path) and (secret := _SCHEME.sub("", text, count=1).strip()):
             hide(secret, "***")
-            yield Mistake(path, "value", f"holds a key, {_REMEDY} {_instead(path)}")
+            message = f"holds a key, {_REMEDY} {_instead(path)}"
+            yield Mistake(path, "value", message, is_secret=True)
         elif found := _LOGIN.search(text) or _QUERY.search(text):
             hide(next(filter(None, found.groups())), "***")
             what = "a password" if found.re is _LOGIN else "a key"
-            yield Mistake(
-                path, "value", f"holds {what} in a URL, {_REMEDY} write ${{oc.env:NAME}} here"
-            )
+            message = f"holds {what} in a URL, {_REMEDY} write ${{oc.env:NAME}} here"
+            yield Mistake(path, "value", message, is_secret=True)
 
 
 def _names_one(path: KeyPath) -> bool:

@@ -26,8 +26,9 @@ from typing import (
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from art_cli.config.problem import KeyPath, dotted
 from art_cli.config.schema import EnvConfig, Experiment
-from art_cli.config.yaml import KeyPath, dotted, leaves, show
+from art_cli.config.yaml import leaves, show
 from art_cli.errors import UsageError
 
 T = TypeVar("T")
@@ -55,6 +56,8 @@ _BOUNDS = {
 _PATTERNS = {
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "a name of letters, digits, '.', '_' and '-', "
     "with a letter or a digit first",
+    r"^https?://[^\s/]+\S*$": "an address that begins with http:// or https://",
+    r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):[0-9]{1,5}$": "HOST:PORT, e.g. 10.0.0.5:8900",
 }
 _EXAMPLES = {
     "env": "env: {use: tic_tac_toe}",
@@ -64,6 +67,50 @@ _EXAMPLES = {
     "judge.model": "model: openai/o3",
     "train": "train: {steps: 100}",
     "train.steps": "steps: 100",
+}
+# What the key is called elsewhere (TRL, verl, prime-rl, ART), and here.
+_ALIASES = {
+    "lr": "train.learning_rate",
+    "batch_size": "train.scenarios_per_step",
+    "prompts_per_step": "train.scenarios_per_step",
+    "groups_per_step": "train.scenarios_per_step",
+    "num_generations": "train.group_size",
+    "rollouts_per_example": "train.group_size",
+    "trajectories_per_group": "train.group_size",
+    "max_steps": "train.steps",
+    "num_steps": "train.steps",
+    "iterations": "train.steps",
+    "beta": "train.kl_coef",
+    "kl_penalty_coef": "train.kl_coef",
+    "epsilon": "train.clip_low",
+    "epsilon_low": "train.clip_low",
+    "epsilon_high": "train.clip_high",
+    "loss_type": "train.loss",
+    "scale_rewards": "train.advantage",
+    "warmup_steps": "train.schedule_warmup_steps",
+    "lr_scheduler_type": "train.schedule",
+    "max_grad_norm_clip": "train.max_grad_norm",
+    "max_completion_length": "sampling.max_tokens",
+    "max_new_tokens": "sampling.max_tokens",
+    "max_tokens_per_turn": "sampling.max_tokens",
+    "max_seq_len": "engine.max_model_len",
+    "max_seq_length": "engine.max_model_len",
+    "tensor_parallel_size": "engine.tensor_parallel",
+    "gpu_memory_utilization": "engine.gpu_memory_fraction",
+    "lora": "model.adapter",
+    "lora_rank": "model.adapter.rank",
+    "lora_alpha": "model.adapter.alpha",
+    "target_modules": "model.adapter.targets",
+    "base_model": "model.base",
+    "model_name": "model.base",
+    "model_name_or_path": "model.base",
+    "environment": "env",
+    "wandb": "track.wandb",
+    "report_to": "track.wandb",
+    "eval_steps": "eval.every",
+    "save_steps": "checkpoint.every",
+    "save_total_limit": "checkpoint.keep",
+    "ruler": "judge",
 }
 _EXAMPLE_VALUES = {int: "1", float: "0.5", bool: "true", str: "text"}
 
@@ -76,6 +123,7 @@ class Mistake:
     about: Literal["key", "value"]
     message: str
     others: tuple[KeyPath, ...] = ()  # to point at where nobody wrote what is at `path`
+    is_secret: bool = False  # the line that it stands on is shown to nobody
 
 
 def section_type(hint: Any) -> type | None:
@@ -151,7 +199,7 @@ def _mistake(
     context = detail.get("ctx", {})
     if detail["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         section = section_type(_hint_at(cls, path[:-1]))
-        return Mistake(path, "key", f"unknown key. {_nearest_key(str(path[-1]), section)}")
+        return Mistake(path, "key", f"unknown key. {nearest_key(str(path[-1]), section)}")
     if detail["type"] == "missing" and isinstance(detail["input"], dict):
         return Mistake(path, "key", f"missing. Add for example: {_example(path, hint)}")
     secret = next((secrets[path[:n]] for n in range(len(path) + 1) if path[:n] in secrets), None)
@@ -232,7 +280,8 @@ def _redacted(message: str, data: Any, secrets: Mapping[KeyPath, str]) -> str:
     return message
 
 
-def _nearest_key(key: str, section: type | None) -> str:
+def nearest_key(key: str, section: type | None) -> str:
+    """Return what to write instead of a key that the section does not have."""
     known = [each.name for each in fields(section)] if section else []
     if near := get_close_matches(key, known, n=1):
         return _did_you_mean(near)
@@ -240,6 +289,8 @@ def _nearest_key(key: str, section: type | None) -> str:
         return "The env's own settings go under env.args"
     if elsewhere := [path for path in _key_paths(Experiment) if path.endswith(f".{key}")]:
         return _did_you_mean(elsewhere)
+    if alias := _ALIASES.get(key.lower()):
+        return _did_you_mean([alias])
     return f"Known here: {', '.join(known)}" if known else "Remove it"
 
 
@@ -261,9 +312,11 @@ def _hint_at(cls: type, path: KeyPath) -> Any:
         if isinstance(key, int):
             item, *others = get_args(hint) or (None,)
             hint = item if others in ([], [...]) else None
+        elif section := section_type(hint):
+            hint = get_type_hints(section, include_extras=True).get(key)
         else:
-            section = section_type(hint)
-            hint = get_type_hints(section, include_extras=True).get(key) if section else None
+            of = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+            hint = get_args(of)[1] if get_origin(of) is dict else None
     return hint
 
 

@@ -26,7 +26,8 @@ from omegaconf.errors import (
 from omegaconf.resolvers import oc
 
 from art_cli.config.explain import Mistake
-from art_cli.config.yaml import KeyPath, leaves
+from art_cli.config.problem import KeyPath
+from art_cli.config.yaml import leaves
 from art_cli.printed import hide
 
 _NAMES: set[KeyPath] = {  # of folders and accounts: they are in every line that says how to go on

@@ -22,14 +22,13 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from art_cli.config.credentials import written_credentials
 from art_cli.config.explain import Mistake, mistakes, section_type
 from art_cli.config.interpolate import Resolved, escape, resolve
+from art_cli.config.problem import KeyPath, Problem, dotted
 from art_cli.config.rules import broken_rules
-from art_cli.config.schema import FORBID_UNKNOWN, Experiment
+from art_cli.config.schema import Experiment
 from art_cli.config.targets import TARGETS
+from art_cli.config.values import FORBID_UNKNOWN
 from art_cli.config.yaml import (
-    KeyPath,
     Node,
-    Problem,
-    dotted,
     dump,
     leaves,
     read_file,
@@ -248,13 +247,13 @@ def _located(mistake: Mistake, tree: Node) -> Problem:
         if mistake.about == "value" and exact and not exact.place:
             message += " (the env's own default)"
         elif mistake.about == "value" and exact and exact.place:
-            return Problem(exact.place, path, message)
+            return Problem(exact.place, path, message, mistake.is_secret)
         if written := [node for node in nodes[1:] if node.place]:
             place = written[-1].key_place or written[-1].place
             assert place
-            return Problem(place, path, message)
+            return Problem(place, path, message, mistake.is_secret)
     assert tree.key_place
-    return Problem(tree.key_place, path, message)
+    return Problem(tree.key_place, path, message, mistake.is_secret)
 
 
 def _is_override(tree: Node, path: KeyPath) -> bool:
@@ -299,4 +298,5 @@ def _config_error(problems: list[Problem], paths: Sequence[Path]) -> ConfigError
         file = files.index(place.source) if place.source in files else len(files)
         return file, place.line or 0, place.column or 0
 
-    return ConfigError(list(dict.fromkeys(map(str, sorted(problems, key=position)))))
+    found = {str(problem): problem.pointed() for problem in sorted(problems, key=position)}
+    return ConfigError(list(found), "\n".join(found.values()))

@@ -27,6 +27,10 @@ MAY_CHANGE = (
     "judge.retries",
     "judge.api_base",
     "judge.api_key_env",
+    *(
+        f"agent.{key}"
+        for key in ("url", "api_key_env", "bind", "public_url", "concurrency", "max_usd")
+    ),
 )
 
 

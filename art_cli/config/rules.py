@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Iterator, Set
+from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
-from operator import not_
 from typing import Any, get_args, get_type_hints
 
+from art_cli.config.agent_rules import AGENT_RULES
 from art_cli.config.explain import Mistake
 from art_cli.config.interpolate import Resolved
 from art_cli.config.marks import NotWith, OnlyWith
+from art_cli.config.problem import KeyPath
+from art_cli.config.rule import Rule, clash, is_positive, is_set
 from art_cli.config.schema import REFERENCE, Experiment
-from art_cli.config.yaml import KeyPath
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Refuse `path` where `broken` holds for its value and those of `others`."""
-
-    path: str
-    others: tuple[str, ...]
-    broken: Callable[..., bool]
-    message: str  # formatted with the same values
-
 
 MAX_LORA_RANK = 512  # of vLLM
 OWN_OPTIONS = {  # of `vllm serve`, that follow from other keys
@@ -61,58 +51,32 @@ def _is_unused(default: Any, mark: OnlyWith | NotWith, value: Any, other: Any) -
     return value != default and other not in mark.values
 
 
-def _clash(unwanted: dict[str, Any], message: str) -> Rule:
-    """Return a rule against these values together; a function says whether a value is unwanted."""
-
-    def broken(*values: Any) -> bool:
-        pairs = zip(unwanted.values(), values, strict=True)
-        return all(bad(value) if callable(bad) else value == bad for bad, value in pairs)
-
-    path, *others = unwanted
-    return Rule(path, tuple(others), broken, message)
-
-
-def _is_set(value: Any) -> bool:
-    return value is not None
-
-
-def _is_positive(value: float) -> bool:
-    return value > 0
-
-
 RULES = (
     *_marked(Experiment),
-    _clash(
-        {"agent.type": "program", "agent.command": not_},
-        "is program, but agent.command is missing, e.g. [node, agent.js]",
-    ),
-    _clash(
-        {"agent.type": "function", "agent.use": not_},
-        "is function, but agent.use is missing, e.g. agent.py:play",
-    ),
-    _clash(
-        {"agent.sandbox": "docker", "agent.image": not_},
-        "is docker, but agent.image is missing, e.g. node:22",
-    ),
-    _clash(
-        {"model.quantize": _is_set, "model.adapter": None},
+    *AGENT_RULES,
+    clash(
+        {"model.quantize": is_set, "model.adapter": None},
         "keeps the base as it is, but model.adapter is null: there is nothing to train; "
         "train an adapter, or remove it",
     ),
-    _clash(
-        {"model.quantize": _is_set, "model.base": "tiny"},
+    clash(
+        {"model.quantize": is_set, "model.base": "tiny"},
         "has no effect with model.base=tiny; remove it",
     ),
-    _clash(
-        {"model.quantize": _is_set, "model.device": "cpu"},
+    clash(
+        {"train.router_aux_coef": is_positive, "model.base": "tiny"},
+        "has no effect with model.base=tiny, which has no router; remove it",
+    ),
+    clash(
+        {"model.quantize": is_set, "model.device": "cpu"},
         "needs a GPU, but model.device is cpu; remove one of them",
     ),
-    _clash(
-        {"model.quantize": _is_set, "warmup.weights": "all"},
+    clash(
+        {"model.quantize": is_set, "warmup.weights": "all"},
         "keeps the base as it is, but warmup.weights is all; write adapter",
     ),
-    _clash(
-        {"model.quantize": _is_set, "engine.use": "vllm", "engine.sync": "adapter".__ne__},
+    clash(
+        {"model.quantize": is_set, "engine.use": "vllm", "engine.sync": "adapter".__ne__},
         "leaves nothing that an adapter can be merged into; add engine.sync: adapter",
     ),
     *(
@@ -124,12 +88,12 @@ RULES = (
         )
         for key, default in (("model.quantize", None), ("train.optimizer", "adamw"))
     ),
-    _clash(
+    clash(
         {"train.optimizer": "adamw_8bit", "model.device": "cpu"},
         "is adamw_8bit, which needs a GPU, but model.device is cpu; remove one of them",
     ),
-    _clash(
-        {"train.clip_low": _is_set, "train.loss": "cispo"},
+    clash(
+        {"train.clip_low": is_set, "train.loss": "cispo"},
         "has no effect with train.loss=cispo, which clips from above only; remove it",
     ),
     Rule(
@@ -153,8 +117,8 @@ RULES = (
         ),
         "is missing: {1} replicas of {2} GPUs need GPUs of their own, e.g. [1, 2]",
     ),
-    _clash(
-        {"engine.gpus": _is_set, "engine.nodes": _is_positive},
+    clash(
+        {"engine.gpus": is_set, "engine.nodes": is_positive},
         "has no effect with engine.nodes={1}, whose GPUs are all vLLM's; remove it",
     ),
     Rule(
@@ -178,18 +142,18 @@ RULES = (
         lambda extra: bool(OWN_OPTIONS & {key.replace("-", "_") for key in extra}),
         "holds an option that this program sets itself ({0}); use the keys of engine",
     ),
-    _clash(
+    clash(
         {"engine.sync": "adapter", "model.adapter": None},
         "is adapter, but model.adapter is null: all weights are trained, and sent; remove it",
     ),
-    _clash(
-        {"train.max_staleness": _is_positive, "train.refill": True},
+    clash(
+        {"train.max_staleness": is_positive, "train.refill": True},
         "does not go with train.refill, which says only after a batch where the next one begins; "
         "remove one of them",
     ),
-    _clash(
+    clash(
         {
-            "train.max_staleness": _is_positive,
+            "train.max_staleness": is_positive,
             "engine.use": "transformers",
             "engine.deterministic": True,
         },
@@ -202,7 +166,7 @@ RULES = (
         lambda rank, use: use == "vllm" and rank > MAX_LORA_RANK,
         f"must be at most {MAX_LORA_RANK} with engine.use=vllm, got {{0}}",
     ),
-    _clash(
+    clash(
         {"warmup.weights": "adapter", "model.adapter": None},
         "is adapter, but model.adapter is null; remove it, or write all",
     ),
@@ -213,16 +177,16 @@ RULES = (
         "must be all with model.base=tiny: what a random model lacks cannot be learnt through an "
         "adapter; add `weights: all`",
     ),
-    _clash(
-        {"judge.rubric_file": _is_set, "judge.rubric": _is_set},
+    clash(
+        {"judge.rubric_file": is_set, "judge.rubric": is_set},
         "stands beside judge.rubric; keep one of them",
     ),
-    _clash(
-        {"judge.command": _is_set, "judge.api_base": _is_set},
+    clash(
+        {"judge.command": is_set, "judge.api_base": is_set},
         "starts a server of its own, so judge.api_base has no effect; remove one of them",
     ),
     *(
-        _clash(
+        clash(
             {f"judge.{key}": bool, "judge.model": REFERENCE},
             "has no effect with judge.model=reference, which asks nobody; remove it",
         )
@@ -237,25 +201,25 @@ RULES = (
             "max_input_tokens",
         )
     ),
-    _clash(
+    clash(
         {"judge.model": REFERENCE, "model.adapter": None},
         "is reference, the base with its adapter off, but model.adapter is null; name another "
         "model, or train an adapter",
     ),
-    _clash(
-        {"reward.ruler": _is_positive, "judge": None},
+    clash(
+        {"reward.ruler": is_positive, "judge": None},
         "needs a judge; add for example: judge: {{model: openai/o3}}",
     ),
-    _clash(
-        {"reward.ruler": 0, "judge": _is_set},
+    clash(
+        {"reward.ruler": 0, "judge": is_set},
         "is 0, so the judge has no effect; remove the section judge, or give it a weight",
     ),
-    _clash(
-        {"reward.env": 0, "reward.ruler": 0},
+    clash(
+        {"reward.env": 0, "reward.ruler": 0, "reward.agent": 0},
         "and reward.ruler are both 0: there is nothing to learn from",
     ),
-    _clash(
-        {"reward.gate": _is_set, "reward.ruler": 0},
+    clash(
+        {"reward.gate": is_set, "reward.ruler": 0},
         "has no effect with reward.ruler=0; remove it",
     ),
     Rule(

@@ -1,7 +1,8 @@
 """The experiment as frozen dataclasses: every key of the YAML, its type, range and default.
 
-docs/config.md is made of the docstrings and comments here. Every field has an effect: `load.py`
-refuses one that another setting makes ineffective. Sections inherit FORBID_UNKNOWN from Experiment.
+docs/config.md is made of the docstrings and comments here, and of those in agent.py, llm.py and
+targets.py. Every field has an effect: `load.py` refuses one that another setting makes ineffective.
+Sections inherit FORBID_UNKNOWN from Experiment.
 """
 
 from __future__ import annotations
@@ -9,26 +10,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
+from art_cli.config.agent import AgentConfig
+from art_cli.config.llm import LLMConfig
 from art_cli.config.marks import NotWith, OnlyWith
 from art_cli.config.tool_formats import ToolFormatName
+from art_cli.config.values import (
+    FORBID_UNKNOWN,
+    Count,
+    CountOrZero,
+    Name,
+    NonNegative,
+    Positive,
+    Share,
+)
 
-FORBID_UNKNOWN = ConfigDict(extra="forbid")
 MAX_MODEL_LEN, MIN_MICROBATCH_TOKENS = 4096, 64
 DEFAULT_TARGETS = ("attention", "mlp")
 
-Count = Annotated[int, Field(ge=1)]
-CountOrZero = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, le=1)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-
-
 TINY = OnlyWith("model.base", ("tiny",))
-PROGRAM = OnlyWith("agent.type", ("program",))
-HOSTED = OnlyWith("agent.type", ("program", "function"))
 EMBEDDED = OnlyWith("engine.use", ("transformers",))
 VLLM = OnlyWith("engine.use", ("vllm",))
 STARTED = NotWith("engine.url", "a server that someone else has started")
@@ -40,30 +41,8 @@ WANDB = OnlyWith("track.wandb.mode", ("auto", "online", "offline"))
 class EnvConfig:
     """The task. `use` is a registered name, `package.module:Class` or `path/to/file.py:Class`."""
 
-    use: str
+    use: str  # `art envs` lists the registered ones
     args: dict[str, Any] = field(default_factory=dict)  # checked against the env's own Config
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentConfig:
-    """Who plays: the policy itself, turn by turn, or a program or function of yours that asks it.
-
-    A program is started once an episode; OPENAI_BASE_URL is the policy, ART_MCP_URL serves the
-    env's tools, ART_SCENARIO_FILE holds the opening.
-    """
-
-    type: Literal["builtin", "program", "function"] = "builtin"
-    command: Annotated[list[str] | None, PROGRAM] = None
-    # package.module:function or path/to/file.py:function
-    use: Annotated[str | None, OnlyWith("agent.type", ("function",))] = None
-    # Variables that a program gets from ours.
-    pass_env: Annotated[list[str], PROGRAM] = field(default_factory=list)
-    # What hides the machine from a program.
-    sandbox: Annotated[Literal["none", "bwrap", "docker"], PROGRAM] = "none"
-    image: Annotated[str | None, OnlyWith("agent.sandbox", ("docker",))] = None  # e.g. node:22
-    timeout: Annotated[Positive, HOSTED] = 600.0  # seconds, of one episode
-    concurrency: Annotated[Count, HOSTED] = 16  # at once
-    on_crash: Annotated[Literal["score", "drop"], HOSTED] = "score"  # drop: it is left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +53,9 @@ class AdapterConfig:
     experts), `experts` (routed ones), or names of modules, with * for any part of one.
     """
 
+    # Of the two small matrices beside each map; more learns more, and takes memory.
     rank: Count = 16
-    alpha: Positive = 32.0
+    alpha: Positive = 32.0  # the adapter counts alpha / rank times
     targets: Annotated[list[str], Field(min_length=1)] = field(
         default_factory=lambda: list(DEFAULT_TARGETS)
     )
@@ -85,8 +65,9 @@ class AdapterConfig:
 class TinyConfig:
     """The size of the model that `base: tiny` makes (Qwen3 architecture, random weights)."""
 
-    hidden_size: Annotated[int, Field(ge=16, multiple_of=16), TINY] = 64
-    num_layers: Annotated[Count, TINY] = 2
+    hidden_size: Annotated[int, Field(ge=16, multiple_of=16), TINY] = 64  # width of the model
+    num_layers: Annotated[Count, TINY] = 2  # depth of the model
+    # Tokens; its tokenizer is trained on the demonstrations.
     vocab_size: Annotated[int, Field(ge=300), TINY] = 640
 
 
@@ -94,10 +75,10 @@ class TinyConfig:
 class ModelConfig:
     """What is trained: a Hugging Face folder or hub id, or `tiny`, a model made on the spot."""
 
-    base: str
+    base: str  # a Hugging Face folder or hub id, or tiny
     adapter: AdapterConfig | None = field(default_factory=AdapterConfig)  # null: all weights
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: float32 on a CPU
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: the GPU, where there is one
     quantize: Literal["4bit", "8bit"] | None = None  # the base, under an adapter; on a GPU
     # How it writes tool calls; auto asks its chat template.
     tool_format: ToolFormatName = "auto"
@@ -112,10 +93,10 @@ class WarmupConfig:
 
     demonstrations: str = "env"  # env: the env's own; otherwise a JSONL file of chat messages
     num_demonstrations: Count = 1000  # at most
-    epochs: Count = 1
+    epochs: Count = 1  # times that each demonstration is seen
     batch_size: Count = 16  # conversations in one optimizer step
-    learning_rate: Positive = 2.0e-5
-    optimizer: Literal["adamw", "muon"] = "adamw"
+    learning_rate: Positive = 2.0e-5  # of the warm-up alone
+    optimizer: Literal["adamw", "muon"] = "adamw"  # muon: quicker from random weights
     weights: Literal["auto", "all", "adapter"] = "auto"  # auto: the adapter, where there is one
 
 
@@ -128,7 +109,7 @@ class EngineConfig:
     nodes, and their GPUs need no names.
     """
 
-    use: Literal["transformers", "vllm"] = "transformers"
+    use: Literal["transformers", "vllm"] = "transformers"  # transformers: in the trainer's process
     max_concurrent: Count = 256  # episodes that hold a KV cache at once, of one replica
     max_model_len: Annotated[int, Field(ge=16)] = MAX_MODEL_LEN  # tokens of one sequence
     # Wait for every env before each step, so that runs repeat exactly.
@@ -137,7 +118,7 @@ class EngineConfig:
     # Of backend.num_nodes, that serve vLLM alone; the others train.
     nodes: Annotated[CountOrZero, VLLM, STARTED] = 0
     tensor_parallel: Annotated[Count, VLLM, STARTED] = 1  # GPUs of one replica
-    replicas: Annotated[Count, VLLM, STARTED] = 1
+    replicas: Annotated[Count, VLLM, STARTED] = 1  # servers that share the episodes
     gpu_memory_fraction: Annotated[Share | None, VLLM, STARTED] = None  # null: what is free
     # How new weights get there; auto tries both and keeps the quicker.
     sync: Annotated[Literal["auto", "adapter", "merged"], VLLM] = "auto"
@@ -155,44 +136,13 @@ class EngineConfig:
 class SamplingConfig:
     """How a turn is sampled. Anything but temperature 1 and all tokens biases the ratio."""
 
-    temperature: Annotated[float, Field(gt=0, le=5)] = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    temperature: Annotated[float, Field(gt=0, le=5)] = 1.0  # below 1: the likely tokens more often
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0  # below 1: of the likely tokens alone
     top_k: CountOrZero = 0  # 0: off
     max_tokens: Count = 512  # of one turn; one that is cut off there calls no tools
 
 
 REFERENCE = "reference"  # as the name of a model: the policy's own base, its adapter off
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PricesConfig:
-    """US dollars per million tokens, for a model whose price litellm does not know."""
-
-    input: NonNegative
-    output: NonNegative
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LLMConfig:
-    """A model that is asked, not trained, as litellm names it: openai/o3, ollama_chat/qwen3, ...
-
-    `openai/NAME` with `api_base` is a server of one's own that speaks OpenAI's protocol; it costs
-    what `prices` says, or nothing. `api_base`, `command` and `api_key_env` are of `model`, not of
-    the fallbacks.
-    """
-
-    __pydantic_config__ = FORBID_UNKNOWN
-    model: str
-    fallbacks: list[str] = field(default_factory=list)  # asked in turn where the one before fails
-    command: list[str] | None = None  # a server to start and stop with the run; {port}, {python}
-    api_base: str | None = None
-    api_key_env: str | None = None  # the variable that holds the key, if not the provider's own
-    params: dict[str, Any] = field(default_factory=dict)  # further ones of litellm.completion
-    prices: PricesConfig | None = None
-    max_input_tokens: Annotated[int, Field(ge=512)] | None = None  # null: what litellm knows
-    concurrency: Count = 16  # calls at once
-    timeout: Positive = 120.0  # seconds, of one attempt
-    retries: CountOrZero = 5  # after 429, 5xx and timeouts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,13 +164,15 @@ class JudgeConfig(LLMConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardConfig:
-    """What is learned from: a weighted sum of the env's own score and the judge's.
+    """What is learned from: a weighted sum of the env's own score, the judge's and the agent's.
 
-    `gate: env` lets the judge's part count only where the env's own score is positive.
+    The agent's is what a service, or a program that is kept, ends its episode with. `gate: env`
+    lets the judge's part count only where the env's own score is positive.
     """
 
     env: NonNegative = 0.0
     ruler: NonNegative = 0.0
+    agent: NonNegative = 0.0
     gate: Literal["env"] | None = None
 
 
@@ -233,17 +185,20 @@ LossName = Literal[
 class TrainConfig:
     """The GRPO update."""
 
-    steps: CountOrZero
-    scenarios_per_step: Count = 8
-    group_size: Annotated[int, Field(ge=2)] = 8
-    learning_rate: Positive = 1.0e-5
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    schedule_warmup_steps: CountOrZero = 0
-    weight_decay: NonNegative = 0.0
-    max_grad_norm: Positive = 1.0
+    steps: CountOrZero  # updates of the policy
+    scenarios_per_step: Count = 8  # groups of one update; more: less noise, more time
+    group_size: Annotated[int, Field(ge=2)] = 8  # episodes of one scenario, which are compared
+    learning_rate: Positive = 1.0e-5  # too high: reward rises and falls; too low: it stays
+    schedule: Literal["constant", "linear", "cosine"] = "constant"  # of the learning rate, to 0
+    schedule_warmup_steps: CountOrZero = 0  # in which the learning rate rises from 0
+    weight_decay: NonNegative = 0.0  # how much of each weight an update takes away, times the rate
+    max_grad_norm: Positive = 1.0  # a longer gradient is shortened to it
     loss: LossName = "token_mean"  # what each is, here and elsewhere: docs/losses.md
+    # How much better than its siblings an episode was: its reward less their mean, and over what.
     advantage: Literal["mean", "group_std", "batch_std", "leave_one_out"] = "mean"
-    clip_low: NonNegative | None = None  # null: the loss's own
+    # How far below 1 a token's ratio still counts; null: the loss's own.
+    clip_low: NonNegative | None = None
+    # How far above 1; null: the loss's own.
     clip_high: NonNegative | None = None
     kl_coef: NonNegative = 0.0  # k3 to the policy of step 0
     # Of a loss that spreads tokens over the experts (2101.03961); a mixture of experts only.
@@ -251,9 +206,10 @@ class TrainConfig:
     max_staleness: CountOrZero = 0  # updates that rollouts may begin early; 0: repeats exactly
     refill: bool = False  # replace groups without a gradient by further scenarios
     overlong: Literal["keep", "mask"] = "keep"  # truncated trajectories
+    # Tokens of one forward pass of the update: less memory, the same result.
     microbatch_tokens: Annotated[int, Field(ge=MIN_MICROBATCH_TOKENS)] = 16384
     gradient_checkpointing: Literal["auto", "on", "off"] = "auto"  # auto: from 1B on, on a GPU
-    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
+    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"  # adamw_8bit: a quarter of its memory
     num_processes: Count = 1  # share each step: a GPU each, weights sharded by FSDP
 
 
@@ -261,17 +217,17 @@ class TrainConfig:
 class EvalConfig:
     """Evaluation on held-out scenarios: before the first step, every so often, and at the end."""
 
-    every: Count = 10
+    every: Count = 10  # steps
     split: Literal["val", "test"] = "val"
-    episodes: Count = 64
+    episodes: Count = 64  # four times as many: half the noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
     """The newest `keep` checkpoints stay, and always the best one."""
 
-    every: Count = 10
-    keep: Count = 2
+    every: Count = 10  # steps; what came after is lost with a crash
+    keep: Count = 2  # the newest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +235,7 @@ class WandbConfig:
     """Weights & Biases. `auto`: online with a key and a server that answers, else offline."""
 
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
-    entity: Annotated[str | None, WANDB] = None
+    entity: Annotated[str | None, WANDB] = None  # user or team; null: your own
     # The best and the last checkpoint, when a run ends; auto: of adapters, not of whole models.
     upload: Annotated[Literal["auto", "on", "off"], WANDB] = "auto"
     # While online: every trajectory as a trace in Weave, with turns and calls.
@@ -330,8 +286,9 @@ class Experiment:
     """One YAML file."""
 
     __pydantic_config__ = FORBID_UNKNOWN
-    project: Name = "default"
+    project: Name = "default"  # runs of one project lie in one folder, and are one project at W&B
     name: Name  # default: the name of the config file
+    # Of all that is drawn: the same seed gives the same run.
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     env: EnvConfig
     agent: AgentConfig = field(default_factory=AgentConfig)

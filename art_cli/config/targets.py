@@ -10,7 +10,7 @@ import yaml
 from pydantic import Field
 
 from art_cli.config.explain import read_into
-from art_cli.config.schema import FORBID_UNKNOWN, Count
+from art_cli.config.values import FORBID_UNKNOWN, Count
 from art_cli.errors import UsageError
 
 

@@ -22,9 +22,8 @@ from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
+from art_cli.config.problem import KeyPath, Place, Problem
 from art_cli.system.files import read_text
-
-KeyPath = tuple[str | int, ...]
 
 DEEPEST = 50  # values within values; what reads configs further on has limits too
 LONGEST_SHOWN = 200  # characters of an override
@@ -48,42 +47,12 @@ _CORE_SCALARS = (  # order matters: every int also looks like a float
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where something was written; lines and columns count from 1."""
-
-    source: str  # a path as the user gave it, or "override 'train.steps=3'"
-    line: int | None = None
-    column: int | None = None
-
-    def __str__(self) -> str:
-        return ":".join(str(part) for part in (self.source, self.line, self.column) if part)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One mistake of the user."""
-
-    place: Place
-    path: KeyPath  # () for the file as a whole
-    message: str
-
-    def __str__(self) -> str:
-        path = f"{dotted(self.path)}: " if self.path else ""
-        return f"{self.place}: {path}{self.message}"
-
-
-@dataclass(frozen=True, slots=True)
 class Node:
     """A value and its places, both None for a default that nobody wrote."""
 
     value: dict[str, Node] | list[Node] | str | int | float | bool | None
     place: Place | None = None
     key_place: Place | None = None
-
-
-def dotted(path: KeyPath) -> str:
-    """Return the path as the user writes it: `train.steps`."""
-    return ".".join(map(str, path))
 
 
 def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:

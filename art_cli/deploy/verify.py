@@ -13,8 +13,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from art_cli.config.llm import PricesConfig
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.schema import LLMConfig, PricesConfig
+from art_cli.config.schema import LLMConfig
 from art_cli.deploy.base import Deployment, Source
 from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of

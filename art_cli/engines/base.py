@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from art_cli.types import Completion
+
+if TYPE_CHECKING:
+    from art_cli.models.grammar.grammars import Grammars
 
 # The variables by which a run on a cluster knows its nodes that only serve (vllm/host.py): their
 # addresses, and what a node shows to be believed.
@@ -45,6 +48,7 @@ class Engine(Protocol):
     """Serves one version of the policy at a time."""
 
     policy_version: int
+    grammars: Grammars  # compiled for what it serves
 
     def open(self, seed: int, *, awaited: bool = True) -> Session:
         """Begin an episode; all that is sampled in it follows from the seed.

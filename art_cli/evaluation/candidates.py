@@ -11,8 +11,8 @@ import yaml
 
 from art_cli.config.credentials import written_credentials
 from art_cli.config.explain import read_into
+from art_cli.config.problem import dotted
 from art_cli.config.schema import Experiment, LLMConfig
-from art_cli.config.yaml import dotted
 from art_cli.errors import UsageError, did_you_mean
 from art_cli.runs.checkpoint import find_checkpoint
 from art_cli.runs.directory import RunDir

@@ -57,6 +57,13 @@ def policy_identity(cfg: Experiment, run: RunDir | None, source: str, step: int 
     return ["weights", made, [folder_digest(f) if f.exists() else None for f in folders]]
 
 
+def llm_identity(llm: LLMConfig, agent: AgentConfig) -> Any:
+    """Return a model that is asked, and who plays with it where that is not our own loop."""
+    if agent.type == "builtin":
+        return identity_of(llm)
+    return [identity_of(llm), asdict(agent), agent_digest(agent)]
+
+
 def key_of(identity: Any) -> str:
     """Return the hash of an identity: a file's name."""
     text = json.dumps(identity, sort_keys=True, default=str)

@@ -78,5 +78,8 @@ class RunPolicies:
 def player(loaded: LoadedExperiment) -> TrainableModel:
     """Return the model of a config without its judge, on this machine: it only plays."""
     engine = on_one_machine(loaded.experiment.engine)
-    experiment = dataclasses.replace(loaded.experiment, judge=None, reward=None, engine=engine)
+    reward = loaded.experiment.reward
+    if reward:  # without the judge's part
+        reward = dataclasses.replace(reward, ruler=0.0, gate=None)
+    experiment = dataclasses.replace(loaded.experiment, judge=None, reward=reward, engine=engine)
     return TrainableModel.of(experiment, loaded.env_settings, loaded.to_yaml())

@@ -6,20 +6,22 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
+from art_cli.config.agent import asks_base, models_of
 from art_cli.config.load import LoadedExperiment
-from art_cli.envs.base import Services
+from art_cli.config.schema import Experiment
+from art_cli.envs.base import NoServices, Services
 from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import EnvError
 from art_cli.evaluation.attempts import AttemptStore
 from art_cli.evaluation.candidates import Candidate
 from art_cli.evaluation.comparison import Comparison, compare
-from art_cli.evaluation.identity import key_of, policy_identity, task_identity
+from art_cli.evaluation.identity import key_of, llm_identity, policy_identity, task_identity
 from art_cli.evaluation.play import EvalTask, Record, play_missing
-from art_cli.llms.base import LLM, Budget
-from art_cli.llms.remote import identity_of
+from art_cli.llms.base import Budget
+from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.services import RunServices, llm_settings, needs_reference, open_remote
 from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.agents.prompted import PromptedAgents
@@ -54,6 +56,7 @@ class EvalSession:
     """Candidates at one task, with the episodes that are known of each."""
 
     task: EvalTask
+    experiment: Experiment
     records: list[Record]  # one a candidate
 
     @classmethod
@@ -85,10 +88,13 @@ class EvalSession:
         about, run = task_identity(env, settings), folder if folder.config.is_file() else None
         records = []
         for c in candidates:
-            who = identity_of(c.llm) if c.llm else policy_identity(cfg, run, c.source, c.step)
+            if c.llm:
+                who = llm_identity(c.llm, cfg.agent)
+            else:
+                who = policy_identity(cfg, run, c.source, c.step)
             store = AttemptStore(folder.attempts(key_of([about, who])))
             records.append(Record.open(c, task, store, [about, who], fresh=fresh))
-        return cls(task=task, records=records)
+        return cls(task=task, experiment=cfg, records=records)
 
     @property
     def num_finished(self) -> int:
@@ -121,7 +127,7 @@ class EvalSession:
             if not needs_reference(settings):
                 shared = await RunServices.open(settings, budget=budget)
                 stack.push_async_callback(shared.close)
-            llms: dict[str, LLM] = {}
+            llms: dict[str, RemoteLLM] = {}
             for c in [r.candidate for r in todo]:
                 if c.llm:  # before anything is played: a key that is missing is told at once
                     report(f"asking {c.name}")
@@ -134,17 +140,59 @@ class EvalSession:
                 stack.push_async_callback(opened.close)
                 return opened
 
-            limited = budget.is_limited and any(llm_settings(settings).values())
+            hosted = self.experiment.agent.type != "builtin"
+            asked = [*llm_settings(settings).values(), *models_of(self.experiment.agent)]
+            limited = budget.is_limited and bool(asked)
             for r in sorted(todo, key=lambda r: PLAYING_ORDER.index(r.candidate.source)):
-                if llm := r.candidate.llm:
-                    services = shared or (await policies().at(START))[1]
-                    agents = PromptedAgents(llms[r.candidate.name], tools)
-                    limits = {"at_once": llm.concurrency}
+                if r.candidate.llm:
+                    needs_policies = shared is None or (hosted and asks_base(self.experiment.agent))
+                    given = await policies().at(START) if needs_policies else None
+                    services = shared or (given[1] if given else NoServices())
+                    llm = llms[r.candidate.name]
+                    agents, limits = await self._agents(stack, llm, given, budget)
                 else:
                     agents, services = await policies().at(r.candidate)
                     limits = {"in_waves": WAVE} if limited else {}
                 await play_missing(self.task, r, agents, services, report=report, **limits)
         return None if max_usd is None else max_usd - budget.spent
+
+    async def _agents(
+        self,
+        stack: contextlib.AsyncExitStack,
+        llm: RemoteLLM,
+        given: tuple[AgentFactory, Services] | None,
+        budget: Budget,
+    ) -> tuple[AgentFactory, dict[str, Any]]:
+        """Return who plays with a model: the config's own agent, where it has one.
+
+        `given` plays with the policy. And how many episodes of it go on together.
+        """
+        cfg, tools = self.experiment.agent, schemas_of(self.task.env_class)
+        if cfg.type == "builtin":
+            return PromptedAgents(llm, tools), {"at_once": llm.concurrency}
+        from art_cli.rollout.agents.build import make_runner, open_agents, routes_of
+        from art_cli.rollout.agents.hosted import HostedAgents
+        from art_cli.rollout.gateway.served import Served
+
+        limits = {"at_once": cfg.concurrency}
+        if given:
+            assert isinstance(given[0], HostedAgents)
+            return given[0].answered_by(llm), limits
+        runner = make_runner(cfg)
+        assert runner
+        stack.push_async_callback(runner.close)
+        await runner.open()
+        models = await RunServices.open_named(models_of(cfg), budget)
+        stack.push_async_callback(models.close)
+        served = Served(
+            None,
+            None,
+            llm.max_input_tokens,
+            answer_tool=cfg.answer_tool,
+            max_calls=cfg.max_calls,
+            routes=routes_of(cfg, models, None, llm),
+        )
+        return await open_agents(stack, cfg, runner, served, self.experiment.reward), limits
 
     def result(self, baseline: str, threshold: float | None) -> Comparison:
         """Return the candidates of which anything is known, side by side.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -64,6 +64,15 @@ def calls_of(message: ChatMessage) -> tuple[NativeCall, ...]:
     )
 
 
+def request_of(schema: Schema | None, tools: Tools) -> dict[str, Any]:
+    """Return what a request holds beside the messages."""
+    asked: dict[str, Any] = {"tools": tools} if tools else {}
+    if schema:
+        form = {"name": "answer", "strict": True, "schema": schema}
+        asked["response_format"] = {"type": "json_schema", "json_schema": form}
+    return asked
+
+
 @dataclass(slots=True, kw_only=True)
 class Usage:
     """What asking has cost so far."""
@@ -109,6 +118,20 @@ class LLM(Protocol):
 
     async def close(self) -> None:
         """End what was started for it."""
+        ...
+
+
+class AskedLLM(LLM, Protocol):
+    """An LLM that takes further parameters of a call."""
+
+    async def ask(
+        self,
+        messages: list[ChatMessage],
+        schema: Schema | None = None,
+        tools: Tools = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        """See LLM. `more` are OpenAI's; the config's own params go before them."""
         ...
 
 

@@ -15,7 +15,8 @@ from art_cli.envs.base import seed_of
 from art_cli.errors import EngineError, LLMError
 from art_cli.llms.base import ChatMessage, Reply, Schema, Tools, Usage, calls_of
 from art_cli.models.openai_format import read_messages, write_turn
-from art_cli.models.render import Conversation, Renderer, TooLongError
+from art_cli.models.render import Conversation, Renderer
+from art_cli.models.too_long import TooLongError
 from art_cli.system.deadline import beside
 
 

@@ -14,7 +14,7 @@ import random
 import re
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import ModuleType
@@ -25,7 +25,7 @@ import httpx
 from art_cli.config.schema import LLMConfig
 from art_cli.errors import BudgetError, LLMError, PreflightError
 from art_cli.llms.answer import Answer, BadAnswer, answer_of
-from art_cli.llms.base import Budget, ChatMessage, Reply, Schema, Tools, Usage
+from art_cli.llms.base import Budget, ChatMessage, Reply, Schema, Tools, Usage, request_of
 from art_cli.llms.own import OwnServer
 from art_cli.llms.prices import Rates
 from art_cli.system.child_server import ChildServer
@@ -40,15 +40,6 @@ NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 SHORTEST_KEY = 6  # characters; a shorter value is a word like any other
 NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # of a variable that holds a key
 KEY = re.compile(r"\b(?:sk|pk|gsk|xai|hf|AIza)[-_A-Za-z0-9*]{8,}")
-
-
-def _asked(schema: Schema | None, tools: Tools) -> dict[str, Any]:
-    """Return what a request holds beside the messages."""
-    asked: dict[str, Any] = {"tools": tools} if tools else {}
-    if schema:
-        form = {"name": "answer", "strict": True, "schema": schema}
-        asked["response_format"] = {"type": "json_schema", "json_schema": form}
-    return asked
 
 
 def identity_of(cfg: LLMConfig) -> Any:
@@ -75,6 +66,7 @@ class RemoteLLM:
         self._budget = budget or Budget(None)
         self._server = server
         self._base = server.api_base if server else cfg.api_base
+        self.concurrency = cfg.concurrency
         self._turns = asyncio.Semaphore(cfg.concurrency)
         self._key = self._find_key()
         self._own = OwnServer(cfg, self._base, self._key) if self._is_own() else None
@@ -120,9 +112,14 @@ class RemoteLLM:
             await self._server.close()
 
     async def ask(
-        self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
+        self,
+        messages: list[ChatMessage],
+        schema: Schema | None = None,
+        tools: Tools = None,
+        more: Mapping[str, Any] | None = None,
     ) -> Reply:
-        failures, asked = [], _asked(schema, tools)
+        """See LLM. `more` are further parameters of this call; the config's own go before them."""
+        failures, asked = [], {**(more or {}), **request_of(schema, tools)}
         async with self._turns:
             for model in (self._cfg.model, *self._cfg.fallbacks):
                 try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields, is_dataclass
-from typing import Any
+from typing import Any, cast
 
 from art_cli.config.schema import REFERENCE, LLMConfig
 from art_cli.errors import LLMError, PreflightError
-from art_cli.llms.base import LLM, QUESTION, Budget
+from art_cli.llms.base import LLM, QUESTION, AskedLLM, Budget
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.stand_in import STAND_IN, StandInLLM
 from art_cli.system.child_server import ChildServer
@@ -17,9 +17,11 @@ from art_cli.system.child_server import ChildServer
 class RunServices:
     """Implements Services."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, who: str = "llm") -> None:
+        """`who` is what their metrics are called after."""
         self._llms: dict[str, LLM] = {}
-        self._budget = budget
+        self.budget = budget
+        self._who = who
 
     @classmethod
     async def open(
@@ -32,11 +34,27 @@ class RunServices:
         services = cls(budget or Budget(None))
         try:
             for cfg in llm_settings(settings).values():
-                services._llms[_key(cfg)] = await _open(cfg, reference, services._budget)
+                services._llms[_key(cfg)] = await _open(cfg, reference, services.budget)
         except BaseException:
             await services.close()
             raise
         return services
+
+    @classmethod
+    async def open_named(cls, llms: dict[str, LLMConfig], budget: Budget) -> RunServices:
+        """Start and ask the models of `agent.models`. Raises PreflightError as `open` does."""
+        services = cls(budget, "agent")
+        try:
+            for name, cfg in llms.items():
+                services._llms[_key(cfg)] = await _open(cfg, None, budget, f"agent.models.{name}")
+        except BaseException:
+            await services.close()
+            raise
+        return services
+
+    def asked(self, cfg: LLMConfig) -> AskedLLM:
+        """Return a model of `agent.models`."""
+        return cast(AskedLLM, self.llm(cfg))
 
     def llm(self, cfg: LLMConfig) -> LLM:
         return self._llms[_key(cfg)]
@@ -44,7 +62,7 @@ class RunServices:
     @property
     def spent(self) -> float:
         """US dollars, over all models and the whole run."""
-        return self._budget.spent
+        return self.budget.spent
 
     def take_metrics(self) -> dict[str, float]:
         """Return `llm/*` since the last call; nothing where there is no model."""
@@ -53,12 +71,12 @@ class RunServices:
         usages = [llm.usage.take() for llm in self._llms.values()]
         calls = sum(u.calls for u in usages)
         out = {
-            "llm/calls": calls,
-            "llm/retries": sum(u.retries for u in usages),
-            "costs/llm_usd": self.spent,
+            f"{self._who}/calls": calls,
+            f"{self._who}/retries": sum(u.retries for u in usages),
+            f"costs/{self._who}_usd": self.spent,
         }
         if calls:
-            out["llm/latency_s"] = sum(u.seconds for u in usages) / calls
+            out[f"{self._who}/latency_s"] = sum(u.seconds for u in usages) / calls
         return out
 
     async def close(self) -> None:
@@ -107,7 +125,9 @@ async def open_remote(
     return llm
 
 
-async def _open(cfg: LLMConfig, reference: LLM | None, budget: Budget) -> LLM:
+async def _open(
+    cfg: LLMConfig, reference: LLM | None, budget: Budget, who: str = "the model that the env asks"
+) -> LLM:
     if cfg.model == REFERENCE:
         if reference is None:
             raise PreflightError(
@@ -120,7 +140,7 @@ async def _open(cfg: LLMConfig, reference: LLM | None, budget: Budget) -> LLM:
     try:
         return await open_remote(cfg, budget)
     except PreflightError as e:
-        raise PreflightError(f"the model that the env asks: {e}") from e
+        raise PreflightError(f"{who}: {e}") from e
 
 
 def _key(cfg: LLMConfig) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from art_cli.llms.base import ChatMessage, Reply, Schema, Tools, Usage
@@ -27,7 +28,11 @@ class StandInLLM:
         return STAND_IN
 
     async def ask(
-        self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
+        self,
+        messages: list[ChatMessage],
+        schema: Schema | None = None,
+        tools: Tools = None,
+        more: Mapping[str, Any] | None = None,
     ) -> Reply:
         """See LLM. Asked for scores it gives each trajectory another one, by a hash of its text."""
         self.usage.calls += 1

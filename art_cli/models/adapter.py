@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from typing import Any
 
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.tuners_utils import BaseTunerLayer
@@ -41,7 +42,22 @@ def with_adapter(base: PreTrainedModel, cfg: AdapterConfig) -> PeftModel:
     assert isinstance(adapted, PeftModel)
     assert adapted_names(adapted) == {p.name for p in parts}, "PEFT adapts other parts"
     use_own_forward(adapted)
+    _share(adapted)
     return adapted
+
+
+def _share(adapted: PeftModel) -> None:
+    """Give modules that have one weight one adapter, as a base that repeats its blocks needs it.
+
+    Each of its own would not be learned where a block's other copy is the one that is used, and
+    no merged weight could hold the two.
+    """
+    first: dict[int, Any] = {}
+    for layer in adapted.get_base_model().modules():
+        if isinstance(layer, BaseTunerLayer):
+            weight = getattr(layer.get_base_layer(), getattr(layer, "parameter_name", "weight"))
+            same: Any = first.setdefault(id(weight), layer)
+            layer.lora_A, layer.lora_B = same.lora_A, same.lora_B
 
 
 def adapted_names(adapted: PeftModel) -> set[str]:

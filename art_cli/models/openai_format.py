@@ -53,8 +53,12 @@ def read_message(value: Any) -> Message:
     if role not in ROLES:
         raise ChatFormatError(f"expected a message with a role among {ROLES}, got {value!r:.200}")
     content = _text(value.get("content")) + calls_as_text(value.get("tool_calls"))
+    thought = value.get("reasoning_content") or value.get("reasoning")
+    if role == "assistant" and isinstance(thought, str) and thought:
+        content = f"<think>\n{check_text(thought)}\n</think>\n\n{content}"
     message: Message = {"role": "system" if role == "developer" else role, "content": content}
-    if role == "tool" and content.startswith("error: "):  # the format has no field for it
+    # The format has no field for it; others do.
+    if role == "tool" and (content.startswith("error: ") or value.get("is_error") is True):
         message["is_error"] = True
     return message
 

@@ -20,6 +20,7 @@ from art_cli.errors import UsageError
 from art_cli.models.chat_template import ChatTemplate
 from art_cli.models.dialect import Dialect, TokenTexts
 from art_cli.models.history import History
+from art_cli.models.too_long import TooLongError
 from art_cli.models.tool_formats.arguments import schemas_by_name
 from art_cli.models.turns import Turn, read_turn
 from art_cli.system.bounded_cache import Recent
@@ -33,14 +34,6 @@ ID = 40  # bytes of one in a tuple
 LONG = 2**15  # characters; a longer text is measured before it is tokenized
 
 _one_at_a_time = threading.Lock()  # long texts: each takes hundreds of bytes a character
-
-
-class TooLongError(Exception):
-    """A text is longer than the model can read; `num_tokens` of it were counted."""
-
-    def __init__(self, num_tokens: int) -> None:
-        super().__init__(f"more than {num_tokens} tokens")
-        self.num_tokens = num_tokens
 
 
 class Renderer:
@@ -103,11 +96,6 @@ class Renderer:
         self.encode = Recent(
             self._encode, lambda text, ids: sys.getsizeof(text) + ID * len(ids), CACHED
         )
-
-    @property
-    def specials(self) -> list[str]:
-        """The tokens that stand for no text."""
-        return self._specials
 
     @property
     def tools_by_hand(self) -> bool:
@@ -249,7 +237,7 @@ class Conversation:
         self._messages: list[Message] = []  # in the text form
         self._said: list[Message] = []  # in the model's own words
         self._text = ""  # rendered, up to where the current turn begins
-        self._opening = ""  # of the turn, if it was given one
+        self.begun = ""  # how the turn begins, if that was given
         self.sequences: list[Sequence] = []
 
     @property
@@ -272,6 +260,14 @@ class Conversation:
         """What the model read before the turn that it is to begin."""
         return self._text
 
+    def forked(self) -> Conversation:
+        """Return the same conversation: what was sampled is trained on here, only read there."""
+        other, other_ids = copy.copy(self), Sequence()
+        other_ids.extend_prompt(self.ids)
+        other._messages, other._said = list(self._messages), list(self._said)
+        other.sequences = [other_ids]
+        return other
+
     def opening(self, tool: str | None) -> str:
         """Return how a turn has to begin that calls this tool, or any."""
         return self._renderer.dialect.speech.opening(tool)
@@ -281,28 +277,32 @@ class Conversation:
     ) -> None:
         """Add what the model reads next: a suffix where the template allows it, else a fork.
 
-        `opening` is how the turn begins that it is to go on with. Raises TooLongError where what is
-        new is by far more than `room` tokens.
+        `opening` is how the turn begins that it is to go on with. Nothing is added where this
+        raises: TooLongError without room for another token, UsageError of the template.
         """
-        before = list(self._said)
-        self._messages += messages
-        self._said += [self._own(m) for m in messages]
-        text = self._renderer.text(self._said)
+        before = self._said
+        said = [*before, *(self._own(m) for m in messages)]
+        text = self._renderer.text(said)
         opening = self._renderer.behind(text, opening) if opening else ""
         glue = self._glue(before, text) if self.sequences else None
         if room is not None:
             self._renderer.check_length(text if glue is None else "".join(glue), room)
         if glue is None:
-            self.sequences.append(Sequence())
+            begun = Sequence()
             ids = self._renderer.encode(text)
         else:
             # Tokenised behind the end of the turn: some tokenizers put a space before what is a
             # text of its own, or strip what follows a special token.
-            sampled, new = glue
+            begun, (sampled, new) = self.sequences[-1], glue
             ids = self._renderer.encode(sampled + new)
             ids = ids[len(self._renderer.encode(sampled)) :] if sampled else ids
-        self.sequences[-1].extend_prompt([*ids, *self._renderer.encode(opening)])
-        self._text, self._opening = text, opening
+        ids = [*ids, *self._renderer.encode(opening)]
+        if room is not None and len(begun.ids) + len(ids) >= room:
+            raise TooLongError(len(begun.ids) + len(ids), is_all=True)
+        self.sequences += [begun] if glue is None else []
+        begun.extend_prompt(ids)
+        self._messages += messages
+        self._said, self._text, self.begun = said, text, opening
 
     def spoken_as(self, text: str) -> list[int]:
         """Return the tokens with which the model would say a turn in the text form, and end it."""
@@ -315,7 +315,7 @@ class Conversation:
     def add_completion(self, completion: Completion) -> str:
         """Add the turn as it was sampled. Return its text, the given opening included."""
         self.sequences[-1].extend_sampled(completion)
-        text = self._opening + self._renderer.decode(completion.token_ids)
+        text = self.begun + self._renderer.decode(completion.token_ids)
         self._said.append({"role": "assistant", "content": text})
         self._messages.append({"role": "assistant", "content": self._renderer.text_form(text)})
         return text

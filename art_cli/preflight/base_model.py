@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import (
     CONFIG_MAPPING,
     AutoTokenizer,
@@ -19,6 +20,8 @@ from transformers import (
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import ModelConfig
+from art_cli.envs.registry import env_class
+from art_cli.envs.tools import schemas_of
 from art_cli.errors import ConfigError, UsageError
 from art_cli.models.classes import class_of
 from art_cli.models.render import Renderer
@@ -28,6 +31,7 @@ from art_cli.preflight.memory.shape import UnknownSizeError, local_config, read_
 from art_cli.preflight.narrow import depends_on_length
 from art_cli.preflight.shrink import as_transformers_reads
 from art_cli.preflight.small_model import vocabulary_of
+from art_cli.training.trainers.router_load import check_router
 
 LONGEST = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
 # Kinds of rope that reach `factor` times as far as the positions which they name.
@@ -69,11 +73,13 @@ def findings_of(loaded: LoadedExperiment) -> Iterator[Finding]:
         return
     whole = as_transformers_reads(config)
     yield from _of_length(loaded, base, whole)
+    yield from _of_routers(loaded, whole)
     tokenizer, missing = tokenizer_of(base)
     if tokenizer is None:
         yield skipped(f"its chat template was not looked at: {missing}")
     else:
-        yield from of_tokenizer(loaded.experiment.model, whole, tokenizer, where)
+        tools = schemas_of(env_class(loaded.experiment.env.use))
+        yield from of_tokenizer(loaded.experiment.model, whole, tokenizer, tools, where)
     if not is_certified(config):
         yield warning(
             f"{base} has not been certified by this version of art on this machine: `art certify "
@@ -127,6 +133,20 @@ def _of_length(loaded: LoadedExperiment, base: str, whole: PreTrainedConfig) -> 
     )
 
 
+def _of_routers(loaded: LoadedExperiment, whole: PreTrainedConfig) -> Iterator[Finding]:
+    """Return whether an auxiliary loss finds a router, of the base without its weights."""
+    coef, key = loaded.experiment.train.router_aux_coef, "train.router_aux_coef"
+    if not coef:
+        return
+    with torch.device("meta"):
+        model = class_of(whole)._from_config(whole)
+    try:
+        check_router(model, coef)
+    except UsageError as e:
+        what, _, todo = str(e).partition("; ")
+        yield failed(what, _place(loaded, key), todo)
+
+
 def longest_of(config: PreTrainedConfig) -> int | None:
     """Return how many tokens the base's positions reach, its rope's scaling included.
 
@@ -153,9 +173,10 @@ def of_tokenizer(
     model: ModelConfig,
     whole: PreTrainedConfig,
     tokenizer: PreTrainedTokenizerBase,
+    tools: list[dict[str, Any]],
     where: str = "",
 ) -> Iterator[Finding]:
-    """Return what the tokenizer and its chat template say."""
+    """Return what the tokenizer and its chat template say, in an env with these tools."""
     base = model.base
     size, rows = vocabulary_of(tokenizer), getattr(whole.get_text_config(), "vocab_size", None)
     if isinstance(rows, int) and size > rows:
@@ -174,12 +195,13 @@ def of_tokenizer(
         return
     try:
         ends = eos_of(base, whole)
-        tools = [ANY_TOOL]
         renderer = Renderer(tokenizer, tools, ends, model.tool_format, model.template_args)
     except UsageError as e:
         return (yield failed(f"model.base: {base}: {e}", where))
     if renderer.tools_by_hand:
-        yield ok("its chat template shows no tools: they are described in the system message")
+        yield warning(
+            f"the chat template of {base} shows no tools: they are described in the system message"
+        )
 
 
 def eos_of(base: str, config: PreTrainedConfig) -> list[int]:

@@ -155,7 +155,9 @@ def _check_programs(cfg: Experiment) -> Iterator[Finding]:
         yield failed(str(e))
     if cfg.agent.type != "builtin":
         where = f" (in {cfg.agent.sandbox})" if cfg.agent.sandbox != "none" else ""
-        yield ok(f"agent: {' '.join(cfg.agent.command or [str(cfg.agent.use)])}{where}")
+        yield ok(
+            f"agent: {' '.join(cfg.agent.command or [str(cfg.agent.use or cfg.agent.url)])}{where}"
+        )
     if cfg.judge and cfg.judge.command and "{" not in cfg.judge.command[0]:
         program = cfg.judge.command[0]
         if shutil.which(program) is None:

@@ -80,6 +80,8 @@ def servers(cfg: Experiment | None, llms: dict[str, LLMConfig]) -> list[Service]
         found.append(Service(name="Hugging Face", url=hub, needed=f"{cfg.model.base} to download"))
     if cfg.engine.url:
         found.append(Service(name="engine.url", url=cfg.engine.url, needed="every rollout"))
+    if cfg.agent.url:
+        found.append(Service(name="agent.url", url=cfg.agent.url, needed="every episode"))
     for section, llm in llms.items():
         provider = llm.model.partition("/")[0]
         url = llm.api_base or HOSTS.get(provider)

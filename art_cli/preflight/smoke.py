@@ -102,6 +102,9 @@ def _nobody(cfg: Experiment, settings: Any) -> Iterator[str]:
     yield _line("reward", {"env": own, "ruler": 1.0, "gate": None})
     for name in llm_settings(settings):
         yield from _asking_nobody(f"env.args.{name}")
+    models = {n: m if m == "base" else {"model": STAND_IN} for n, m in cfg.agent.models.items()}
+    if models:
+        yield _line("agent.models", models)
 
 
 def _asking_nobody(section: str) -> Iterator[str]:

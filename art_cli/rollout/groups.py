@@ -10,7 +10,7 @@ from typing import Any
 
 from art_cli.envs.base import Env, Services, seed_of
 from art_cli.errors import UsageError, blame
-from art_cli.rollout.agent import Agent
+from art_cli.rollout.agent import CRASHED, Agent
 from art_cli.rollout.rollout import rollout
 from art_cli.system.deadline import watchdog
 from art_cli.system.files import json_line
@@ -112,6 +112,15 @@ def why_none(errors: list[str | None]) -> str:
             "judge: {model: openai/o3}"
         )
     return f"all {len(errors)} episodes failed, the first with:\n  {shown(first)}"
+
+
+def why_crashed(trajectories: list[Trajectory]) -> str:
+    """Return what the user must know where their agent failed in every episode: its last words."""
+    logs = trajectories[0].logs
+    said = next((log for log in logs if log.startswith(CRASHED)), "").replace("\n", "\n  ")
+    return (
+        f"all {len(trajectories)} episodes ended in a crash of the agent, the first so:\n  {said}"
+    )
 
 
 def shown(error: str) -> str:

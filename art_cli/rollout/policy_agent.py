@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from art_cli.engines.base import Engine, Session
-from art_cli.models.render import Conversation, Renderer, TooLongError
+from art_cli.models.render import Conversation, Renderer
+from art_cli.models.too_long import TooLongError
 from art_cli.rollout.agent import ContextFull, TurnAgent
 from art_cli.system.deadline import beside
 from art_cli.types import Completion, Message, Sequence, Trajectory
@@ -40,7 +41,8 @@ class PolicyAgent(TurnAgent):
 
     def record(self, trajectory: Trajectory) -> None:
         """See Agent. What was to be read next, where the context was full, is left out."""
-        record_sampled(trajectory, self.conversation.sequences, self.completions)
+        cut = any(c.finish_reason == "length" for c in self.completions)
+        record_sampled(trajectory, self.conversation.sequences, self.completions, cut=cut)
 
     def close(self) -> None:
         self._session.close()
@@ -59,12 +61,14 @@ class PolicyAgents:
 
 
 def record_sampled(
-    trajectory: Trajectory, sequences: list[Sequence], completions: list[Completion]
+    trajectory: Trajectory, sequences: list[Sequence], completions: list[Completion], *, cut: bool
 ) -> None:
-    """Record what is trained on: each sequence up to the last token that was sampled in it."""
+    """Record what is trained on: each sequence up to the last token that was sampled in it.
+
+    `cut`: whether one of the turns ended at a limit of ours.
+    """
     trajectory.sequences = [_as_read(s) for s in sequences if s.num_sampled]
     trajectory.policy_versions = [c.policy_version for c in completions]
-    cut = any(c.finish_reason == "length" for c in completions)
     trajectory.truncated = cut or trajectory.stop_reason == "context"
 
 

@@ -42,6 +42,7 @@ async def rollout(
         trajectory.stop_reason = await agent.play(episode)
         agent.record(trajectory)
         await episode.finish()
+        agent.settle(trajectory)
     except DeadlineError as e:
         trajectory.stop_reason, trajectory.reward, trajectory.error = "timeout", None, str(e)
     except (LLMError, AgentError, UsageError) as e:  # of these, the chat template's refusal

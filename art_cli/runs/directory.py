@@ -1,7 +1,7 @@
 """Every path that a run writes, and nothing else knows them. A kill at any instant loses nothing.
 
     runs/<project>/<name>/
-      config.yaml  metrics.jsonl  status.json  costs.jsonl  costs-llm.jsonl  run.lock
+      config.yaml  metrics.jsonl  status.json  costs.jsonl  costs-*.jsonl  run.lock
       trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/
       deployments/<target>-<name>/
       evaluations/   judgements/   logs/   smoke.json  stand-in/   cloud.json  shipped/  exit.json
@@ -82,7 +82,7 @@ class RunDir:
         self.smoke = root / "smoke.json"  # it is a smoke run; what it showed
         self.stand_in = root / "stand-in"  # the small model that a smoke run has for its base
         self.costs = root / "costs.jsonl"  # spent on the judge; no resume takes a line of it back
-        self.llm_costs = root / "costs-llm.jsonl"  # spent on the models that the env asks
+        self.llm_costs, self.agent_costs = (root / f"costs-{w}.jsonl" for w in ("llm", "agent"))
         self.cloud = root / "cloud.json"  # it goes on elsewhere: where
         self.shipped = root / "shipped"  # what was sent there beside the user's code
         self.exit = root / "exit.json"  # of a run on a cluster: how it ended
@@ -306,7 +306,7 @@ class RunDir:
 
     def damaged(self) -> list[str]:
         """What of the files that grow by lines, and of status.json, cannot be read, and where."""
-        files = (self.metrics, self.costs, self.llm_costs)
+        files = (self.metrics, self.costs, self.llm_costs, self.agent_costs)
         found = [line for file in files for line in read_lines(file)[1]]
         if self.status.exists() and self.read_status() is None:
             found.append(f"{self.status}: damaged, and left out")

@@ -1,14 +1,15 @@
 """Runs a command and sees that nothing of it outlives its starter.
 
-python -I -S guard.py [--remove FOLDER] [--limit BYTES] [--last COMMAND] -- WORD...
+python -I -S guard.py [--remove FOLDER] [--limit BYTES] [--last COMMAND] [--input FD] -- WORD...
 
 Stdin is held open by the starter, which never writes to it: it closes when the starter dies, in
 whatever way, and then all that the command has started is killed, and FOLDER is removed. The same
 processes are killed when the command itself ends: vLLM's engine processes do not notice that their
 server was killed, and would keep the GPU's memory. With a limit, the command is killed when it has
-printed more than so many bytes into the file that is stdout. COMMAND, whose words are parted by
-spaces, is run at the very end. SIGTERM is handed on to the command's process group. The guard ends
-as the command does: with its exit code, or by the signal that ended it.
+printed more than so many bytes into the file that is stderr. COMMAND, whose words are parted by
+spaces, is run at the very end. The descriptor FD is the command's stdin; without, it has none.
+SIGTERM is handed on to the command's process group. The guard ends as the command does: with its
+exit code, or by the signal that ended it.
 
 On Linux the guard is the subreaper of all that descends from it, so that a process which moved to a
 session of its own is found and killed too. Elsewhere (macOS) only the process group is killed.
@@ -31,10 +32,16 @@ NOT_STARTED = 127  # the exit code that a shell gives
 
 
 def guarded(
-    words: list[str], *, remove: str = "", limit: int = 0, last: list[str] | None = None
+    words: list[str],
+    *,
+    remove: str = "",
+    limit: int = 0,
+    last: list[str] | None = None,
+    stdin: int | None = None,
 ) -> list[str]:
     """Return the command line that runs `words` under a guard."""
     options = {"--remove": remove, "--limit": str(limit or ""), "--last": " ".join(last or [])}
+    options["--input"] = "" if stdin is None else str(stdin)
     given = [word for option in options.items() if option[1] for word in option]
     return [sys.executable, "-I", "-S", os.path.abspath(__file__), *given, "--", *words]
 
@@ -65,7 +72,8 @@ def main() -> None:
     if sys.platform == "linux":
         hide()
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    command = _start(sys.argv[cut + 1 :])
+    stdin = options.get("--input")
+    command = _start(sys.argv[cut + 1 :], int(stdin) if stdin else os.open(os.devnull, os.O_RDONLY))
     status = _watch(command, woken, int(options.get("--limit", 0)))
     _signal(command, signal.SIGKILL)
     _kill_children()
@@ -92,11 +100,12 @@ def _hear(*numbers: int) -> int:
     return woken
 
 
-def _start(words: list[str]) -> int:
+def _start(words: list[str], stdin: int) -> int:
     """Return the id of the command's process, once it has a process group of its own."""
     guard, (started, start) = os.getpid(), os.pipe()
     if command := os.fork():
         os.close(start)
+        os.close(stdin)
         os.read(started, 1)  # until the command's program has taken the place of ours
         os.close(started)
         return command
@@ -107,7 +116,8 @@ def _start(words: list[str]) -> int:
         if sys.platform == "linux":
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == guard:
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(stdin, 0)
+            os.close(stdin)
             os.execvp(words[0], words)
     except OSError as error:
         os.write(2, f"cannot start {words[0]}: {error.strerror}\n".encode())
@@ -130,7 +140,7 @@ def _watch(command: int, woken: int, limit: int) -> int:
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:  # orphans of the command come to us
             if ended[0] == command:
                 return ended[1]
-        if limit and os.fstat(1).st_size > limit:
+        if limit and os.fstat(2).st_size > limit:
             _signal(command, signal.SIGKILL)
 
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 from art_cli.envs.base import seed_of
-from art_cli.errors import EnvError
+from art_cli.errors import AgentError, EnvError
 from art_cli.rollout.agent import Agent
-from art_cli.rollout.groups import eval_seed, play_groups, scenarios_in, why_none
+from art_cli.rollout.groups import eval_seed, play_groups, scenarios_in, why_crashed, why_none
 from art_cli.system.progress import Report, silent
 from art_cli.training.model import TrainableModel
 from art_cli.types import Scenario, Split, TrajectoryGroup
@@ -77,8 +77,8 @@ async def score_groups(
 
     Return them in the order of their scenarios, and when the last was complete (by the monotonic
     clock). Without `score`, the env's own rewards stand; a group that failed entirely is not
-    scored. Raise what `score` raises, when all groups have been seen through; EnvError where no
-    trajectory came through.
+    scored. Raise what `score` raises, when all groups have been seen through; AgentError where the
+    user's own agent failed in every episode, EnvError where no trajectory came through otherwise.
     """
     found: dict[int, TrajectoryGroup] = {}
     scoring: dict[int, asyncio.Task[object]] = {}
@@ -109,6 +109,8 @@ async def score_groups(
         scoring[n].result()
     in_order = [found[n] for n in sorted(found)]
     trajectories = [t for g in in_order for t in g.trajectories]
+    if trajectories and all(t.metrics.get("crashed") for t in trajectories):
+        raise AgentError(why_crashed(trajectories))
     final = [t for t in trajectories if t.stop_reason in ("error", "timeout") or not score]
     if trajectories and len(final) == len(trajectories) and all(t.reward is None for t in final):
         raise EnvError(why_none([t.error for t in trajectories]))

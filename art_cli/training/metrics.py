@@ -13,10 +13,13 @@ from art_cli.types import Trajectory, TrajectoryGroup
 def reward_metrics(prefix: str, trajectories: list[Trajectory]) -> dict[str, float]:
     """Return `<prefix>/reward` and the env's metrics, over trajectories that have a reward."""
     valid = [t for t in trajectories if t.reward is not None]
+    crashes = [t.metrics["crashed"] for t in trajectories if "crashed" in t.metrics]
     if not valid:
-        return {}
+        return {f"{prefix}/crashed": statistics.fmean(crashes)} if crashes else {}
     rewards = [t.reward for t in valid if t.reward is not None]
     out = {f"{prefix}/{k}": v for k, v in env_metrics(valid).items()}
+    if crashes:  # of all: a crash that was left out has no reward
+        out[f"{prefix}/crashed"] = statistics.fmean(crashes)
     out[f"{prefix}/reward"] = statistics.fmean(rewards)
     out[f"{prefix}/turns"] = statistics.fmean(t.num_turns for t in valid)
     out[f"{prefix}/tokens"] = statistics.fmean(t.num_sampled for t in valid)
@@ -40,6 +43,9 @@ def batch_metrics(groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
     out = reward_metrics("train", trajectories)
     if rewards:
         out["train/reward_std"] = statistics.pstdev(rewards)
+    crashes = [t.metrics["crashed"] for t in trajectories if "crashed" in t.metrics]
+    if crashes:
+        out["data/crashed"] = sum(crashes)
     ages = [step - version for t in trajectories for version in t.policy_versions]
     return out | {
         "data/staleness": statistics.fmean(ages) if ages else 0.0,  # versions, mean over turns
@@ -47,7 +53,8 @@ def batch_metrics(groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
         "data/groups_zero_variance": sum(not has_gradient(r) for r in by_group if r),
         "data/trajectories": len(trajectories),
         "data/trajectories_failed": sum(t.reward is None for t in trajectories),
-        "data/truncated": sum(t.truncated for t in trajectories),
+        "data/truncated": sum(t.truncated and t.stop_reason != "context" for t in trajectories),
+        "data/context_full": sum(t.stop_reason == "context" for t in trajectories),
         "data/forks": sum(max(0, len(t.sequences) - 1) for t in trajectories),
         "data/tokens_sampled": sum(t.num_sampled for t in trajectories),
     }

@@ -61,6 +61,7 @@ class Parts:
     canary: Canary
     agents: AgentFactory
     services: RunServices
+    models: RunServices  # that the user's agent asks beside the policy
     trainer: Trainer
     progress: Progress
     scorer: Scorer | None = None  # where a judge has a say in the rewards

@@ -3,6 +3,7 @@
     order_desk     tools under a policy: look up, then change or refuse    (the quickstart)
     2048           a long game of one player
     tic_tac_toe    a short game against an opponent
+    code_edit/     small programs to mend, run behind walls
 
 Write your own in the same way: one class, `start`, `reply` or tools, and `score`.
 """

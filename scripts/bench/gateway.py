@@ -2,10 +2,11 @@
 
     python scripts/bench/gateway.py
 
-256 episodes at once, each of 20 calls with tools and a history that grows, through a real socket;
-their clients are a process of their own. The engine is a wait of about a second (0.5 to 1.5), so
-that what is left of a call's time is the gateway, the socket and the client. Printed: the median
-and the 95th percentile of that, for a single episode too; and whether any call was lost.
+For each protocol 256 episodes at once, each of 20 calls with tools and a history that grows,
+through a real socket; their clients are a process of their own. The engine is a wait of about a
+second (0.5 to 1.5), so that what is left of a call's time is the gateway, the socket and the
+client. Printed: the median and the 95th percentile of that, for a single episode too; and whether
+any call was lost.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from art_cli.config.schema import TinyConfig
 from art_cli.models import tiny
 from art_cli.models.render import Renderer
 from art_cli.rollout.episode import Episode
-from art_cli.rollout.gateway.hosted_episode import Hosted, Served
+from art_cli.rollout.gateway.hosted_episode import Hosted
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.training.demonstrations import texts_of
 from art_cli.types import Completion, Trajectory
@@ -34,9 +36,10 @@ from art_envs.order_desk import OrderDesk
 
 EPISODES, CALLS = 256, 20
 SHORTEST, LONGEST = 0.5, 1.5  # seconds of the engine
-GOAL = 5.0  # ms, of the median
+GOAL = 2.0  # ms, of the median
 CALL = '{"name": "get_order", "arguments": {"order_id": "W4"}}'
-SAYS = f"exchange delivered <tool_call>{CALL}</tool_call>"
+SAYS = f" exchange delivered <tool_call>{CALL}</tool_call>"
+ASKS = "Please exchange my order W4."
 RESULT = json.dumps({"order_id": "W4", "item": "mug", "in_stock": ["small"], "status": "pending"})
 
 
@@ -50,16 +53,19 @@ class Desk(OrderDesk):
 class Waiting:
     """A Session that says one thing after a while."""
 
-    ids: list[int]
+    renderer: Renderer
 
     async def generate(self, ids: list[int], **_: Any) -> Completion:
         """See Session. The client cannot know how long this took, so it is told."""
         began = time.monotonic()
         await asyncio.sleep(random.uniform(SHORTEST, LONGEST))
         took = time.monotonic() - began
-        logprobs = [-took] + [-0.1] * (len(self.ids) - 1)
+        said = self.renderer.encode(f"{1e6 * took:.0f}{SAYS}{self.renderer.end_of_turn}")
         return Completion(
-            token_ids=list(self.ids), logprobs=logprobs, finish_reason="stop", policy_version=0
+            token_ids=[*said],
+            logprobs=[-0.1] * len(said),
+            finish_reason="stop",
+            policy_version=0,
         )
 
     def close(self) -> None:
@@ -70,12 +76,12 @@ class Waiting:
 class WaitingEngine:
     """An Engine of such sessions."""
 
-    ids: list[int]
+    renderer: Renderer
     policy_version: int = 0
 
     def open(self, seed: int, *, awaited: bool = True) -> Waiting:
         """See Engine."""
-        return Waiting(self.ids)
+        return Waiting(self.renderer)
 
     async def sync(self, version: int) -> None:
         """See Engine."""
@@ -93,34 +99,38 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--episodes", type=int, default=EPISODES)
+    parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=[*PROTOCOLS])
     args = parser.parse_args()
-    print("| episodes at once | calls | lost | median ms | 95% ms | CPU ms a call | goal |")
-    print("|---|---|---|---|---|---|---|")
-    for num in (1, args.episodes):
-        over, lost, cpu = asyncio.run(measure(num))
-        high = statistics.quantiles(over, n=20)[-1]
-        print(
-            f"| {num} | {len(over)} | {lost} | {1000 * statistics.median(over):.1f} "
-            f"| {1000 * high:.1f} | {1000 * cpu / len(over):.1f} | {GOAL} |",
-            flush=True,
-        )
+    print(
+        "| protocol | episodes at once | calls | lost | median ms | 95% ms | CPU ms a call | goal |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for name in args.protocols:
+        for num in (1, args.episodes):
+            over, lost, cpu = asyncio.run(measure(name, num))
+            high = statistics.quantiles(over, n=20)[-1]
+            print(
+                f"| {name} | {num} | {len(over)} | {lost} | {1000 * statistics.median(over):.2f} "
+                f"| {1000 * high:.1f} | {1000 * cpu / len(over):.2f} | {GOAL} |",
+                flush=True,
+            )
 
 
-async def measure(num: int) -> tuple[list[float], int, float]:
+async def measure(name: str, num: int) -> tuple[list[float], int, float]:
     """-> seconds beyond the engine's of each call; calls without an answer; our CPU seconds."""
     played = OrderDesk.demonstrations(OrderDesk.Config(), 50)
     demonstrations = await asyncio.to_thread(list, played)  # it plays on a loop of its own
     _, tokenizer = tiny.make(TinyConfig(), texts_of(demonstrations, OrderDesk), 0)
     plain = Renderer(tokenizer)
-    engine = WaitingEngine([*plain.encode(SAYS), *plain.encode(plain.end_of_turn)])
+    engine = WaitingEngine(plain)
     gateway = Gateway(Served(engine, partial(Renderer, tokenizer), 10**6))
     await gateway.start()
     hosted = [await host(gateway, n) for n in range(num)]
-    urls = [f"{gateway.url}{h.path}/v1/chat/completions" for h in hosted]
+    urls = [f"{gateway.url}{h.path}{PROTOCOLS[name].path}" for h in hosted]
     tools = hosted[0].tools
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    process = context.Process(target=clients, args=(urls, tools, queue), daemon=True)
+    process = context.Process(target=clients, args=(name, urls, tools, queue), daemon=True)
     process.start()
     await asyncio.to_thread(queue.get, timeout=120)
     cpu = time.process_time()
@@ -138,40 +148,148 @@ async def host(gateway: Gateway, n: int) -> Hosted:
     return gateway.open(episode, await episode.start(), n)
 
 
-def clients(urls: list[str], tools: list[Any], queue: Any) -> None:
+class Chat:
+    """A client of OpenAI's chat completions."""
+
+    path = "/v1/chat/completions"
+
+    def __init__(self, tools: list[Any]) -> None:
+        self.tools = tools
+        self.said: list[Any] = [{"role": "user", "content": ASKS}]
+
+    def body(self) -> dict[str, Any]:
+        """Return the next request."""
+        return {"model": "m", "messages": self.said, "tools": self.tools}
+
+    def read(self, answer: Any) -> str:
+        """Return what was said, and go on behind it."""
+        message = answer["choices"][0]["message"]
+        call = message["tool_calls"][0]["id"]
+        self.said += [message, {"role": "tool", "tool_call_id": call, "content": RESULT}]
+        return message["content"]
+
+
+class Responses:
+    """A client of OpenAI's responses, that sends all of them."""
+
+    path = "/v1/responses"
+
+    def __init__(self, tools: list[Any]) -> None:
+        self.tools = [{"type": "function", **t["function"]} for t in tools]
+        self.items: list[Any] = [{"role": "user", "content": ASKS}]
+
+    def body(self) -> dict[str, Any]:
+        """Return the next request."""
+        return {"model": "m", "input": self.items, "tools": self.tools}
+
+    def read(self, answer: Any) -> str:
+        """Return what was said, and go on behind it."""
+        message, call = answer["output"]
+        gave = {"type": "function_call_output", "call_id": call["call_id"], "output": RESULT}
+        self.items += [message, call, gave]
+        return message["content"][0]["text"]
+
+
+class Remembered(Responses):
+    """The same with `previous_response_id`."""
+
+    last = None
+
+    def body(self) -> dict[str, Any]:
+        """Return the next request."""
+        return {**super().body(), "input": self.items[-1:], "previous_response_id": self.last}
+
+    def read(self, answer: Any) -> str:
+        """Return what was said, and go on behind it."""
+        self.last = answer["id"]
+        return super().read(answer)
+
+
+class Messages:
+    """A client of Anthropic's messages."""
+
+    path = "/v1/messages"
+
+    def __init__(self, tools: list[Any]) -> None:
+        functions = [t["function"] for t in tools]
+        self.tools = [{"name": f["name"], "input_schema": f["parameters"]} for f in functions]
+        self.said: list[Any] = [{"role": "user", "content": ASKS}]
+
+    def body(self) -> dict[str, Any]:
+        """Return the next request."""
+        return {"model": "m", "max_tokens": 500, "messages": self.said, "tools": self.tools}
+
+    def read(self, answer: Any) -> str:
+        """Return what was said, and go on behind it."""
+        words, use = answer["content"]
+        gave = {"type": "tool_result", "tool_use_id": use["id"], "content": RESULT}
+        self.said.append({"role": "assistant", "content": answer["content"]})
+        self.said.append({"role": "user", "content": [gave]})
+        return words["text"]
+
+
+class Plain:
+    """A client of OpenAI's completions, which writes the chat itself."""
+
+    path = "/v1/completions"
+
+    def __init__(self, tools: list[Any]) -> None:
+        self.text = f"<|im_start|>user\n{ASKS}<|im_end|>\n<|im_start|>assistant\n"
+
+    def body(self) -> dict[str, Any]:
+        """Return the next request."""
+        return {"model": "m", "prompt": self.text, "max_tokens": 500}
+
+    def read(self, answer: Any) -> str:
+        """Return what was said, and go on behind it."""
+        said = answer["choices"][0]["text"]
+        gave = f"<|im_end|>\n<|im_start|>tool\n{RESULT}<|im_end|>\n<|im_start|>assistant\n"
+        self.text += said + gave
+        return said
+
+
+PROTOCOLS: dict[str, Any] = {
+    "chat": Chat,
+    "responses": Responses,
+    "previous_response_id": Remembered,
+    "messages": Messages,
+    "completions": Plain,
+}
+
+
+def clients(name: str, urls: list[str], tools: list[Any], queue: Any) -> None:
     """All episodes, in a process of their own."""
     queue.put("ready")
-    queue.put(asyncio.run(_all(urls, tools)))
+    queue.put(asyncio.run(_all(name, urls, tools)))
 
 
-async def _all(urls: list[str], tools: list[Any]) -> tuple[list[float], int]:
+async def _all(name: str, urls: list[str], tools: list[Any]) -> tuple[list[float], int]:
     from aiohttp import ClientSession, TCPConnector
 
     async with ClientSession(connector=TCPConnector(limit=0)) as session:
-        results = await asyncio.gather(*(_one(session, url, tools) for url in urls))
+        agents = [PROTOCOLS[name](tools) for _ in urls]
+        plays = (_one(session, u, a) for u, a in zip(urls, agents, strict=True))
+        results = await asyncio.gather(*plays)
     return [s for r in results for s in r if s is not None], sum(
         s is None for r in results for s in r
     )
 
 
-async def _one(session: Any, url: str, tools: list[Any]) -> list[float | None]:
+async def _one(session: Any, url: str, agent: Any) -> list[float | None]:
     await asyncio.sleep(random.uniform(0, LONGEST))
-    messages: list[Any] = [{"role": "user", "content": "Please exchange my order W4."}]
     out: list[float | None] = []
     for _ in range(CALLS):
-        body = json.dumps({"model": "m", "messages": messages, "tools": tools, "logprobs": True})
+        body = json.dumps(agent.body())
+        headers = {"Content-Type": "application/json"}
         began = time.monotonic()
-        async with session.post(url, data=body) as answer:
+        async with session.post(url, data=body, headers=headers) as answer:
             text, status = await answer.text(), answer.status
         took = time.monotonic() - began
         if status != 200:
             out.append(None)
             continue
-        choice = json.loads(text)["choices"][0]
-        out.append(took + choice["logprobs"]["content"][0]["logprob"])
-        message = choice["message"]
-        call = message["tool_calls"][0]["id"]
-        messages += [message, {"role": "tool", "tool_call_id": call, "content": RESULT}]
+        said = agent.read(json.loads(text))
+        out.append(took - float(said.split()[0]) / 1e6)
     return out
 
 

@@ -15,12 +15,12 @@ from colours import OPPOSITE, Opposites, colours_model
 from loopback_judge import Answer, Ask, LoopbackJudge, Step, entries, refused, scored
 
 import art_cli as art
+from art_cli.config.llm import PricesConfig
 from art_cli.config.schema import (
     AdapterConfig,
     EngineConfig,
     EvalConfig,
     JudgeConfig,
-    PricesConfig,
     RewardConfig,
 )
 from art_cli.errors import BudgetError, JudgeError, PreflightError

@@ -26,6 +26,8 @@ from short_run import CONFIG, Art
 from art_cli.config.schema import EngineConfig
 from art_cli.engines.base import TOKEN
 from art_cli.engines.vllm import server as vllm_server
+from art_cli.rollout.gateway.entrance import Entrance
+from art_cli.rollout.gateway.server import Gateway
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel is asked by /proc")
 
@@ -178,6 +180,20 @@ def test_a_deployed_checkpoint_is_served_on_loopback(
     with process("-m", *words, ART_SERVE_KEY="k", ART_SERVE_HOST="127.0.0.1") as server:
         found = until(lambda: listening(server.pid))
         assert_on_loopback(found)
+
+
+def test_a_gateway_for_a_service_listens_where_it_is_told_and_nowhere_else() -> None:
+    async def go() -> list[Address]:
+        before = [a for _, a in listening(os.getpid())]
+        gateway = Gateway(None, Entrance.at("127.0.0.2:0", None))  # type: ignore[arg-type]
+        await gateway.start()
+        found = [a for _, a in listening(os.getpid())]
+        await gateway.close()
+        for address in before:
+            found.remove(address)
+        return found
+
+    assert [str(a) for a in asyncio.run(go())] == ["127.0.0.2"]
 
 
 VLLM = """

@@ -27,6 +27,7 @@ from art_cli.rollout.rollout import play
 
 LEAST = {"env": {"use": "order_desk"}, "model": {"base": "Qwen/Qwen3-8B"}, "train": {"steps": 1}}
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+PROGRAMS = ROOT / "tests" / "integration" / "clients" / "programs"
 DESKS = ("retail", "airline")  # which generate a thousand scenarios first
 
 
@@ -52,12 +53,22 @@ def test_the_env_passes_every_check(thermostat: str) -> None:
 
 
 def test_the_agent_plays(tmp_path: Path, make_policy: Any) -> None:
-    (tmp_path / "agent.py").write_text(code_of("docs/bring-your-agent.md", "python"))
+    (tmp_path / "agent.py").write_text(_recipes("python")[0])
     runner = make_runner(AgentConfig(type="function", use=f"{tmp_path}/agent.py:play"))
     policy = make_policy()
     call = '<tool_call>{"name": "sell", "arguments": {"item": "mug"}}</tool_call>'
     trajectory = asyncio.run(host(policy, script(policy, call, "bye"), runner))
     assert trajectory.reward == pytest.approx(1.1) and len(trajectory.sequences) == 1
+
+
+def _recipes(language: str) -> list[str]:
+    return [code for page, code in blocks(language) if page == "docs/your-agent.md"]
+
+
+def test_the_recipes_are_the_programs_of_the_tests() -> None:
+    programs = {p.read_text() for p in PROGRAMS.iterdir()}
+    shown = [*_recipes("python")[1:], *_recipes("js"), *_recipes("bash")]
+    assert len(shown) > 12 and set(shown) <= programs
 
 
 @pytest.mark.parametrize(("page", "code"), blocks("yaml"))

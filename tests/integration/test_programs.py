@@ -97,7 +97,7 @@ def check(run: RunDir, steps: int) -> None:
     turns = 0
     for step in range(1, steps + 1):
         for row in run.read_trajectories(step, "train"):
-            assert row["metrics"].get("crashed") is None, row["logs"]
+            assert not row["metrics"]["crashed"], row["logs"]
             assert len(row["sequences"]) == 1
             turns += row["num_turns"]
             assert rendered_again(renderer, row) == row["sequences"][0]["ids"]

@@ -41,7 +41,7 @@ class _Session(Occupant):
         top_logprobs: int = 0,
     ) -> Completion:
         if grammar is not None:
-            await self.engine._policy.grammars.compile(grammar)
+            await self.engine.grammars.compile(grammar)
         room = self.engine.room_behind(len(ids), max_tokens)
         turn = self.engine._rows.turn(room, stop, grammar, top_logprobs)
         self.engine._rows.prepare(self, ids, turn)
@@ -71,6 +71,7 @@ class TransformersEngine:
     ) -> None:
         """`source` is the trainer's policy, where `policy` is a twin of it."""
         self.policy_version = 0
+        self.grammars = policy.grammars
         self._policy = policy
         self._source = source
         self._cfg = cfg

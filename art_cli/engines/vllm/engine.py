@@ -89,7 +89,7 @@ class _Session:
         top_logprobs: int = 0,
     ) -> Completion:
         if grammar is not None:
-            await self.engine._policy.grammars.compile(grammar)
+            await self.engine.grammars.compile(grammar)
         self.turns += 1
         request = TurnRequest(
             ids=ids,
@@ -118,6 +118,7 @@ class VLLMEngine:
         say: Callable[[str], None],
     ) -> None:
         self.policy_version = 0
+        self.grammars = policy.grammars
         self._policy = policy
         self._cfg = cfg
         self._sampling = sampling
@@ -215,7 +216,7 @@ class VLLMEngine:
                 [choice] = answer["choices"]
                 self._choice.sampled(len(choice["token_ids"]), began)
                 version = self._version_in(answer, choice, name)
-                return request.completion(choice, version, self._policy.grammars)
+                return request.completion(choice, version, self.grammars)
             await self._revive(replica, life, why)
 
     def _version_in(self, answer: dict[str, Any], choice: dict[str, Any], name: str) -> int:

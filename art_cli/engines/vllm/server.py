@@ -155,6 +155,7 @@ def options_of(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
         "max_num_seqs": cfg.max_concurrent,
         "tensor_parallel_size": cfg.tensor_parallel,
         "logprobs_mode": "processed_logprobs",  # after temperature, cuts and grammars
+        "max_logprobs": 21,  # 20 are what OpenAI's clients may ask for; see TurnRequest
         "structured_outputs_config": {"backend": "guidance"},  # as the update's masks are made
         "generation_config": "vllm",  # the model's own sampling settings must not slip in
         "enable_scale_out": True,  # token ids in, token ids out

@@ -35,7 +35,8 @@ class TurnRequest:
             "top_p": sampling.top_p,
             "top_k": sampling.top_k,  # 0: off
             "seed": self.seed,
-            "logprobs": self.top_logprobs,  # beside that of the sampled token
+            # One more, since the sampled token may take a place among them.
+            "logprobs": self.top_logprobs and self.top_logprobs + 1,
             "stop_token_ids": stop_ids,
             "ignore_eos": True,  # what ends a turn is among the stop tokens
             "stop": list(self.stop),
@@ -62,7 +63,7 @@ class TurnRequest:
         )
 
     def _likeliest(self, token: dict[str, Any]) -> dict[int, float]:
-        """vLLM puts the sampled token before the likeliest, also where it is not among them."""
+        """Return the likeliest tokens; vLLM has the sampled one among them in any case."""
         all_of_them = {t["token_id"]: t["logprob"] for t in token["top_logprobs"]}
         pairs = sorted(all_of_them.items(), key=lambda pair: -pair[1])
         return {i: p for i, p in pairs[: self.top_logprobs] if p > LEAST_LOGPROB}

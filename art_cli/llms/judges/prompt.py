@@ -118,10 +118,11 @@ def document(
         for id, messages, outcome in parts
     ]
     whole = {"opening": opening, "tools": tools, "trajectories": trajectories}
+    whole = _clipped(whole, max_tokens)
     text = dump(whole)
     if estimate_tokens(text) <= max_tokens:
         return text
-    whole = json.loads(json.dumps(whole, default=str))  # a copy: others may hold the messages
+    whole = _copy(whole)  # others may hold the messages
     for only_tools in (True, False):
         _shorten(whole, max_tokens, only_tools)
         text = dump(whole)
@@ -189,23 +190,70 @@ def _calls_in(text: str) -> list[Any]:
     return [call for call in parse_tool_calls(spoken(text)) if not isinstance(call, str)]
 
 
+class _Clipped(str):
+    """Both ends of a text that is so long that its middle will not be shown."""
+
+    length: int  # of the whole text
+
+
+def _clipped(whole: Any, max_tokens: int) -> Any:
+    """Return a document whose texts are at most twice as long as what will be left of them.
+
+    Many megabytes would otherwise be searched, escaped and copied again and again. None is clipped
+    that `_shorten` would not cut.
+    """
+    room = max_tokens * BYTES_PER_TOKEN
+    if sum(len(text) for *_, text, _ in _texts(whole, is_tool=False)) <= room:
+        return whole
+    whole = _copy(whole)
+    _clip(whole, room, only_tools=False)  # nothing fits that is longer
+    places = list(_texts(whole, is_tool=False))
+    lengths = sorted((len(text) for *_, text, is_tool in places if is_tool), reverse=True)
+    excess = sum(len(text) for *_, text, _ in places) - room
+    if lengths:
+        _clip(whole, max(_cap(lengths, excess), SHORTEST), only_tools=True)
+    return whole
+
+
+def _clip(whole: Any, end: int, only_tools: bool) -> None:
+    for where, key, text, is_tool in _texts(whole, is_tool=False):
+        if len(text) > 2 * end + _MARK and (is_tool or not only_tools):
+            length = text.length if isinstance(text, _Clipped) else len(text)
+            where[key] = _Clipped(text[:end] + text[-end:])
+            where[key].length = length
+
+
+def _copy(value: Any) -> Any:
+    """Return JSON in containers of its own; what is no JSON as text."""
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(key): _copy(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copy(v) for v in value]
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
 def _shorten(whole: Any, max_tokens: int, only_tools: bool) -> None:
     """Cut the longest texts to one length, no shorter than it takes."""
     places = [p for p in _texts(whole, is_tool=False) if p[3] or not only_tools]
     if not places:
         return
-    lengths = sorted((len(where[key]) for where, key, _, _ in places), reverse=True)
+    lengths = sorted((len(text) for *_, text, _ in places), reverse=True)
     excess = (estimate_tokens(dump(whole)) - max_tokens) * BYTES_PER_TOKEN
-    # The cap at which the texts that are longer than it lose `excess` characters in all.
+    cap = max(_cap(lengths, excess), SHORTEST)
+    for where, key, text, _ in places:
+        if len(text) > cap + _MARK:
+            where[key] = _cut(text, cap)
+
+
+def _cap(lengths: list[int], excess: int) -> int:
+    """Return the length at which longer texts lose so many characters; the longest comes first."""
     cap = total = 0
     for num, (length, next_length) in enumerate(zip(lengths, [*lengths[1:], 0], strict=True), 1):
         total += length
         cap = (total - excess) // num - _MARK
         if cap >= next_length:
             break
-    for where, key, text, _ in places:
-        if len(text) > max(cap, SHORTEST) + _MARK:
-            where[key] = _cut(text, max(cap, SHORTEST))
+    return cap
 
 
 _MARK = 70  # characters that the object in place of a text takes
@@ -213,9 +261,10 @@ _MARK = 70  # characters that the object in place of a text takes
 
 def _cut(text: str, length: int) -> dict[str, Any]:
     head, tail = length - length // 2, length // 2
+    whole = text.length if isinstance(text, _Clipped) else len(text)
     return {
         "start": text[:head],
-        "left_out_characters": len(text) - head - tail,
+        "left_out_characters": whole - head - tail,
         "end": text[-tail:],
     }
 

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from art_cli.errors import JudgeError, LLMError, PreflightError
-from art_cli.llms.base import LLM, QUESTION, ChatMessage, Usage, estimate_tokens
+from art_cli.llms.base import (
+    BYTES_PER_TOKEN,
+    LLM,
+    QUESTION,
+    ChatMessage,
+    Usage,
+    estimate_tokens,
+)
 from art_cli.llms.judges.answer import SCHEMA, AnswerError, parse_answer
 from art_cli.llms.judges.base import Score, Transcript, Verdict
 from art_cli.llms.judges.cache import AnswerCache
@@ -27,6 +34,7 @@ from art_cli.llms.judges.prompt import (
     split_opening,
     union_of_tools,
 )
+from art_cli.system.deadline import beside
 
 FEWEST_PER_CALL = 4  # trajectories: two that are known already, and two new ones
 LEAST_TOKENS = 50  # of a trajectory that is worth judging
@@ -66,8 +74,10 @@ class Ruler:
 
     async def judge(self, transcripts: Sequence[Transcript]) -> Verdict:
         """See Judge. Identical trajectories are shown once and share their score."""
+        texts = [m.get("content") for t in transcripts for m in t.messages if isinstance(m, dict)]
+        size = sum(len(text) for text in texts if isinstance(text, str))
         try:
-            group = _Group.of(transcripts)
+            group = await beside(size, _Group.of, transcripts)
         except RecursionError:
             raise JudgeError("a message is nested too deeply to be shown to a judge") from None
         num = len(group.rests)
@@ -145,7 +155,9 @@ class Ruler:
         ids = self._ids(group, vote, order)
         parts = [(ids[n], group.rests[n], group.contexts[n]) for n in order]
         try:
-            text = document(group.opening, group.tools, parts, self._room(len(order)))
+            text = await beside(
+                group.size, document, group.opening, group.tools, parts, self._room(len(order))
+            )
         except GroupTooLongError as e:
             raise JudgeError(f"{self.llm.name}: {e}; set max_input_tokens if it is more") from None
         except RecursionError:
@@ -201,6 +213,11 @@ class _Group:
     digests: list[bytes]
     lengths: list[int]  # tokens
     fixed: int  # tokens of what is shown once
+
+    @property
+    def size(self) -> int:
+        """About how many characters it has."""
+        return BYTES_PER_TOKEN * (self.fixed + sum(self.lengths))
 
     @classmethod
     def of(cls, transcripts: Sequence[Transcript]) -> _Group:

@@ -66,7 +66,7 @@ class Scorer:
         for t, score in zip(judged, verdict.scores, strict=True):
             t.metrics["ruler_score"] = score.score
             t.logs.append(f"RULER: {score.explanation}")
-            t.reward = self._combined(t.reward, score.score)
+            t.reward = self._combined(t, score.score)
 
     def take_metrics(self) -> dict[str, float]:
         """`judge/*` of the groups since this was last called.
@@ -101,11 +101,12 @@ class Scorer:
             key = "reward.env" if self._reward.env > 0 else "reward.gate"
             raise EnvError(f"{key} needs the env's own score, but score() gave None")
 
-    def _combined(self, env: float | None, ruler: float) -> float:
-        weights = self._reward
-        if weights.gate and (env or 0.0) <= 0:
+    def _combined(self, t: Trajectory, ruler: float) -> float:
+        weights, env = self._reward, t.reward or 0.0
+        if weights.gate and env <= 0:
             ruler = 0.0
-        return weights.env * (env or 0.0) + weights.ruler * ruler
+        agent = t.metrics["agent_reward"] if weights.agent else 0.0
+        return weights.env * env + weights.agent * agent + weights.ruler * ruler
 
 
 def tie_rate(verdicts: list[Verdict]) -> float:

@@ -7,6 +7,7 @@ trajectory carries the grammar alone, and whoever needs the masks makes them aga
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -43,14 +44,13 @@ class Vocabulary:
     def of(cls, tokenizer: PreTrainedTokenizerBase, size: int) -> Vocabulary:
         """Return that of a model whose logits have this size."""
         backend = getattr(tokenizer, "backend_tokenizer", None)
-        text = ""
-        if backend is not None:
-            plain = type(backend).from_str(backend.to_str())
-            plain.no_padding()
-            plain.no_truncation()
-            text = plain.to_str()
+        if backend is None:
+            return cls("", 0, size)
+        plain = type(backend).from_str(backend.to_str())
+        plain.no_padding()
+        plain.no_truncation()
         eos = tokenizer.eos_token_id
-        return cls(text, eos if isinstance(eos, int) else 0, max(size, len(tokenizer)))
+        return cls(plain.to_str(), eos if isinstance(eos, int) else 0, max(size, len(tokenizer)))
 
 
 class Grammars:
@@ -69,6 +69,16 @@ class Grammars:
     def vocabulary(self) -> Vocabulary:
         """What the grammars are compiled for."""
         return self._vocabulary()
+
+    @cached_property
+    def specials(self) -> dict[str, int]:
+        """The tokens that the library takes for special: those that no text can be spelled by.
+
+        It goes by more than a tokenizer says of them: <think> is one, whatever it is called there.
+        """
+        added = json.loads(self.vocabulary.tokenizer or "{}").get("added_tokens", [])
+        known = [(t["content"], t["id"]) for t in added]
+        return {text: id for text, id in known if self._tokenizer.is_special_token(id)}
 
     async def compile(self, grammar: str) -> None:
         """Make a grammar ready beside the event loop.

@@ -7,7 +7,8 @@ at least, a multiple of a large prime), so that is counted here first.
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from typing import Any, TypeGuard
 
 from art_cli.errors import ConstraintError
 
@@ -23,6 +24,7 @@ DATA = ("enum", "const", "default", "examples", "required")
 FORMATS = (
     *("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"),
 )
+DRAFT = re.compile(r"https?://json-schema\.org/draft-0([467])/schema")
 # How JSON is written: as json.dumps does, or without the spaces. Any white space would let a policy
 # that does not know better go on with it for ever.
 WRITTEN = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
@@ -75,6 +77,8 @@ def _checked(schema: Any, counted: list[float]) -> Any:
         return schema
     made: dict[str, Any] = {}
     for key, value in schema.items():
+        if key == "$schema" and isinstance(value, str) and (draft := DRAFT.match(value)):
+            value = f"http://json-schema.org/draft-0{draft[1]}/schema#"  # as the library knows it
         if key == "x-guidance" or (key == "format" and value not in FORMATS):
             continue
         if key in COUNTED and _is_number(value):
@@ -93,5 +97,5 @@ def _checked(schema: Any, counted: list[float]) -> Any:
     return made
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

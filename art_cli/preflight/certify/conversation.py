@@ -23,7 +23,9 @@ def check_conversation(
 ) -> Iterator[Trial]:
     """Play a conversation of several turns with a call in each, without a model."""
     wrong = [
-        f for f in of_tokenizer(ModelConfig(base=base), config, tokenizer) if f.status == "failed"
+        f
+        for f in of_tokenizer(ModelConfig(base=base), config, tokenizer, [ANY_TOOL])
+        if f.status == "failed"
     ]
     for finding in wrong:
         yield Trial(name="tokenizer", status="failed", what=f"{finding.what}; {finding.todo}")

@@ -70,14 +70,15 @@ def specimen_of(config: dict[str, Any]) -> Iterator[Specimen]:
         spread(model, SEED)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        base = ModelConfig(base=name, adapter=None, device="cpu", dtype="float32")
-        sequences, weights = _siblings(vocabulary_of(tokenizer))
-        yield Specimen(
-            folder=folder,
-            policy=load_policy(base, [], SEED),
-            sequences=sequences,
-            weights=weights,
-        )
+        yield specimen_in(folder)
+
+
+def specimen_in(folder: Path) -> Specimen:
+    """Load the checkpoint in a folder. Raises UsageError where `art` refuses it."""
+    base = ModelConfig(base=str(folder), adapter=None, device="cpu", dtype="float32")
+    policy = load_policy(base, [], SEED)
+    sequences, weights = _siblings(vocabulary_of(policy.tokenizer))
+    return Specimen(folder=folder, policy=policy, sequences=sequences, weights=weights)
 
 
 def _siblings(vocab: int) -> tuple[list[TrainSequence], list[Tensor]]:

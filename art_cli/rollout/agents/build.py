@@ -2,15 +2,65 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from contextlib import AsyncExitStack
 
-from art_cli.config.schema import AgentConfig
+from art_cli.config.agent import AgentConfig, TrainedConfig, models_of
+from art_cli.config.schema import RewardConfig
+from art_cli.engines.base import Engine
 from art_cli.envs.registry import find
 from art_cli.errors import UsageError
+from art_cli.llms.base import AskedLLM
+from art_cli.llms.services import RunServices
 from art_cli.rollout.agents.function import FunctionRunner
-from art_cli.rollout.agents.hosted import Runner
+from art_cli.rollout.agents.hosted import HostedAgents, Runner
+from art_cli.rollout.agents.kept import KeptRunner, WorkerRunner
 from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.rollout.agents.sandbox import Bwrap, Docker, NoSandbox, Sandbox
+from art_cli.rollout.agents.service import ServiceRunner
+from art_cli.rollout.gateway.entrance import Entrance
+from art_cli.rollout.gateway.hosted_episode import Served
+from art_cli.rollout.gateway.routes import Routes
+from art_cli.rollout.gateway.server import Gateway
+
+
+async def open_agents(
+    stack: AsyncExitStack,
+    cfg: AgentConfig,
+    runner: Runner,
+    served: Served,
+    reward: RewardConfig | None,
+) -> HostedAgents:
+    """Return the agents behind a gateway that the stack closes. Raises PreflightError."""
+    at = Entrance.at(cfg.bind, cfg.public_url) if cfg.type == "service" else None
+    gateway = Gateway(served, at)
+    await gateway.start()
+    stack.push_async_callback(gateway.close)
+    return HostedAgents(
+        gateway=gateway,
+        runner=runner,
+        timeout=cfg.timeout,
+        on_crash=cfg.on_crash,
+        turns=asyncio.Semaphore(cfg.concurrency),
+        reward=reward if reward and reward.agent else None,
+    )
+
+
+def routes_of(
+    cfg: AgentConfig,
+    models: RunServices,
+    base: Engine | None = None,
+    in_its_place: AskedLLM | None = None,
+) -> Routes:
+    """Return who answers to which name: `models` holds those that are asked."""
+    return Routes(
+        models={name: models.asked(m) for name, m in models_of(cfg).items()},
+        bases=frozenset(name for name, m in cfg.models.items() if m == "base"),
+        base=base,
+        train=frozenset(cfg.train.models) if isinstance(cfg.train, TrainedConfig) else cfg.train,
+        in_its_place=in_its_place,
+    )
 
 
 def make_runner(cfg: AgentConfig) -> Runner | None:
@@ -19,13 +69,19 @@ def make_runner(cfg: AgentConfig) -> Runner | None:
     Raises PreflightError where there is no such program or its sandbox does not work, UsageError
     where there is no such function.
     """
+    if cfg.command and cfg.keep:
+        return KeptRunner(cfg.command, cfg.pass_env, _sandbox(cfg), cfg.timeout)
     if cfg.command:
         return ProgramRunner(cfg.command, cfg.pass_env, _sandbox(cfg))
+    if cfg.use and cfg.python:
+        return WorkerRunner(cfg.python, cfg.use, cfg.pass_env, _sandbox(cfg), cfg.timeout)
     if cfg.use:
         function = find(cfg.use)
         if not inspect.iscoroutinefunction(function):
             raise UsageError(f"agent.use: {cfg.use!r} is not an async function")
         return FunctionRunner(function)
+    if cfg.url:
+        return ServiceRunner(cfg.url, cfg.api_key_env, cfg.timeout)
     return None
 
 

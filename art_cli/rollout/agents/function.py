@@ -55,6 +55,12 @@ class FunctionRunner:
         module = sys.modules[function.__module__]
         self._file = Path(getattr(module, "__file__", None) or "")
 
+    async def open(self) -> None:
+        """See Runner."""
+
+    async def close(self) -> None:
+        """See Runner."""
+
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
         import openai  # a second that no other kind of agent has to wait
 

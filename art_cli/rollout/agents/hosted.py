@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from art_cli.errors import AgentError
+from art_cli.config.schema import RewardConfig
+from art_cli.errors import AgentError, EnvError
+from art_cli.llms.base import AskedLLM
+from art_cli.rollout.agent import CRASHED
 from art_cli.rollout.episode import Episode
+from art_cli.rollout.gateway.end import REWARD
 from art_cli.rollout.gateway.hosted_episode import Hosted
+from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.types import StopReason, Trajectory
 
@@ -21,6 +26,14 @@ class CrashError(Exception):
 
 class Runner(Protocol):
     """Starts the user's own agent for one episode, and sees it through."""
+
+    async def open(self) -> None:
+        """Make ready for episodes. Raises PreflightError."""
+        ...
+
+    async def close(self) -> None:
+        """End what outlives an episode."""
+        ...
 
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
         """Return what the agent says last, if that is not the policy's last turn.
@@ -40,15 +53,28 @@ class HostedAgent:
         self._hosted: Hosted | None = None
 
     async def play(self, episode: Episode) -> StopReason:
-        """See Agent. Raises AgentError where the agent's failure is not to be learned from."""
+        """See Agent. Raises AgentError where the agent's failure is not to be learned from.
+
+        That is so where `on_crash` says it, and where the policy was never asked: nothing was
+        sampled, and a reward of 0 would be held against siblings that played.
+        """
         async with self._agents.turns:
             opening = await episode.start()
-            hosted = self._agents.gateway.open(episode, opening, self._seed)
+            hosted = self._agents.gateway.open(episode, opening, self._seed, self._agents.served)
             self._hosted = hosted
+            episode.trajectory.metrics["crashed"] = 0.0
             try:
                 last = await self._watch(hosted, episode.trajectory)
+                if not (hosted.num_answers or hosted.failure.done() or hosted.is_out_of_context):
+                    raise CrashError(_never_asked(hosted, episode.trajectory))
                 return await hosted.finish(last)
             except CrashError as e:
+                if hosted.given is not None and hosted.num_answers:  # it had done its part
+                    episode.trajectory.logs.append(f"the agent failed after its answer: {e}")
+                    return await hosted.finish(None)
+                if hosted.is_out_of_context and not hosted.ended.done():
+                    episode.trajectory.logs.append(f"the agent ended on a full context: {e}")
+                    return "context"
                 return self._crashed(hosted, episode.trajectory, str(e))
             finally:
                 self._agents.gateway.leave(hosted)
@@ -71,9 +97,10 @@ class HostedAgent:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if hosted.ended.done() and not run.done():
-                await asyncio.wait({run}, timeout=GRACE)
+                await asyncio.wait({run}, timeout=self._agents.grace)
             if not run.done() and not hosted.ended.done() and not hosted.failure.done():
-                raise CrashError(f"did not end within {self._agents.timeout:g} s")
+                waits_for = hosted.waits_for and f": {hosted.waits_for}"
+                raise CrashError(f"did not end within {self._agents.timeout:g} s{waits_for}")
         finally:
             run.cancel()
             await asyncio.wait({run}, timeout=GRACE)
@@ -84,23 +111,61 @@ class HostedAgent:
 
     def _crashed(self, hosted: Hosted, trajectory: Trajectory, why: str) -> StopReason:
         trajectory.metrics["crashed"] = 1.0
-        trajectory.logs.append(f"the agent failed: {why}")
+        trajectory.logs.append(f"{CRASHED}{why}")
         if hosted.failure.done():
             hosted.failure.result()
         if self._agents.on_crash == "drop" or not hosted.num_answers:
-            raise AgentError(f"the agent failed: {why}")
+            raise AgentError(f"{CRASHED}{why}")
+        trajectory.metrics[REWARD] = 0.0
         return "agent"
+
+    def settle(self, trajectory: Trajectory) -> None:
+        """See Agent. Raises AgentError where there is no reward of the agent, EnvError."""
+        weights = self._agents.reward
+        if weights is None:
+            return
+        if REWARD not in trajectory.metrics:
+            raise AgentError("the agent ended without a reward, and reward.agent counts it")
+        if weights.ruler:
+            return  # the judge's part comes later, and all is weighed then
+        env = trajectory.reward
+        if env is not None:
+            trajectory.metrics["env_reward"] = env
+        elif weights.env:
+            raise EnvError("reward.env needs the env's own score, but score() gave None")
+        own = trajectory.metrics[REWARD]
+        trajectory.reward = weights.env * (env or 0.0) + weights.agent * own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedAgents:
-    """Implement AgentFactory: what `agent.type: program` and `function` mean."""
+    """Implement AgentFactory: what an `agent.type` that is not builtin means."""
 
     gateway: Gateway
     runner: Runner
     timeout: float  # seconds, of one episode
     on_crash: str  # score | drop
     turns: asyncio.Semaphore  # as many as may run at once
+    reward: RewardConfig | None = None  # where the agent's own reward counts
+    served: Served | None = None  # in place of what the gateway serves
+
+    @property
+    def grace(self) -> float:
+        """Seconds that an agent has to end by itself: its reward is waited for."""
+        return self.timeout if self.reward else GRACE
 
     def open(self, seed: int) -> HostedAgent:
         return HostedAgent(self, seed)
+
+    def answered_by(self, llm: AskedLLM) -> HostedAgents:
+        """Return the same agents, with a model in the policy's place."""
+        return replace(self, served=self.gateway.served.with_in_its_place(llm))
+
+
+def _never_asked(hosted: Hosted, trajectory: Trajectory) -> str:
+    """Return what is said of an agent that ended without an answer of the policy."""
+    printed = "\n".join(trajectory.logs) or "it printed nothing"
+    why = "it never asked the policy, whose address is in OPENAI_BASE_URL (`client`, of a function)"
+    if hosted.refusal:
+        why = f"the policy answered none of its calls; to the last it said: {hosted.refusal}"
+    return f"{why}\n{printed}"

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import stat
 import tempfile
 import textwrap
 from pathlib import Path
@@ -16,10 +17,12 @@ from art_cli.rollout.agents.hosted import CrashError
 from art_cli.rollout.agents.sandbox import NoSandbox, Sandbox
 from art_cli.rollout.gateway.hosted_episode import Hosted
 from art_cli.system.guard import guarded, hide
+from art_cli.system.outside import MAX_TEXT
 from art_cli.types import Trajectory
 
 SHOWN = 4000  # characters of what it printed that are kept, from the end
 MAX_PRINTED = 64 * 2**20  # bytes in one episode
+ANSWER = "answer.txt"
 STOP_TIMEOUT = 2.0  # seconds between asking to stop and killing
 
 
@@ -42,6 +45,12 @@ class ProgramRunner:
         self._passed = {name: os.environ[name] for name in pass_env}
         hide()
 
+    async def open(self) -> None:
+        """See Runner."""
+
+    async def close(self) -> None:
+        """See Runner."""
+
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
         with (
             tempfile.TemporaryDirectory(prefix="art-episode-", ignore_cleanup_errors=True) as name,
@@ -51,16 +60,22 @@ class ProgramRunner:
             scenario = folder / "scenario.json"
             task = {"messages": hosted.opening, "tools": hosted.tools}
             scenario.write_text(json.dumps(task), encoding="utf-8")
-            given = self._passed | {
+            anthropics = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none"}
+            if anthropics.keys() & self._passed.keys():  # the user's own, for other calls
+                anthropics = {}
+            ours = {
                 "OPENAI_BASE_URL": f"{url}/v1",
                 "OPENAI_API_KEY": "none",  # clients insist on one; the address holds the secret
                 "ART_MCP_URL": f"{url}/mcp",
                 "ART_SCENARIO_FILE": str(scenario),
+                "ART_ANSWER_FILE": str(folder / ANSWER),
             }
+            given = self._passed | anthropics | ours
             try:
                 code = await self._process(folder, given, printed)
             finally:
-                said, size = _tail(printed)
+                hosted.given = _written(folder / ANSWER)
+                said, size = tail(printed)
                 if said:
                     trajectory.logs.append(f"the program printed:\n{said}")
         trajectory.metrics["exit_code"] = float(code)
@@ -97,7 +112,22 @@ class ProgramRunner:
             await process.wait()
 
 
-def _tail(file: IO[bytes]) -> tuple[str, int]:
+def _written(file: Path) -> str | None:
+    """Return the answer that a program wrote; None where it wrote none.
+
+    Only what is a file of its own is read: no link to what it may not see, no pipe.
+    """
+    try:
+        opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with open(opened, "rb") as answer:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            return None
+        return answer.read(MAX_TEXT).decode(errors="replace").strip() or None
+
+
+def tail(file: IO[bytes]) -> tuple[str, int]:
     """Return the last of what was printed, and how many bytes it was in all."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 4 * SHOWN))

@@ -96,6 +96,7 @@ class Docker:
     def start(self, command: list[str], folder: Path, given: dict[str, str]) -> Start:
         project, name = Path.cwd(), folder.name
         words = ["docker", "run", "--rm", "--name", name, "--pull", "never", "--init"]
+        words += ["--interactive"]  # one that is kept is told of its episodes there
         words += ["--network", "host", "--log-driver", "none"]  # else dockerd keeps all it prints
         words += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         words += ["--user", f"{os.getuid()}:{os.getgid()}", "--workdir", str(project)]

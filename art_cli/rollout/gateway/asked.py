@@ -27,7 +27,7 @@ class RequestError(Exception):
 class Asked:
     """One request for turns of the policy."""
 
-    messages: list[Message]
+    messages: list[Message]  # at least one, unless `raw` stands in their place
     size: int  # bytes of the body that it was read from
     tools: list[dict[str, Any]]  # that the model is shown, in OpenAI's form
     must_call: bool = False  # one of them
@@ -38,8 +38,9 @@ class Asked:
     stops: tuple[str, ...] = ()
     n: int = 1  # turns
     logprobs: bool = False
-    top_logprobs: int = 0
+    top_logprobs: int = 0  # likeliest tokens in the place of each one
     response_schema: dict[str, Any] | None = None  # JSON Schema of the words
+    raw: str | tuple[int, ...] | None = None  # to be gone on with, in the place of `messages`
     model: str = "policy"
     # What is sampled in training is the experiment's to say; these are a deployed policy's.
     temperature: float | None = None
@@ -65,5 +66,14 @@ class Answered:
     calls: tuple[AnsweredCall, ...]
     ended: Literal["stop", "length"]
     completion: Completion
+    stop: str | None = None  # the text among `stops` that ended it
     tokens: list[str]  # of the completion, as text, where log-probabilities are wanted
+    likeliest: list[dict[str, float]]  # in the place of each, and their log-probabilities
     num_prompt: int  # tokens
+    num_thought: int = 0  # tokens of the completion that are thinking
+    num_written: int | None = None  # tokens, of a model that is asked: it gives none of them
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens of the turn."""
+        return len(self.completion.token_ids) if self.num_written is None else self.num_written

@@ -3,63 +3,179 @@
 from __future__ import annotations
 
 import secrets
+from bisect import bisect_left
+from dataclasses import replace
 
 from art_cli.errors import UsageError
 from art_cli.models.openai_format import calls_as_text, words_and_calls
-from art_cli.models.render import Conversation, Renderer, TooLongError
+from art_cli.models.plain_text import PlainText
+from art_cli.models.render import Conversation, Renderer
+from art_cli.models.too_long import TooLongError
+from art_cli.models.turns import Turn, WrittenCall
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, AnsweredCall, Asked, RequestError
 from art_cli.system.deadline import beside
 from art_cli.types import Completion, Message
 
+COUNTED = 8  # times the room of the model: what is longer is not counted
 
-async def read_in(talk: Conversation, messages: list[Message], asked: Asked, room: int) -> int:
+
+Talk = Conversation | PlainText
+
+
+def begin(renderer: Renderer, asked: Asked) -> Talk:
+    """Return an empty conversation, or text, for such a request."""
+    return Conversation(renderer) if asked.raw is None else PlainText(renderer)
+
+
+async def read_in(talk: Talk, messages: list[Message], asked: Asked, room: int) -> int:
     """Add what a request says beyond a conversation. Return the number of tokens of all of it.
 
-    Raises RequestError where the template refuses it, or there is no room to answer.
+    Raises RequestError where the template refuses it, or there is no room to answer; the
+    conversation is then as it was.
     """
     try:
-        opening = talk.opening(asked.forced_tool) if asked.must_call else ""
-        await beside(asked.size, talk.add_messages, messages, opening, room)
+        if isinstance(talk, PlainText):
+            assert asked.raw is not None
+            await beside(asked.size, talk.add, asked.raw, room)
+        else:
+            opening = asked.prefill + _opening(talk, asked)
+            await beside(asked.size, talk.add_messages, messages, opening, room)
     except UsageError as e:  # the template, which other models' users do not know of
         raise RequestError(400, str(e)) from None
     except TooLongError as e:
         raise _too_long(str(e), room) from None
-    if len(talk.ids) >= room:
-        raise _too_long(f"{len(talk.ids)} tokens", room)
     return len(talk.ids)
 
 
+async def count_tokens(renderer: Renderer, asked: Asked, room: int) -> int:
+    """Return how many tokens a request is, were it the first one. Raises RequestError."""
+    return await read_in(begin(renderer, asked), asked.messages, asked, COUNTED * room)
+
+
 def answer(
-    talk: Conversation, renderer: Renderer, completion: Completion, asked: Asked, num_prompt: int
+    talk: Talk, renderer: Renderer, sampled: Completion, asked: Asked, num_prompt: int
 ) -> Answered:
     """Add a turn that was sampled to its conversation. Return what its client sees of it.
 
     Its calls stand apart, and its thinking; a call that is malformed stays among the words, as
-    other servers leave it. A turn that was cut off makes no calls, as in the built-in agent.
+    other servers leave it. A turn that was cut off makes no calls, as in the built-in agent. Where
+    it may hold one call only, it ends behind the first: what the client does not see is not kept.
     """
-    turn = renderer.read(cut(talk.add_completion(completion), asked.stops))
-    with_tools = bool(asked.tools) and completion.finish_reason != "length"
-    words, calls = words_and_calls(turn, with_tools=with_tools)
+    opening = _opening(talk, asked)
+    begun = talk.begun[: len(talk.begun) - len(opening)]  # by the client
+    if asked.tools and not asked.parallel:
+        sampled = _up_to_first_call(renderer, sampled, opening)
+    text = talk.add_completion(sampled)
+    stop, shown = _cut(text[len(talk.begun) :], asked.stops)
+    with_calls = bool(asked.tools) and sampled.finish_reason != "length"
+    plain = Turn(thought="", said=shown, pieces=(shown,))
+    turn = renderer.read(opening + shown) if asked.raw is None else plain
+    if with_calls and begun and renderer.read(begun).written:
+        turn = _behind(renderer.read(begun), renderer.read(begun + opening + shown))
+    words, calls = words_and_calls(turn, with_tools=with_calls)
     return Answered(
         words=words,
         thought=turn.thought,
         calls=tuple(AnsweredCall(id=f"call_{secrets.token_hex(8)}", **c) for c in calls),
-        ended=completion.finish_reason,
-        completion=completion,
-        tokens=[renderer.decode([i]) for i in completion.token_ids] if asked.logprobs else [],
+        ended=sampled.finish_reason,
+        stop=stop,
+        completion=sampled,
+        tokens=[renderer.decode([i]) for i in sampled.token_ids] if asked.logprobs else [],
+        likeliest=_likeliest(renderer, sampled, asked),
         num_prompt=num_prompt,
+        num_thought=_num_thought(renderer, turn, sampled.token_ids),
     )
 
 
-def echoed(answer: Answered) -> Message:
+def _opening(talk: Talk, asked: Asked) -> str:
+    """Return how the turn begins that has to call a tool."""
+    has_to = asked.must_call and isinstance(talk, Conversation)
+    return talk.opening(asked.forced_tool) if has_to else ""
+
+
+def echoed(answer: Answered, prefill: str) -> Message:
     """Return a turn as its client is to send it back in the next request's history."""
     calls = [{"name": call.name, "arguments": call.arguments} for call in answer.calls]
-    return {"role": "assistant", "content": answer.words + calls_as_text(calls)}
+    words = f"{prefill}{answer.words}"
+    return {"role": "assistant", "content": words + calls_as_text(calls)}
 
 
-def cut(text: str, stops: tuple[str, ...]) -> str:
-    """Return what stands before the first stop text, which the program is not shown."""
-    return text[: min((i for s in stops if (i := text.find(s)) >= 0), default=len(text))]
+def _behind(begun: Turn, whole: Turn) -> Turn:
+    """Return a turn without the words that its client began it with, and a call in them."""
+    first, *rest = whole.pieces
+    if isinstance(first, str):
+        first = first.removeprefix(begun.words)
+    return replace(whole, thought="" if begun.thought else whole.thought, pieces=(first, *rest))
+
+
+def _up_to_first_call(renderer: Renderer, sampled: Completion, opening: str) -> Completion:
+    """Return a turn without the tokens behind the first call in it, if there is one.
+
+    It is what sampling would have given, had it been stopped there.
+    """
+    ids = sampled.token_ids
+    text = opening + renderer.decode(ids)
+    end = _end_of_first_call(renderer, text)
+    if end is None:
+        return sampled
+
+    def length(num: int) -> int:
+        return len(opening) + len(renderer.decode(ids[:num]))
+
+    num = bisect_left(range(len(ids)), end, key=length)
+    return replace(
+        sampled,
+        token_ids=ids[:num],
+        logprobs=sampled.logprobs[:num],
+        forced=frozenset(place for place in sampled.forced if place < num),
+        top_logprobs=sampled.top_logprobs[:num],
+        finish_reason="stop",
+    )
+
+
+def _end_of_first_call(renderer: Renderer, text: str) -> int | None:
+    """Return where the first call that is well-formed ends, if another one follows."""
+    end = text.rfind(renderer.dialect.speech.tags[1]) + 1  # calls stand behind the thinking
+    found = None
+    for piece in renderer.read(text).pieces:
+        if found is not None and isinstance(piece, WrittenCall):
+            return found
+        written = piece if isinstance(piece, str) else piece.text
+        begin = text.find(written, end)
+        if begin < 0:
+            return None
+        end = begin + len(written)
+        if found is None and isinstance(piece, WrittenCall) and not isinstance(piece.call, str):
+            found = end
+    return None
+
+
+def _likeliest(renderer: Renderer, sampled: Completion, asked: Asked) -> list[dict[str, float]]:
+    """Return the likeliest tokens in the place of each one, which is at least among its own."""
+    if not asked.top_logprobs:
+        return []
+    pairs = zip(sampled.token_ids, sampled.logprobs, strict=True)
+    given = sampled.top_logprobs or [{i: p} for i, p in pairs]
+    return [{renderer.decode([i]): p for i, p in tokens.items()} for tokens in given]
+
+
+def _num_thought(renderer: Renderer, turn: Turn, ids: list[int]) -> int:
+    """Return how many of a turn's tokens are thinking."""
+    if not turn.thought:
+        return 0
+    closing = renderer.encode(renderer.dialect.speech.tags[1])
+    if len(closing) == 1 and closing[0] in ids:
+        return ids.index(closing[0]) + 1
+    return min(len(renderer.encode(turn.thought)), len(ids))
+
+
+def _cut(text: str, stops: tuple[str, ...]) -> tuple[str | None, str]:
+    """Return the first stop text, and what stands before it: the program is shown no more."""
+    found = [(i, stop) for stop in stops if (i := text.find(stop)) >= 0]
+    if not found:
+        return None, text
+    begin, stop = min(found)
+    return stop, text[:begin]
 
 
 def _too_long(length: str, room: int) -> RequestError:

@@ -2,85 +2,42 @@
 
 A call whose messages begin with those of an earlier one, and with what was answered to it, goes on
 in the same sequence: the ids that were sampled stay as they are. Any other call (another system
-prompt, a shortened history, a second one at the same time) begins a sequence of its own.
+prompt, a shortened history, a second one at the same time) begins a sequence of its own. What the
+env is asked, and by which turn, stands beside them: `dialogue.py` says what is the play.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import secrets
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
-from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Done, Env, seed_of
-from art_cli.errors import EngineError, UsageError
-from art_cli.models.render import Conversation, Renderer
-from art_cli.models.turns import parse_tool_calls, spoken
+from art_cli.errors import BudgetError, ConstraintError, EngineError, LLMError
+from art_cli.llms.base import AskedLLM
+from art_cli.models.render import Renderer
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
-from art_cli.rollout.gateway.exchange import answer, echoed, read_in
+from art_cli.rollout.gateway.asked_model import Spoken, ask_model
+from art_cli.rollout.gateway.constraint import check_schema, grammar_of
+from art_cli.rollout.gateway.dialogue import Dialogue
+from art_cli.rollout.gateway.end import AgentEnd
+from art_cli.rollout.gateway.entrance import Secrets
+from art_cli.rollout.gateway.exchange import Talk, answer, begin, count_tokens, read_in
+from art_cli.rollout.gateway.routes import Route
+from art_cli.rollout.gateway.served import Served
+from art_cli.rollout.gateway.thread import PolicyTurn, Thread
 from art_cli.rollout.policy_agent import record_sampled
-from art_cli.system.bounded_cache import Recent
-from art_cli.system.deadline import beside
 from art_cli.system.outside import OutsideError, check_json
 from art_cli.types import Completion, Message, StopReason, Trajectory
 
 T = TypeVar("T")
 
 OVER = "The episode is over."
-RENDERERS = 32  # a program has a few sets of tools
-RENDERER = 2**18  # bytes of tools that count as one of them
-
-
-class Served:
-    """What the gateway needs of a run."""
-
-    def __init__(
-        self, engine: Engine, make_renderer: Callable[[list[Any]], Renderer], max_model_len: int
-    ) -> None:
-        """`make_renderer` binds the chat template to a set of tools."""
-        self.engine = engine
-        self.max_model_len = max_model_len
-
-        def make(tools: str) -> Renderer:
-            return make_renderer(json.loads(tools))
-
-        def size(tools: str, _: Renderer) -> int:
-            return max(len(tools), RENDERER)
-
-        self._cached = Recent(make, size, RENDERER * RENDERERS)
-
-    async def renderer(self, tools: list[dict[str, Any]], size: int) -> Renderer:
-        """Return the chat template with these tools, of a request of so many bytes.
-
-        Raises RequestError where it cannot be used with them.
-        """
-        try:
-            return await beside(size, self._cached, json.dumps(tools))
-        except UsageError as e:
-            raise RequestError(400, str(e)) from None
-
-
-@dataclass(slots=True)
-class _Thread:
-    """The calls that extend each other."""
-
-    renderer: Renderer
-    conversation: Conversation
-    session: Session
-    said: list[Message] = field(default_factory=list)  # as the program has it
-    busy: bool = False
-
-    def goes_on_as(self, messages: list[Message], renderer: Renderer) -> bool:
-        """Return whether a call with these messages extends the last one."""
-        num = len(self.said)
-        if self.busy or renderer is not self.renderer or len(messages) <= num:
-            return False
-        return all(_same(a, b) for a, b in zip(self.said, messages, strict=False))
+CALLS_A_TURN = 10  # of the policy, where the config says no limit
 
 
 class Hosted:
@@ -92,25 +49,41 @@ class Hosted:
         loop = asyncio.get_running_loop()
         self.failure: asyncio.Future[None] = loop.create_future()  # that is not the agent's
         self.ended: asyncio.Future[StopReason] = loop.create_future()  # by the env, or a limit
+        self.told: asyncio.Future[AgentEnd] = loop.create_future()  # by an agent that lives on
+        self.waits_for = ""  # what its agent has to do next, where that is known
+        self.given: str | None = None  # the answer that the agent wrote down
         self.num_calls = 0
-        self._secret = secrets.token_urlsafe(24)
+        self.refusal = ""  # what was said to the last call that was refused
+        self.num_unheard = 0  # answers that nobody received
+        self.usd = 0.0  # that models beside the policy have cost
+        self.secrets = Secrets()
         self._served = served
         self._episode = episode
         self._seed = seed
-        self._threads: list[_Thread] = []
-        self._completions: list[Completion] = []
-        self._last: str | None = None  # turn that was sampled
+        tools = episode.trajectory.tools
+        self._dialogue = Dialogue(opening, tools, served.answer_tool)
+        self._context_full = False  # of the call that was made last
         self._replied = False
 
     @property
     def path(self) -> str:
         """Where it is reached, below the gateway's address."""
-        return f"/e/{self.id}/{self._secret}"
+        return f"/e/{self.id}/{self.secrets.path}"
 
     @property
     def tools(self) -> list[dict[str, Any]]:
         """The env's own tools, in OpenAI's form."""
         return self._episode.trajectory.tools
+
+    @property
+    def models(self) -> list[str]:
+        """The names of what answers."""
+        return ["policy", *self._served.routes.names]
+
+    @property
+    def max_model_len(self) -> int:
+        """How many tokens a prompt and its answer may have together."""
+        return self._served.max_model_len
 
     @property
     def has_reply(self) -> bool:
@@ -120,42 +93,67 @@ class Hosted:
     @property
     def num_answers(self) -> int:
         """Calls that the policy has answered."""
-        return len(self._completions)
+        return len(self._dialogue.turns)
 
-    def is_secret(self, secret: str) -> bool:
-        """Return whether the caller may know of this episode."""
-        return hmac.compare_digest(secret.encode(errors="replace"), self._secret.encode())
+    @property
+    def is_out_of_context(self) -> bool:
+        """Whether no call has succeeded since one was too long."""
+        return self._context_full
 
     async def complete(self, asked: Asked) -> list[Answered]:
-        """Answered a request with turns of the policy. Raises RequestError."""
-        self._check_open()
+        """Answer a request with turns of who answers to its model. Raises RequestError."""
+        self._check_calls()
         self.num_calls += 1
+        begun = len(self._dialogue.turns)
+        route = self._served.routes.of(asked.model)
+        if route.llm:
+            return [await self._ask(route.llm, asked, begun)]
+        engine = route.base or self._served.engine
         renderer = await self._served.renderer(asked.tools, asked.size)
-        thread = self._thread(asked.messages, renderer)
+        await check_schema(asked, engine)
+        thread = self._thread(asked, renderer, route)
         thread.busy = True  # and stays so where this fails: nothing can go on behind it
         talk = thread.conversation
+        assert not isinstance(talk, Spoken)
         try:
             new = asked.messages[len(thread.said) :]
-            num_prompt = await read_in(talk, new, asked, self._served.max_model_len)
-        except RequestError as e:
-            if e.code == CONTEXT:
-                self._end("context")
+            num_prompt = await read_in(talk, new, asked, self.max_model_len)
+        except RequestError as e:  # the conversation is what it was: a shorter one may go on
+            thread.busy, thread.is_full = False, e.code == CONTEXT
+            self._context_full |= thread.is_full
             raise
         self._check_goes_on()
+        grammar = grammar_of(talk, renderer, asked, engine)
+        others = (self._begin(asked, renderer, route, talk.forked()) for _ in range(asked.n - 1))
+        threads = [thread, *others]
         try:
-            completion = await thread.session.generate(
-                list(talk.ids), max_tokens=asked.limit, stop=asked.stops
-            )
+            sampled = await asyncio.gather(*(t.sample(asked, grammar) for t in threads))
+        except ConstraintError as e:
+            raise RequestError(400, str(e)) from None
         except EngineError as e:
             self.fail(e)
             raise RequestError(503, str(e), "engine") from e
-        self._completions.append(completion)
-        answered = answer(talk, renderer, completion, asked, num_prompt)
-        said = echoed(answered)
-        thread.said = [*asked.messages, said]
-        thread.busy = False
-        self._last = None if answered.calls else said["content"]
-        return [answered]
+        answers = [
+            answer(cast(Talk, t.conversation), renderer, completion, asked, num_prompt)
+            for t, completion in zip(threads, sampled, strict=True)
+        ]
+        for t, answered in zip(threads, answers, strict=True):
+            cut = self._is_cut(answered.completion, asked, num_prompt)
+            self._dialogue.turns.append(t.add(asked, answered, begun=begun, cut=cut))
+            t.busy = False
+        self._context_full = False
+        return answers
+
+    async def count(self, asked: Asked) -> int:
+        """Return how many tokens a turn would stand behind. Raises RequestError."""
+        renderer = await self._served.renderer(asked.tools, asked.size)
+        return await count_tokens(renderer, asked, self.max_model_len)
+
+    def take_back(self, answers: list[Answered]) -> None:
+        """Forget answers that nobody received: the client had gone. They are not trained on."""
+        for turn in [t for t in self._dialogue.turns if any(t.answered is a for a in answers)]:
+            self._dialogue.take_back(turn)
+            self.num_unheard += 1
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Message:
         """Return what one of `tools` gives.
@@ -163,44 +161,78 @@ class Hosted:
         Raise RequestError where the episode is over or broken, or the arguments are not JSON.
         """
         _check_sent([name, arguments])
-        result = await self._ask_env(
-            self._episode.call_tool(name, arguments, turn=self._present_turn())
-        )
+        turn = self._dialogue.turn_that_calls(name, arguments)
+        result = await self._ask_env(turn, partial(self._episode.call_tool, name, arguments))
         return {"role": "tool", "content": OVER} if isinstance(result, Done) else result
 
     async def reply(self, text: str) -> str:
         """Return what the env answers to words. Raise RequestError as `call_tool` does."""
         _check_sent(text)
         self._replied = True
-        result = await self._ask_env(self._episode.reply(text, turn=self._present_turn()))
+        turn = self._dialogue.turn_that_says(text)
+        result = await self._ask_env(turn, partial(self._episode.reply, text))
         return OVER if isinstance(result, Done) else result
+
+    def tell(self, end: AgentEnd) -> None:
+        """Take the end that the agent tells. Raises RequestError where it told one before."""
+        if self.told.done():
+            raise not_counted(not self.told.cancelled())
+        self.told.set_result(end)
 
     async def finish(self, last: str | None) -> StopReason:
         """End the episode after its agent: what was said last goes to the env, unless it did.
 
-        `last` None: the policy's last turn, if it called nothing. Raises what the env raises.
+        `last` None: what the agent wrote down, or what its main conversation came to. Raises what
+        the env raises.
         """
         if self.failure.done():
             self.failure.result()
-        last = self._last if last is None else last
-        if not self.ended.done() and not self._replied and last is not None:
-            await self._episode.reply(last, turn=self._present_turn())
+        last = self.given if last is None else last
+        if last is not None:
+            self._context_full = False  # it went on without the policy
+            last = last.encode(errors="replace").decode()  # half a surrogate pair is no text
+            answer = self._dialogue.turn_that_says(last), last
+        else:
+            answer = self._dialogue.answer()
+        if not self.ended.done() and not self._replied:
+            if self._context_full and (answer is None or (answer[0] and answer[0].thread.is_full)):
+                return "context"
+            if answer is not None and not self._is_beyond(answer[0]):
+                turn = self._dialogue.reach_env(answer[0])
+                await self._episode.reply(answer[1], turn=turn)
+            elif answer is not None:
+                return "max_turns"
         return self.ended.result() if self.ended.done() else "env"
 
     def record(self, trajectory: Trajectory) -> None:
-        sequences = [s for t in self._threads for s in t.conversation.sequences]
-        record_sampled(trajectory, sequences, self._completions)
-        said = [m for t in self._threads for m in t.conversation.messages]
-        trajectory.messages = [_with_calls(m) for m in said] or list(self.opening)
+        threads, turns = self._dialogue.threads, self._dialogue.turns
+        trained = [t for t in threads if t.is_trained]
+        if self._served.routes.train == "main":
+            main = self._dialogue.main()
+            trained = [t for t in trained if t in main]
+        sequences = [s for t in trained for s in t.conversation.sequences]
+        own = [t for t in turns if t.thread.is_policy]
+        cut = any(t.cut for t in own if t.thread in trained or not t.thread.session)
+        record_sampled(trajectory, sequences, [t.answered.completion for t in own], cut=cut)
+        trajectory.num_written = sum(t.answered.num_written or 0 for t in own)
+        trajectory.usd = self.usd
+        trajectory.messages = main = self._dialogue.messages()
+        shown = [t.shown for t in threads if t.turns]
+        trajectory.side_conversations = [said for said in shown if said != main]
+        trajectory.metrics["policy_calls"] = float(len(own))
+        if self.num_unheard:
+            trajectory.metrics["answers_unheard"] = float(self.num_unheard)
 
     def close(self) -> None:
         """Free what the engine holds for it."""
         self._end("env")  # a call that is still on its way finds it so
-        for thread in self._threads:
-            thread.session.close()
+        for thread in self._dialogue.threads:
+            if thread.session:
+                thread.session.close()
         if self.failure.done():
             self.failure.exception()  # it was seen
         self.failure.cancel()
+        self.told.cancel()
 
     def fail(self, error: Exception) -> None:
         """End the episode by a failure that is not the agent's."""
@@ -211,13 +243,14 @@ class Hosted:
         if not self.ended.done():
             self.ended.set_result(reason)
 
-    async def _ask_env(self, asked: Coroutine[Any, Any, T | Done]) -> T | Done:
+    async def _ask_env(
+        self, turn: PolicyTurn | None, ask: Callable[..., Coroutine[Any, Any, T | Done]]
+    ) -> T | Done:
+        if self._is_beyond(turn):
+            self._end("max_turns")
+        self._check_goes_on()
         try:
-            self._check_open()
-            result = await asked
-        except RequestError:
-            asked.close()
-            raise
+            result = await ask(turn=self._dialogue.reach_env(turn))
         except Exception as e:  # the env's own failure ends the episode, not the gateway
             self.fail(e)
             raise RequestError(500, f"the environment failed: {type(e).__name__}", "env") from e
@@ -225,29 +258,77 @@ class Hosted:
             self._end("env")
         return result
 
-    def _present_turn(self) -> int:
-        """Return the turn that the env is asked in: all that one answer of the policy led to."""
-        return max(len(self._completions) - 1, 0)
+    def _is_beyond(self, turn: PolicyTurn | None) -> bool:
+        """Return whether a turn would be one more than the env has."""
+        is_new = turn is not None and turn.env_turn is None
+        return is_new and self._dialogue.num_env_turns >= self._episode.env.max_turns
 
-    def _check_open(self) -> None:
-        if self.num_calls >= self._episode.env.max_turns and not self.ended.done():
+    def _check_calls(self) -> None:
+        max_turns = self._episode.env.max_turns
+        if self._dialogue.num_env_turns >= max_turns:  # nothing that it says can reach the env
             self._end("max_turns")
+        if self.num_calls >= (self._served.max_calls or CALLS_A_TURN * max_turns):
+            self._end("max_calls")
         self._check_goes_on()
+
+    def _is_cut(self, completion: Completion, asked: Asked, num_prompt: int) -> bool:
+        """Return whether a turn ended at sampling.max_tokens or the context, not the client's."""
+        num, ours = len(completion.token_ids), self._served.max_tokens
+        small = asked.limit is not None and num >= asked.limit and (not ours or asked.limit < ours)
+        full = num_prompt + num >= self._served.max_model_len
+        return completion.finish_reason == "length" and (full or not small)
 
     def _check_goes_on(self) -> None:
         if self.ended.done() or self.failure.done():
-            why = self.ended.result() if self.ended.done() else "error"
+            why: str = self.ended.result() if self.ended.done() else "error"
+            why += ": agent.max_calls is reached" if why == "max_calls" else ""
             raise RequestError(400, f"{OVER} ({why})", "episode_over")
 
-    def _thread(self, messages: list[Message], renderer: Renderer) -> _Thread:
-        fitting = [t for t in self._threads if t.goes_on_as(messages, renderer)]
-        if fitting:
-            return max(fitting, key=lambda t: len(t.said))
-        seed = seed_of(self._seed, len(self._threads))
-        session = self._served.engine.open(seed, awaited=False)
-        thread = _Thread(renderer, Conversation(renderer), session)
-        self._threads.append(thread)
+    async def _ask(self, llm: AskedLLM, asked: Asked, begun: int) -> Answered:
+        """Answer a request with a model that is asked; its turn is in the record, untrained."""
+        try:
+            answered, usd = await ask_model(llm, asked)
+        except (LLMError, BudgetError) as e:
+            self.fail(e)
+            raise RequestError(503, str(e), "model") from e
+        self.usd += usd
+        kind = llm.name, json.dumps(asked.tools)
+        thread = self._fitting(asked, kind) or Thread(kind, bool(asked.tools), Spoken(), None)
+        if thread not in self._dialogue.threads:
+            thread.is_trained = False
+            thread.is_policy = llm is self._served.routes.in_its_place
+            self._dialogue.threads.append(thread)
+        talk = thread.conversation
+        cut = answered.ended == "length" and asked.limit is None
+        turn = thread.add(asked, answered, begun=begun, cut=cut)
+        talk.messages[:] = thread.said
+        self._dialogue.turns.append(turn)
+        return answered
+
+    def _fitting(self, asked: Asked, kind: object) -> Thread | None:
+        fitting = [t for t in self._dialogue.threads if t.goes_on_as(asked, kind)]
+        return max(fitting, key=lambda t: (len(t.said), t.num_tokens), default=None)
+
+    def _thread(self, asked: Asked, renderer: Renderer, route: Route) -> Thread:
+        known = self._fitting(asked, (renderer, route))
+        return known or self._begin(asked, renderer, route, begin(renderer, asked))
+
+    def _begin(self, asked: Asked, renderer: Renderer, route: Route, talk: Talk) -> Thread:
+        threads, engine = self._dialogue.threads, route.base or self._served.engine
+        session = engine.open(seed_of(self._seed, len(threads)), awaited=False)
+        thread = Thread((renderer, route), bool(asked.tools), talk, session, busy=True)
+        thread.is_trained, thread.is_policy = route.trained, route.base is None
+        threads.append(thread)
         return thread
+
+
+def not_counted(told: bool) -> RequestError:
+    """Return what an agent hears that tells an end where one was `told`, or nobody waits for it."""
+    if told:
+        text = "the end of this episode was told before, and counted; this one is not"
+        return RequestError(409, text, "already_counted")
+    text = "the episode was over before its end was told, which is not counted"
+    return RequestError(409, text, "episode_over")
 
 
 def _check_sent(value: Any) -> None:
@@ -255,15 +336,3 @@ def _check_sent(value: Any) -> None:
         check_json(value)
     except OutsideError as e:
         raise RequestError(400, f"the arguments cannot be used: {e}") from None
-
-
-def _same(a: Message, b: Message) -> bool:
-    """Return whether two texts say the same: clients trim them, or write a call's JSON anew."""
-    return a["role"] == b["role"] and a["content"].strip() == b["content"].strip()
-
-
-def _with_calls(message: Message) -> Message:
-    if message["role"] != "assistant":
-        return message
-    calls = [c for c in parse_tool_calls(spoken(message["content"])) if not isinstance(c, str)]
-    return {**message, "tool_calls": calls} if calls else message

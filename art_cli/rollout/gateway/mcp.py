@@ -83,7 +83,8 @@ async def _call_tool(episode: Hosted, params: dict[str, Any]) -> dict[str, Any]:
             text, is_error = result["content"], result.get("is_error", False)
     except RequestError as e:
         text, is_error = f"error: {e}", True
-    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+    result = {"content": [{"type": "text", "text": text}], "isError": is_error}
+    return result | {"_meta": {"art/over": True}} if episode.ended.done() else result
 
 
 def _described(tool: dict[str, Any]) -> dict[str, Any]:

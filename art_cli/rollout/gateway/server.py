@@ -1,8 +1,9 @@
-"""The gateway: what a program believes to be OpenAI is the policy in training.
+"""The gateway: what a program believes to be OpenAI or Anthropic is the policy in training.
 
-    http://127.0.0.1:PORT/e/EPISODE/SECRET/v1/chat/completions   /v1/models   /mcp
+    http://127.0.0.1:PORT/e/EPISODE/SECRET/v1/chat/completions   /v1/models   /mcp   /end
 
-It listens on this machine only. An address says nothing to whoever does not know the secret of its
+It listens on this machine only, or for a service where `agent.bind` says: then a request has to
+show the key of its episode too. An address says nothing to whoever does not know the secret of its
 episode, and nothing any more once the episode is over.
 """
 
@@ -10,47 +11,49 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections import OrderedDict
 
 from aiohttp import web
 
+from art_cli.errors import PreflightError
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway import mcp
-from art_cli.rollout.gateway.apis.api import Api
-from art_cli.rollout.gateway.apis.chat import ChatApi
-from art_cli.rollout.gateway.apis.serving import refuse, serve, timely_body
+from art_cli.rollout.gateway.apis.endpoints import Endpoints, words_of
+from art_cli.rollout.gateway.apis.serving import refuse, timely_body
 from art_cli.rollout.gateway.asked import RequestError
 from art_cli.rollout.gateway.body import MAX_BODY
-from art_cli.rollout.gateway.hosted_episode import Hosted, Served
+from art_cli.rollout.gateway.delivery import Delivery
+from art_cli.rollout.gateway.end import AgentEnd
+from art_cli.rollout.gateway.entrance import Entrance, Secrets
+from art_cli.rollout.gateway.hosted_episode import Hosted, not_counted
+from art_cli.rollout.gateway.served import Served
+from art_cli.system.deadline import beside
 from art_cli.types import Message
 
 HEAD_TIMEOUT = 30.0  # seconds for the head of a request, or the next one on a connection
 BACKLOG = 1024  # connections that wait to be accepted
-
-Reply = Callable[[Hosted, web.Request], Awaitable[web.StreamResponse]]
+REMEMBERED = 4096  # episodes that are over, whose agents may still tell their end
 
 
 class Gateway:
     """Serves the episodes that are open."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._episodes: dict[str, Hosted] = {}
+    def __init__(self, served: Served, entrance: Entrance | None = None) -> None:
+        self.served = served
+        self._entrance = entrance or Entrance()
+        self._episodes: dict[str, tuple[Hosted, Endpoints]] = {}
+        self._nowhere = Endpoints()
+        # Of episodes that are over, what is known of them, and whether their end was told.
+        self._over: OrderedDict[str, tuple[Secrets, bool]] = OrderedDict()
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._heard: set[object] = set()  # young connections that have asked for something
         self.url = ""
 
     async def start(self) -> None:
-        """Listen on a free port."""
+        """Listen. Raises PreflightError where that is not possible."""
         app = web.Application(client_max_size=MAX_BODY)
-        root = "/e/{episode}/{secret}"
-        chat = ChatApi()
-        app.router.add_post(f"{root}/v1/chat/completions", self._checked(_asking(chat), chat))
-        app.router.add_get(f"{root}/v1/models", self._checked(_models, chat))
-        app.router.add_get(f"{root}/v1/models/{{model}}", self._checked(_model, chat))
-        app.router.add_post(f"{root}/mcp", self._checked(_mcp, chat))
+        app.router.add_route("*", "/e/{episode}/{secret}/{path:.*}", self._answer)
         quiet = logging.getLogger("art.gateway")  # a client's bad bytes are the client's
         quiet.addHandler(logging.NullHandler())
         quiet.propagate = False
@@ -66,8 +69,17 @@ class Gateway:
         )
         await self._runner.setup()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, "127.0.0.1", 0, backlog=BACKLOG)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        at = self._entrance
+        try:
+            self._server = await loop.create_server(
+                self._connection, at.host, at.port, backlog=BACKLOG
+            )
+        except OSError as e:
+            raise PreflightError(
+                f"agent.bind: cannot listen on {at.host}:{at.port}: {e.strerror}; name an address "
+                "of this machine and a port that is free"
+            ) from None
+        self.url = at.url(self._server.sockets[0].getsockname()[1])
 
     def _connection(self) -> asyncio.BaseProtocol:
         """Give a connection's first request a deadline: aiohttp would wait for it for ever."""
@@ -82,16 +94,39 @@ class Gateway:
         asyncio.get_running_loop().call_later(HEAD_TIMEOUT, drop_if_silent)
         return handler
 
-    def open(self, episode: Episode, opening: list[Message], seed: int) -> Hosted:
-        """Host an episode until `leave`."""
-        hosted = Hosted(self._served, episode, opening, seed)
-        self._episodes[hosted.id] = hosted
+    def open(
+        self, episode: Episode, opening: list[Message], seed: int, served: Served | None = None
+    ) -> Hosted:
+        """Host an episode until `leave`; `served` answers in place of what all are served."""
+        hosted = Hosted(served or self.served, episode, opening, seed)
+        self._episodes[hosted.id] = hosted, Endpoints()
         return hosted
 
     def leave(self, hosted: Hosted) -> None:
         """Forget an episode that is over: its address is unknown from now on."""
         self._episodes.pop(hosted.id, None)
+        if self._entrance.needs_key:
+            self._over[hosted.id] = hosted.secrets, hosted.told.done()
+            if len(self._over) > REMEMBERED:
+                self._over.popitem(last=False)
         hosted.close()
+
+    def _asked_for(self, request: web.Request) -> tuple[Hosted, Endpoints]:
+        """Return the episode of a request. Raises RequestError where it does not get it."""
+        name, headers = request.match_info["episode"], request.headers
+        found = self._episodes.get(name)
+        known, told = (found[0].secrets, False) if found else self._over.get(name, (None, False))
+        if known is None or not known.has_path(request.match_info["secret"]):
+            # One answer to both: who guesses does not learn which episodes there are.
+            raise RequestError(404, "there is no such episode", "not_found")
+        if self._entrance.needs_key and not known.has_key(headers):
+            text = "the key is missing or wrong; send the episode's api_key as a bearer token"
+            raise RequestError(401, text, "invalid_api_key")
+        if found is None:
+            if words_of(request.match_info["path"]) == ["end"]:
+                raise not_counted(told)
+            raise RequestError(404, "the episode is over", "not_found")
+        return found
 
     async def close(self) -> None:
         """Stop listening."""
@@ -100,43 +135,29 @@ class Gateway:
         if self._runner:
             await self._runner.cleanup()
 
-    def _checked(
-        self, reply: Reply, api: Api
-    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            self._heard.add(request.protocol)
-            hosted = self._episodes.get(request.match_info["episode"])
-            if hosted is None or not hosted.is_secret(request.match_info["secret"]):
-                # One answer to both: who guesses does not learn which episodes there are.
-                error = RequestError(404, "there is no such episode", "not_found")
-                return refuse(api, error)
-            try:
-                return await reply(hosted, request)
-            except RequestError as e:
-                return refuse(api, e)
-            except ConnectionError:  # who hangs up is not told
-                raise
-            except Exception as e:  # ours: it is not the agent that failed
-                hosted.fail(e)
-                error = RequestError(500, f"the gateway failed: {e!r}", "gateway")
-                return refuse(api, error)
-
-        return handle
-
-
-def _asking(api: Api) -> Reply:
-    async def ask(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-        return await serve(api, request, hosted.complete)
-
-    return ask
-
-
-async def _models(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-    return web.json_response({"object": "list", "data": [_described("policy")]})
-
-
-async def _model(hosted: Hosted, request: web.Request) -> web.StreamResponse:
-    return web.json_response(_described(request.match_info["model"]))
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self._heard.add(request.protocol)
+        path = request.match_info["path"]
+        words = words_of(path)
+        try:
+            hosted, endpoints = self._asked_for(request)
+        except RequestError as e:
+            return refuse(self._nowhere.api_of(words), e)
+        try:
+            if request.method == "POST" and words == ["mcp"]:
+                return await _mcp(hosted, request)
+            if request.method == "POST" and words == ["end"]:
+                return await _end(hosted, request)
+            delivery = Delivery(hosted, request)
+            return await delivery.of(endpoints.answer(request, path, delivery))
+        except RequestError as e:
+            return refuse(endpoints.api_of(words), e)
+        except ConnectionError:  # who hangs up is not told
+            raise
+        except Exception as e:  # ours: it is not the agent that failed
+            hosted.fail(e)
+            error = RequestError(500, f"the gateway failed: {e!r}", "gateway")
+            return refuse(endpoints.api_of(words), error)
 
 
 async def _mcp(hosted: Hosted, request: web.Request) -> web.StreamResponse:
@@ -144,5 +165,7 @@ async def _mcp(hosted: Hosted, request: web.Request) -> web.StreamResponse:
     return web.Response(status=202) if answer is None else web.json_response(answer)
 
 
-def _described(model: str) -> dict[str, Any]:
-    return {"id": model, "object": "model", "created": 0, "owned_by": "art"}
+async def _end(hosted: Hosted, request: web.Request) -> web.StreamResponse:
+    body = await timely_body(request)
+    hosted.tell(await beside(len(body), AgentEnd.read, body))
+    return web.json_response({"counted": True})

@@ -139,6 +139,10 @@ class RunNumbers:
         number, truncated = get("data/trajectories"), get("data/truncated")
         if number and truncated is not None:
             parts.append(f"{truncated / number:.0%} truncated")
+        if number and (full := get("data/context_full")):
+            parts.append(f"{full / number:.0%} out of context")
+        if crashed := get("data/crashed"):
+            parts.append(f"{crashed:.0f} crashed")
         failed = get("data/trajectories_failed")
         if failed is not None:
             parts.append(f"{failed:.0f} failed")

@@ -301,6 +301,31 @@ def test_prompted_candidates_need_neither_torch_nor_a_model(folder: Path) -> Non
     assert "pass^1" in done.stdout
 
 
+AGENT = """
+import json
+async def play(client, task):
+    answer = await client.chat.completions.create(
+        model="any", messages=task.messages, tools=task.tools
+    )
+    for call in answer.choices[0].message.tool_calls:
+        await task.call_tool(call.function.name, json.loads(call.function.arguments))
+"""
+
+
+def test_an_agent_of_ones_own_plays_with_a_model_in_the_policys_place(folder: Path) -> None:
+    (folder / "agent.py").write_text(AGENT)
+    own = ["agent.type=function", "agent.use=agent.py:play"]
+    priced = ("prices.input=1", "prices.output=1", "params.max_tokens=200")
+    with LoopbackJudge(then=Player()) as server:
+        found = evaluated(*own, *model(server, "player", *priced), "--trials", "4")
+        row = found["openai/player"]
+        with pytest.raises(BudgetError):
+            art(*own, *model(server, "player", *priced), "--fresh", "--max-usd", "0.002")
+    assert row["metrics"]["reward"]["value"] == pytest.approx(sum(PASSES) / NUM / 4)
+    assert row["failed"] == 0 and row["metrics"]["tokens"]["value"] == 100
+    assert row["metrics"]["usd"]["value"] == pytest.approx(0.0011)
+
+
 def test_a_threshold_on_the_reward_says_what_passes(folder: Path) -> None:
     with LoopbackJudge(then=Player()) as server:
         row = evaluated(*model(server), "--threshold", "0")["openai/player"]

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from art_cli.config.llm import PricesConfig
 from art_cli.config.load import LoadedExperiment, load_experiment
 from art_cli.config.resume import changes_on_resume
-from art_cli.config.schema import JudgeConfig, PricesConfig, RewardConfig
+from art_cli.config.schema import JudgeConfig, RewardConfig
 from art_cli.errors import ConfigError
 
 BASE = "env: {use: tic_tac_toe}\nmodel: {base: some/model}\ntrain: {steps: 3}\n"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from loopback_judge import LoopbackJudge, refused, says
 
-from art_cli.config.schema import LLMConfig, PricesConfig
+from art_cli.config.llm import PricesConfig
+from art_cli.config.schema import LLMConfig
 from art_cli.envs.base import Done, Env
 from art_cli.errors import PreflightError
 from art_cli.llms.services import RunServices

@@ -86,6 +86,29 @@ def test_a_template_that_cannot_be_used_is_refused(art: Art, template: str, why:
     assert said.startswith("config.yaml:4: model.base: ") and why in said
 
 
+def test_a_template_without_tools_is_said_where_there_are_tools(art: Art) -> None:
+    plain = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    )
+    opening = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    (Path("base") / "chat_template.jinja").write_text(plain + opening)
+    said = "the chat template of base shows no tools: they are described in the system message"
+    assert said not in art("validate", "config.yaml").stdout
+    result = art("validate", "config.yaml", "env.use=order_desk")
+    assert result.exit_code == 0 and said in " ".join(result.stdout.split())
+
+
+def test_a_loss_of_routers_needs_a_router(art: Art) -> None:
+    said = said_by(art("validate", "config.yaml", "train.router_aux_coef=0.1"))
+    assert said == (
+        "command line: train.router_aux_coef: has no effect: LlamaForCausalLM has no router; "
+        "remove it"
+    )
+    assert said_by(art("run", "config.yaml", "train.router_aux_coef=0.1")) == said
+    write_base(Path("base"), "qwen3_moe")
+    assert art("validate", "config.yaml", "train.router_aux_coef=0.1").exit_code == 0
+
+
 def test_a_default_that_is_too_long_names_what_to_add(art: Art) -> None:
     write_base(Path("base"), "llama", max_position_embeddings=2048)
     Path("config.yaml").write_text(CONFIG.replace("engine: {max_model_len: 256}\n", ""))

@@ -11,7 +11,7 @@ from short_run import COLOURS, CONFIG
 from typer.testing import CliRunner, Result
 
 from art_cli.cli.main import app
-from art_cli.errors import EnvError, UsageError
+from art_cli.errors import AgentError, EnvError, UsageError
 from art_cli.models.policy import Policy
 from art_cli.runs.directory import RunDir
 
@@ -140,14 +140,23 @@ def test_nothing_of_what_costs_money_is_asked_and_no_secret_is_written(
 
 def test_one_s_own_agent_is_played_and_its_crashes_are_told(art: Art) -> None:
     agent = """
+import itertools
+
+num = itertools.count()
+
+
 async def play(client, task):
     await client.chat.completions.create(model="policy", messages=task.messages)
-    raise RuntimeError("there is a bug")
+    if next(num) % 2 or {always}:
+        raise RuntimeError("there is a bug")
 """
-    Path("agent.py").write_text(agent)
+    Path("agent.py").write_text(agent.replace("{always}", "False"))
     ran = smoke(art, "config.yaml", "agent={type: function, use: 'agent.py:play'}")
     assert "agent: your function, 4 times" in ran["smoke"]["tried"]
     assert any("there is a bug" in line for line in ran["smoke"]["odd"])
+    Path("always.py").write_text(agent.replace("{always}", "True"))
+    result = art("run", "config.yaml", "--smoke", "agent={type: function, use: 'always.py:play'}")
+    assert isinstance(result.exception, AgentError) and "there is a bug" in str(result.exception)
 
 
 def test_an_env_that_fails_in_every_episode_ends_it(art: Art) -> None:

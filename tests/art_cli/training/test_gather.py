@@ -9,8 +9,8 @@ import pytest
 from colours import Opposites, colours_model
 
 import art_cli as art
-from art_cli.errors import EnvError, UsageError
-from art_cli.training.gather import gather_trajectory_groups, scenarios_of
+from art_cli.errors import AgentError, EnvError, UsageError
+from art_cli.training.gather import gather_trajectory_groups, scenarios_of, score_groups
 
 
 class Fails(Opposites):
@@ -179,3 +179,24 @@ def test_a_group_is_scored_unless_all_of_it_failed(tmp_path: Path) -> None:
 
     _, partly = groups(tmp_path, FirstFails, after_each=score)
     assert scored == [partly] and len(partly.valid) == 2
+
+
+def test_a_step_in_which_every_agent_crashed_ends_the_run_with_its_last_words() -> None:
+    def played(crashed: float) -> art.Trajectory:
+        scenario = art.Scenario(id="train-0", split="train", seed=0)
+        said = "\n".join(f"line {n}" for n in range(40))
+        logs = ["the program printed: a", f"the agent failed: exit code 1; it printed:\n{said}"]
+        return art.Trajectory(
+            scenario=scenario, reward=0.0, metrics={"crashed": crashed}, logs=[*logs, "RULER: bad"]
+        )
+
+    async def gathered(*crashed: float) -> Any:
+        async def groups() -> Any:
+            yield 0, art.TrajectoryGroup([played(c) for c in crashed])
+
+        return await score_groups(groups(), None)
+
+    asyncio.run(gathered(1.0, 0.0))
+    with pytest.raises(AgentError, match=r"(?s)all 2 episodes .* exit code 1; .* line 0\n") as e:
+        asyncio.run(gathered(1.0, 1.0))
+    assert str(e.value).endswith("line 39")

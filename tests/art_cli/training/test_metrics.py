@@ -5,7 +5,7 @@ import math
 import pytest
 
 from art_cli.training.metrics import batch_metrics, ci95, env_metrics, reward_metrics
-from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
+from art_cli.types import Scenario, Sequence, Step, Trajectory, TrajectoryGroup
 
 SCENARIO = Scenario(id="train-0", split="train", seed=0)
 
@@ -17,6 +17,7 @@ def played(reward: float | None, sampled: int = 2, forks: int = 0, **kwargs: obj
         sequences=[sequence] * (1 + forks),
         reward=reward,
         policy_versions=[0] * 3,
+        steps=[Step(turn=turn, said="a") for turn in range(3)],
         **kwargs,  # type: ignore[arg-type]
     )
 
@@ -72,3 +73,17 @@ def test_staleness_is_how_many_updates_the_sampling_weights_were_behind() -> Non
     young, old = played(1.0), played(0.0)
     young.policy_versions, old.policy_versions = [5, 5], [3, 4]
     assert batch_metrics([group(young, old)], step=5)["data/staleness"] == (0 + 0 + 2 + 1) / 4
+
+
+def test_crashes_are_a_share_of_all_episodes_that_could_crash() -> None:
+    outcomes = [(1.0, 0.0), (0.0, 1.0), (None, 1.0), (0.5, 0.0)]
+    batch = [group(*(played(r, metrics={"crashed": c}) for r, c in outcomes))]
+    metrics = batch_metrics(batch, step=0)
+    assert metrics["train/crashed"] == 0.5 and metrics["data/crashed"] == 2
+    assert "train/crashed" not in batch_metrics([group(played(1.0))], step=0)
+
+
+def test_a_full_context_is_not_a_turn_that_was_cut_off() -> None:
+    full = played(0.0, truncated=True, stop_reason="context")
+    metrics = batch_metrics([group(played(1.0, truncated=True), full)], step=0)
+    assert metrics["data/truncated"] == 1 and metrics["data/context_full"] == 1

@@ -43,10 +43,15 @@ class Access:
             return 403, f"the Host {host!r:.100} is not one of this server's"
         if origin is not None and origin.lower() != f"http://{host.lower()}":
             return 403, f"the Origin {origin!r:.100} is not this server's"
-        given = headers.get("authorization", "").encode(errors="replace")
-        if path not in OPEN and not hmac.compare_digest(given, f"Bearer {self.key}".encode()):
+        if path not in OPEN and not self._has_key(headers):
             return 401, "the key is missing or wrong; send it as `Authorization: Bearer KEY`"
         return None
+
+    def _has_key(self, headers: Mapping[str, str]) -> bool:
+        bearer = headers.get("authorization", "").encode(errors="replace")
+        alone = headers.get("x-api-key", "").encode(errors="replace")  # as Anthropic's clients do
+        key = self.key.encode()
+        return hmac.compare_digest(bearer, b"Bearer " + key) or hmac.compare_digest(alone, key)
 
     def _is_own(self, header: str) -> bool:
         try:
@@ -71,10 +76,10 @@ def is_loopback(host: str) -> bool:
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:
-    """Return a refusal as OpenAI's clients read it."""
+    """Return a refusal as OpenAI's clients read it, and Anthropic's."""
     code = "unauthorized" if status == 401 else "forbidden"
     error = {"message": message, "type": "invalid_request_error", "code": code, "param": None}
-    return {"error": error}
+    return {"type": "error", "error": error}  # the first is for Anthropic's
 
 
 def checked(access: Access) -> Any:

@@ -1,4 +1,5 @@
-"""A model folder as an OpenAI-compatible server, on the embedded engine: no GPU and no vLLM needed.
+"""A model folder as a server for OpenAI's and Anthropic's clients, on the embedded engine: no GPU
+and no vLLM needed.
 
     python -m art_cli.deploy.targets.serve.chat_server FOLDER NAME PORT MAX_MODEL_LEN MAX_TOKENS
 
@@ -22,18 +23,19 @@ from aiohttp import web
 
 from art_cli.config.schema import EngineConfig, ModelConfig, SamplingConfig
 from art_cli.deploy.targets.serve.access import Access, checked
+from art_cli.engines.base import Engine
 from art_cli.engines.embedded.engine import TransformersEngine
-from art_cli.errors import EngineError
+from art_cli.errors import ConstraintError, EngineError
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
-from art_cli.models.render import Conversation, Renderer
-from art_cli.rollout.gateway.apis.chat import ChatApi
-from art_cli.rollout.gateway.apis.serving import serve as serve_request
+from art_cli.models.render import Renderer
+from art_cli.rollout.gateway.apis.endpoints import Endpoints
 from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 from art_cli.rollout.gateway.body import MAX_BODY
-from art_cli.rollout.gateway.exchange import answer, read_in
-from art_cli.rollout.gateway.hosted_episode import Served
-from art_cli.types import Message
+from art_cli.rollout.gateway.constraint import check_schema, grammar_of
+from art_cli.rollout.gateway.exchange import answer, begin, count_tokens, read_in
+from art_cli.rollout.gateway.served import Served
+from art_cli.types import Completion, Message
 
 PROBE: Message = {"role": "user", "content": "hello"}
 MAX_ENGINES = 8  # ways of sampling at once; each has a cache of its own
@@ -49,36 +51,29 @@ class ChatServer:
         self._usual = usual
         self._renderer = Renderer(policy.tokenizer, None, policy.eos_token_ids)
         self._engines: OrderedDict[SamplingConfig, Served] = OrderedDict()
-        self._probe = Asked(messages=[PROBE], size=0, tools=[], limit=1, model=name)
+        self._probe = Asked(messages=[PROBE], size=0, tools=[], limit=1)
+        self._endpoints = Endpoints()
         self._failed: str | None = None  # why the last request got no answer
 
     def app(self, access: Access) -> web.Application:
-        """Serve /v1/models and /v1/chat/completions; and /health, which needs no key."""
+        """Serve the endpoints of the gateway; and /health, which needs no key."""
         app = web.Application(client_max_size=MAX_BODY, middlewares=[checked(access)])
-        app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
-        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_route("*", "/{path:.*}", self._reply)
         return app
 
-    async def _models(self, request: web.Request) -> web.StreamResponse:
-        model = {"id": self._name, "object": "model", "created": 0, "owned_by": "art"}
-        return web.json_response({"object": "list", "data": [model]})
+    @property
+    def models(self) -> list[str]:
+        """See Responder."""
+        return [self._name]
 
-    async def _health(self, request: web.Request) -> web.StreamResponse:
-        """Answered 200 where the engine works; after a failure, a request of its own finds out."""
-        if self._failed:
-            with contextlib.suppress(RequestError):
-                await self._answer(self._probe)
-        body = {"status": "failed", "error": self._failed} if self._failed else {"status": "ok"}
-        return web.json_response(body, status=503 if self._failed else 200)
+    @property
+    def max_model_len(self) -> int:
+        """See Responder."""
+        return self._cfg.max_model_len
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await serve_request(ChatApi(), request, self._answer)
-
-    async def _answer(self, asked: Asked) -> list[Answered]:
-        """Raises RequestError, whatever fails: other requests go on, and so does the server."""
-        if asked.model != self._name:
-            raise RequestError(404, f"there is no model {asked.model}; it is {self._name}")
+    async def complete(self, asked: Asked) -> list[Answered]:
+        """See Responder. Whatever fails: other requests go on, and so does the server."""
         try:
             answered = await self._complete(asked)
         except RequestError:
@@ -93,18 +88,38 @@ class ChatServer:
         self._failed = None
         return answered
 
+    async def count(self, asked: Asked) -> int:
+        """See Responder."""
+        renderer = await self._served(self._usual).renderer(asked.tools, asked.size)
+        return await count_tokens(renderer, asked, self.max_model_len)
+
+    async def _reply(self, request: web.Request) -> web.StreamResponse:
+        return await self._endpoints.answer(request, request.match_info["path"], self)
+
+    async def _health(self, request: web.Request) -> web.StreamResponse:
+        """Answered 200 where the engine works; after a failure, a request of its own finds out."""
+        if self._failed:
+            with contextlib.suppress(RequestError):
+                await self.complete(self._probe)
+        body = {"status": "failed", "error": self._failed} if self._failed else {"status": "ok"}
+        return web.json_response(body, status=503 if self._failed else 200)
+
     async def _complete(self, asked: Asked) -> list[Answered]:
         served = self._served(sampling_of(asked, self._usual))
         renderer = await served.renderer(asked.tools, asked.size)
-        talk = Conversation(renderer)
+        await check_schema(asked, served.engine)
+        talk = begin(renderer, asked)
         num_prompt = await read_in(talk, asked.messages, asked, served.max_model_len)
+        grammar = grammar_of(talk, renderer, asked, served.engine)
         seed = random.getrandbits(31) if asked.seed is None else asked.seed
-        session = served.engine.open(seed, awaited=False)
-        try:
-            sampled = await session.generate(talk.ids, max_tokens=asked.limit, stop=asked.stops)
-        finally:
-            session.close()
-        return [answer(talk, renderer, sampled, asked, num_prompt)]
+        talks = [talk, *(talk.forked() for _ in range(asked.n - 1))]
+        sampled = await asyncio.gather(
+            *(_sample(served.engine, t.ids, asked, grammar, seed + n) for n, t in enumerate(talks))
+        )
+        return [
+            answer(t, renderer, completion, asked, num_prompt)
+            for t, completion in zip(talks, sampled, strict=True)
+        ]
 
     def _served(self, sampling: SamplingConfig) -> Served:
         """An engine that samples like this: the embedded one has a way of sampling for all."""
@@ -117,6 +132,24 @@ class ChatServer:
         if len(self._engines) > MAX_ENGINES:
             self._engines.popitem(last=False)  # it goes once its last request is answered
         return self._engines[sampling]
+
+
+async def _sample(
+    engine: Engine, ids: list[int], asked: Asked, grammar: str | None, seed: int
+) -> Completion:
+    session = engine.open(seed, awaited=False)
+    try:
+        return await session.generate(
+            list(ids),
+            max_tokens=asked.limit,
+            stop=asked.stops,
+            top_logprobs=asked.top_logprobs,
+            grammar=grammar,
+        )
+    except ConstraintError as e:
+        raise RequestError(400, str(e)) from None
+    finally:
+        session.close()
 
 
 def sampling_of(asked: Asked, usual: SamplingConfig) -> SamplingConfig:
@@ -134,7 +167,11 @@ async def serve(server: ChatServer, access: Access, port: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     runner = web.AppRunner(
-        server.app(access), access_log=None, handler_cancellation=True, auto_decompress=False
+        server.app(access),
+        access_log=None,
+        handler_cancellation=True,
+        auto_decompress=False,
+        shutdown_timeout=1.0,  # for answers that are on their way
     )
     await runner.setup()
     await web.TCPSite(runner, access.host, port).start()

@@ -29,6 +29,10 @@ class Question(Protocol):
         """Return the answer as server-sent events."""
         ...
 
+    def failed(self, error: RequestError) -> str:
+        """Return a refusal that comes when the stream has begun, and the stream's end."""
+        ...
+
 
 class Api(Protocol):
     """One protocol."""
@@ -43,6 +47,24 @@ class Api(Protocol):
         """Return a refusal as this protocol's clients read it."""
         ...
 
-    def error_events(self, error: RequestError) -> str:
-        """Return a refusal inside of a stream, and the stream's end."""
+
+class Responder(Protocol):
+    """What answers: an episode in training, or a policy that is deployed."""
+
+    @property
+    def models(self) -> list[str]:
+        """The names of what answers."""
+        ...
+
+    @property
+    def max_model_len(self) -> int:
+        """How many tokens a prompt and its answer may have together."""
+        ...
+
+    async def complete(self, asked: Asked) -> list[Answered]:
+        """Return as many turns as are asked for. Raises RequestError."""
+        ...
+
+    async def count(self, asked: Asked) -> int:
+        """Return how many tokens a turn would stand behind. Raises RequestError."""
         ...

@@ -10,19 +10,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from art_cli.models.openai_format import ChatFormatError, read_messages
-from art_cli.rollout.gateway.apis.openai_errors import error_body
-from art_cli.rollout.gateway.apis.request_body import read_as
+from art_cli.rollout.gateway.apis.openai_parts import error_body, pieces, token_logprobs, usage
+from art_cli.rollout.gateway.apis.request_body import (
+    MAX_MESSAGES,
+    MAX_TOOLS,
+    MAX_TOP_LOGPROBS,
+    MAX_TURNS,
+    Stops,
+    conversation,
+    read_as,
+)
+from art_cli.rollout.gateway.apis.tool_choice import Mode, Offer, offer
 from art_cli.rollout.gateway.asked import Answered, AnsweredCall, Asked, RequestError
-from art_cli.types import Message
-
-MAX_STOPS = 4  # as at OpenAI
-MAX_MESSAGES = 2**14
-MAX_TOOLS = 2**10
-MAX_STOP = 256  # characters: each token is searched for them
-PIECE = 24  # characters of a streamed piece
 
 
 class _Function(BaseModel):
@@ -44,8 +45,23 @@ class _Choice(BaseModel):
     function: _Named
 
 
+class _Subset(BaseModel):
+    mode: Literal["auto", "required"]
+    tools: list[_Choice]
+
+
+class _Allowed(BaseModel):
+    type: Literal["allowed_tools"]
+    allowed_tools: _Subset
+
+
+class _Schema(BaseModel):
+    schema_: Annotated[dict[str, Any], Field(alias="schema", default_factory=dict)]
+
+
 class _Format(BaseModel):
-    type: Literal["text"]
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: _Schema | None = None
 
 
 class ChatRequest(BaseModel):
@@ -58,64 +74,64 @@ class ChatRequest(BaseModel):
     model: str = "policy"
     messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
     tools: Annotated[list[_Tool], Field(max_length=MAX_TOOLS)] | None = None
-    tool_choice: Literal["auto", "none", "required"] | _Choice | None = None
+    tool_choice: Mode | _Choice | _Allowed | None = None
+    parallel_tool_calls: bool | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
-    n: Annotated[int, Field(ge=1, le=1)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_TURNS)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    stop: (
-        Annotated[list[Annotated[str, Field(max_length=MAX_STOP)]], Field(max_length=MAX_STOPS)]
-        | None
-    ) = None
+    stop: Stops | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     response_format: _Format | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     seed: int | None = None
 
-    @field_validator("stop", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) else value
-
     def asked(self, size: int) -> Asked:
         """Return what it asks of the policy. Raises RequestError."""
-        forced = self.tool_choice.function.name if isinstance(self.tool_choice, _Choice) else None
+        messages, prefill = conversation(self.messages)
+        offered = self._offer()
         return Asked(
-            messages=self._conversation(),
+            messages=messages,
             size=size,
-            tools=self._offered(forced),
-            must_call=self.tool_choice == "required" or forced is not None,
-            forced_tool=forced,
+            tools=offered.tools,
+            must_call=offered.must_call,
+            forced_tool=offered.forced,
+            parallel=self.parallel_tool_calls is not False,
+            prefill=prefill,
             limit=self.max_completion_tokens or self.max_tokens,
             stops=tuple(self.stop or ()),
+            n=self.n or 1,
             logprobs=bool(self.logprobs),
+            top_logprobs=self.top_logprobs or 0,
+            response_schema=self._schema(),
             model=self.model,
             temperature=self.temperature,
             top_p=self.top_p,
             seed=self.seed,
         )
 
-    def _conversation(self) -> list[Message]:
-        try:
-            messages = read_messages(self.messages)
-        except ChatFormatError as e:
-            raise RequestError(400, f"messages: {e}") from None
-        if messages[-1]["role"] == "assistant":
-            raise RequestError(400, "messages: the last one is the assistant's own")
-        return messages
+    def _offer(self) -> Offer:
+        tools = [t.model_dump() for t in self.tools or []]
+        choice = self.tool_choice or "auto"
+        if isinstance(choice, _Choice):
+            return offer(tools, "required", forced=choice.function.name)
+        if isinstance(choice, _Allowed):
+            subset = choice.allowed_tools
+            return offer(tools, subset.mode, only=[t.function.name for t in subset.tools])
+        return offer(tools, choice)
 
-    def _offered(self, forced: str | None) -> list[dict[str, Any]]:
-        """Return the tools that the model is shown: none where it may call none."""
-        if self.tool_choice == "required" or forced:
-            names = [t.function.name for t in self.tools or []]
-            if not names or (forced and forced not in names):
-                raise RequestError(400, f"tool_choice: {forced or 'a tool'} is not among the tools")
-        if self.tool_choice == "none":
-            return []
-        return [t.model_dump() for t in self.tools or []]
+    def _schema(self) -> dict[str, Any] | None:
+        wanted = self.response_format
+        if wanted is None or wanted.type == "text":
+            return None
+        if wanted.type == "json_object":
+            return {"type": "object"}
+        if wanted.json_schema is None:
+            raise RequestError(400, "response_format.json_schema: Field required")
+        return wanted.json_schema.schema_
 
 
 class ChatApi:
@@ -129,9 +145,6 @@ class ChatApi:
 
     def error(self, error: RequestError) -> dict[str, Any]:
         return error_body(error)
-
-    def error_events(self, error: RequestError) -> str:
-        return f"data: {json.dumps(error_body(error))}\n\ndata: [DONE]\n\n"
 
 
 @dataclass(frozen=True)
@@ -156,12 +169,15 @@ class ChatQuestion:
                 "index": index,
                 "message": _message(answer),
                 "finish_reason": _finish_reason(answer),
-                "logprobs": _logprobs(answer) if self.asked.logprobs else None,
+                "logprobs": self._logprobs(answer),
             }
             for index, answer in enumerate(answers)
         ]
-        usage = _usage(answers)
-        return {**self._head, "object": "chat.completion", "choices": choices, "usage": usage}
+        used = usage(answers)
+        return {**self._head, "object": "chat.completion", "choices": choices, "usage": used}
+
+    def _logprobs(self, answer: Answered) -> dict[str, Any] | None:
+        return {"content": token_logprobs(answer)} if self.asked.logprobs else None
 
     def events(self, answers: list[Answered]) -> Iterator[str]:
         head = {**self._head, "object": "chat.completion.chunk"}
@@ -171,11 +187,14 @@ class ChatQuestion:
                 yield _event(head | {"choices": [choice]})
             last = {"index": index, "delta": {}, "finish_reason": _finish_reason(answer)}
             if self.asked.logprobs:
-                last["logprobs"] = _logprobs(answer)
+                last["logprobs"] = self._logprobs(answer)
             yield _event(head | {"choices": [last]})
         if (self.request.stream_options or {}).get("include_usage"):
-            yield _event(head | {"choices": [], "usage": _usage(answers)})
+            yield _event(head | {"choices": [], "usage": usage(answers)})
         yield "data: [DONE]\n\n"
+
+    def failed(self, error: RequestError) -> str:
+        return f"{_event(error_body(error))}data: [DONE]\n\n"
 
 
 def _event(value: dict[str, Any]) -> str:
@@ -201,20 +220,6 @@ def _finish_reason(answer: Answered) -> str:
     return "tool_calls" if answer.calls else answer.ended
 
 
-def _usage(answers: list[Answered]) -> dict[str, int]:
-    sampled = sum(len(a.completion.token_ids) for a in answers)
-    read = answers[0].num_prompt
-    return {"prompt_tokens": read, "completion_tokens": sampled, "total_tokens": read + sampled}
-
-
-def _logprobs(answer: Answered) -> dict[str, Any]:
-    content = [
-        {"token": t, "logprob": p, "bytes": list(t.encode()), "top_logprobs": []}
-        for t, p in zip(answer.tokens, answer.completion.logprobs, strict=True)
-    ]
-    return {"content": content}
-
-
 def _deltas(answer: Answered) -> Iterator[dict[str, Any]]:
     """Return a whole message in the pieces of a stream."""
     yield {"role": "assistant", "content": ""}
@@ -227,8 +232,3 @@ def _deltas(answer: Answered) -> Iterator[dict[str, Any]]:
         yield {"tool_calls": [begun | {"index": index, "function": function}]}
         for piece in pieces(begun["function"]["arguments"]):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-
-
-def pieces(text: str) -> list[str]:
-    """Return a text in the pieces of a stream."""
-    return [text[i : i + PIECE] for i in range(0, len(text), PIECE)]

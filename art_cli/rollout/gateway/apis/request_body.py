@@ -1,17 +1,36 @@
-"""A body as a pydantic model of one protocol."""
+"""A body as a pydantic model of one protocol; what all of them limit in the same way."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from art_cli.models.openai_format import ChatFormatError, read_messages
 from art_cli.rollout.gateway.asked import RequestError
 from art_cli.system.outside import read_json
+from art_cli.types import Message
 
 M = TypeVar("M", bound=BaseModel)
 
 MAX_MISTAKES = 20  # that one answer names
+MAX_MESSAGES = 2**14
+MAX_TOOLS = 2**10
+MAX_TURNS = 16  # of one request: each is a sequence of its own
+MAX_TOP_LOGPROBS = 20  # as at OpenAI
+MAX_STOPS = 64
+MAX_STOP = 256  # characters: each token is searched for them
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Stops = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=MAX_STOP)]],
+    Field(max_length=MAX_STOPS),
+    BeforeValidator(_listed),
+]
 
 
 def read_as(model: type[M], body: bytes) -> M:
@@ -26,3 +45,28 @@ def read_as(model: type[M], body: bytes) -> M:
         raise RequestError(400, "; ".join(mistakes)) from None
     except ValueError as e:
         raise RequestError(400, f"the body is not JSON that can be used: {e}") from None
+
+
+def conversation(
+    messages: list[dict[str, Any]], where: str = "messages"
+) -> tuple[list[Message], str]:
+    """Return messages in OpenAI's form as ours, and the beginning of the turn that is asked for.
+
+    The assistant's own words at the end are that beginning. Raises RequestError.
+    """
+    try:
+        read = read_messages(messages)
+    except ChatFormatError as e:
+        raise RequestError(400, f"{where}: {e}") from None
+    prefill = ""
+    if read[-1]["role"] == "assistant":
+        if messages[-1].get("tool_calls"):
+            raise RequestError(
+                400,
+                f"{where}: the last one is the assistant's own and calls tools; "
+                "send what they gave behind it",
+            )
+        prefill = read.pop()["content"]
+    if not read:
+        raise RequestError(400, f"{where}: nothing stands before the assistant's own")
+    return read, prefill

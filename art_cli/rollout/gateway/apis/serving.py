@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from aiohttp import web
 
-from art_cli.rollout.gateway.apis.api import Api, Question
-from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
+from art_cli.rollout.gateway.apis.api import Api, Question, Responder
+from art_cli.rollout.gateway.asked import Answered, RequestError
 from art_cli.rollout.gateway.body import read_body
 from art_cli.system.deadline import beside
 
 HEARTBEAT = 10.0  # seconds between signs of life in a stream
 BODY_TIMEOUT = 30.0  # seconds until a body must be there
 
-Complete = Callable[[Asked], Coroutine[Any, Any, list[Answered]]]
+
+async def ask(api: Api, request: web.Request, responder: Responder) -> web.StreamResponse:
+    """Answer a request in its protocol. Raises RequestError."""
+    question = await understood(api, request)
+    if question.streamed:
+        return await _stream(request, api, question, responder.complete(question.asked))
+    return web.json_response(question.body(await responder.complete(question.asked)))
 
 
-async def serve(api: Api, request: web.Request, complete: Complete) -> web.StreamResponse:
-    """Answered a request in its protocol; `complete` raises RequestError where it cannot."""
-    try:
-        body = await timely_body(request)
-        question = await beside(len(body), api.read, body)
-        if question.streamed:
-            return await _stream(request, api, question, complete(question.asked))
-        return web.json_response(question.body(await complete(question.asked)))
-    except RequestError as e:
-        return refuse(api, e)
+async def understood(api: Api, request: web.Request) -> Question:
+    """Return what a request asks. Raises RequestError."""
+    body = await timely_body(request)
+    return await beside(len(body), api.read, body)
 
 
 def refuse(api: Api, error: RequestError) -> web.Response:
@@ -45,7 +45,7 @@ async def timely_body(request: web.Request) -> bytes:
 
 
 async def _stream(
-    request: web.Request, api: Api, question: Question, sampled: Awaitable[list[Answered]]
+    request: web.Request, api: Api, question: Question, sampled: Coroutine[Any, Any, list[Answered]]
 ) -> web.StreamResponse:
     """Server-sent events. A turn is sampled as a whole, in a batch with those of other episodes,
     and streamed when it is there; until then there are signs of life, so that nobody gives up."""
@@ -67,7 +67,7 @@ async def _stream(
     try:
         events = "".join(question.events(await task))
     except RequestError as e:  # too late for a status
-        events = api.error_events(e)
+        events = question.failed(e)
     await response.write(events.encode())
     await response.write_eof()
     return response

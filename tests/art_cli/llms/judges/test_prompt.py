@@ -14,6 +14,7 @@ from fuzz import any_json, fuzz
 from hypothesis import given
 
 from art_cli.llms.base import estimate_tokens
+from art_cli.llms.judges import prompt
 from art_cli.llms.judges.base import Transcript
 from art_cli.llms.judges.prompt import (
     RUBRIC,
@@ -29,6 +30,7 @@ from art_cli.llms.judges.prompt import (
 )
 
 ROOM = 10**9
+ROLES = ("assistant", "tool", "user")
 SYSTEM_MESSAGE = {"role": "system", "content": "Be brief."}
 ASKED = {"role": "user", "content": "Where is my order?"}
 
@@ -275,6 +277,43 @@ def test_whatever_the_lengths_the_rest_is_honest_and_most_of_the_room_is_used(se
         for m, original in zip(block["messages"], messages, strict=True):
             assert m["role"] == original["role"]
             assert is_honest(m["content"], original["content"])
+
+
+def left_of(text: str) -> list[int]:
+    """How much of each text is not shown."""
+    whole = json.loads(text)
+    messages = [m["content"] for t in whole["trajectories"] for m in t["messages"]]
+    texts = [*messages, *(m["content"] for m in whole["opening"])]
+    return [0 if isinstance(t, str) else t["left_out_characters"] for t in texts]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_long_texts_are_cut_as_if_all_of_them_had_been_read(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+
+    def text() -> str:
+        return "".join(rng.choices("abc", k=int(10 ** rng.uniform(0, 5.5))))
+
+    parts = [
+        (f"t-{n}", [said(text(), rng.choice(["tool", "assistant"])) for _ in range(4)], text())
+        for n in range(3)
+    ]
+    opening, room = [said(text(), "user")], rng.choice([4000, 20_000, 60_000])
+    before = copy.deepcopy((opening, parts))
+    shown = left_of(document(opening, [], parts, room))
+    assert before == (opening, parts)
+    monkeypatch.setattr(prompt, "_clipped", lambda whole, max_tokens: whole)
+    assert shown == pytest.approx(left_of(document(opening, [], parts, room)), abs=3)
+
+
+def test_of_many_megabytes_little_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    escaped: list[int] = []
+    monkeypatch.setattr(prompt, "visible", lambda text: escaped.append(len(text)) or text)
+    parts = [(f"t-{n}", [said("ä" * 2_000_000, role)], "") for n, role in enumerate(ROLES)]
+    document([], [], parts, 8000)
+    assert escaped and max(escaped) < 3 * 2 * 3 * 8000 + 2000  # three texts, twice the room each
 
 
 def test_what_cannot_fit_is_said_with_the_numbers() -> None:

@@ -87,13 +87,51 @@ def test_a_crash_leaves_the_group_if_the_config_says_so(play: Any) -> None:
     assert trajectory.reward is None and "exit code 1" in (trajectory.error or "")
 
 
+def test_what_a_program_writes_down_is_its_answer(play: Any) -> None:
+    code = f"{ASK}\nask([{{'role': 'user', 'content': 'a title'}}])\n"
+    code += "open(os.environ['ART_ANSWER_FILE'], 'w').write('sold, bye\\n')"
+    trajectory = play(code, "mug", "Mugs")
+    assert [s.said for s in trajectory.steps] == ["sold, bye"]
+
+
+def test_an_exit_code_after_the_answer_does_not_void_it(play: Any) -> None:
+    code = f"{ASK}\nopen(os.environ['ART_ANSWER_FILE'], 'w').write('bye')\nraise SystemExit(3)"
+    trajectory = play(code, "mug")
+    assert trajectory.metrics["crashed"] == 0 and trajectory.metrics["exit_code"] == 3
+    assert [s.said for s in trajectory.steps] == ["bye"] and trajectory.stop_reason == "env"
+    assert "failed after its answer" in trajectory.logs[-1]
+
+
+def test_an_answer_that_leads_elsewhere_is_not_read(play: Any, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("a secret")
+    link = f"os.symlink({str(tmp_path / 'secret')!r}, os.environ['ART_ANSWER_FILE'])"
+    assert [s.said for s in play(f"{ASK}\n{link}", "bye").steps] == ["bye"]
+    pipe = "os.mkfifo(os.environ['ART_ANSWER_FILE'])"
+    assert [s.said for s in play(f"{ASK}\n{pipe}", "bye").steps] == ["bye"]
+
+
+def test_an_exit_code_after_the_env_is_done_does_not_void_the_episode(play: Any) -> None:
+    call = {"name": "close_shop", "arguments": {}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    code = f"{ASK}\npost(os.environ['ART_MCP_URL'], {body})\nraise SystemExit(3)"
+    trajectory = play(code, "mug")
+    assert trajectory.metrics["crashed"] == 0 and trajectory.stop_reason == "env"
+
+
+def test_a_program_that_ends_well_without_asking_is_not_judged(play: Any) -> None:
+    trajectory = play("print('hello there')", crashes=True)
+    assert trajectory.reward is None and trajectory.metrics["crashed"] == 1
+    assert "never asked the policy" in (trajectory.error or "")
+    assert "hello there" in (trajectory.error or "")
+
+
 def test_a_program_that_never_asked_is_not_judged(play: Any) -> None:
     trajectory = play("import nothing_like_it", crashes=True)
     assert trajectory.reward is None and "nothing_like_it" in (trajectory.error or "")
 
 
 def test_a_program_whose_calls_are_all_refused_is_not_judged(play: Any) -> None:
-    code = ASK.replace('"model": "m"', '"response_format": {"type": "json_object"}')
+    code = ASK.replace('"model": "m"', '"n": 0')
     trajectory = play(code, crashes=True)
     assert trajectory.reward is None and "HTTP Error 400" in (trajectory.error or "")
 

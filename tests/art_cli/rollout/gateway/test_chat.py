@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import openai
 import pytest
 import torch
 from hosted import Cut, host, script
@@ -89,13 +90,8 @@ def test_another_history_begins_another_sequence(play: Any) -> None:
 
     trajectory = play(agent, "one", "two")
     assert [s.num_sampled > 0 for s in trajectory.sequences] == [True, True]
-    assert [m["content"] for m in trajectory.messages] == [
-        "You sell.",
-        "I want a mug.",
-        "one",
-        "hello",
-        "two",
-    ]
+    said = [[m["content"] for m in conversation] for conversation in trajectory.conversations]
+    assert said == [["You sell.", "I want a mug.", "one"], ["hello", "two"]]
 
 
 def test_a_history_that_was_rewritten_begins_another_sequence(play: Any) -> None:
@@ -276,3 +272,188 @@ def test_captured_ids_are_what_the_engine_sampled_and_read(play: Any, make_polic
         if m:
             assert s.engine_logprobs[i] == pytest.approx(plain[i - 1], abs=1e-5)
     assert sum(s.mask) >= 3 and trajectory.policy_versions == [0, 0, 0]
+
+
+def test_several_turns_behind_one_prompt_are_each_a_sequence(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        task.messages.append({"role": "assistant", "content": "yes?"})
+        task.messages.append(USER)
+        first = (await ask(client, task)).choices[0].message
+        task.messages += [first.model_dump(exclude_none=True), USER]
+        answer = await ask(client, task, n=3)
+        assert [c.message.content for c in answer.choices] == ["a", "b", "c"]
+        assert [c.index for c in answer.choices] == [0, 1, 2]
+        assert answer.usage.completion_tokens == 6
+        task.messages += [answer.choices[1].message.model_dump(exclude_none=True), USER]
+        await ask(client, task)
+
+    trajectory = play(agent, "one", "a", "b", "c", "two")
+    decode = play.policy.tokenizer.decode
+    assert [
+        decode([i for i, m in zip(s.ids, s.mask, strict=True) if m]) for s in trajectory.sequences
+    ] == ["one<|im_end|>a<|im_end|>", "b<|im_end|>two<|im_end|>", "c<|im_end|>"]
+    assert play.engine.asked[1] == play.engine.asked[2] == play.engine.asked[3]
+    assert play.engine.asked[4][: len(play.engine.asked[1])] == play.engine.asked[1]
+    assert len(trajectory.policy_versions) == 5 and play.engine.num_open == 0
+
+
+@pytest.mark.parametrize("turn", [f"ok\n{CALL}\n{CALL}", Cut(f"ok\n{CALL}\n{CALL[:30]}")])
+def test_a_turn_that_may_hold_one_call_ends_behind_it(play: Any, turn: str) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        answer = await ask(client, task, tools=task.tools, parallel_tool_calls=False)
+        [call] = answer.choices[0].message.tool_calls
+        assert answer.choices[0].message.content == "ok\n"
+        assert answer.choices[0].finish_reason == "tool_calls"
+        task.messages += [
+            answer.choices[0].message.model_dump(exclude_none=True),
+            {"role": "tool", "tool_call_id": call.id, "content": "sold"},
+        ]
+        await ask(client, task, tools=task.tools)
+
+    trajectory = play(agent, turn, "bye")
+    [s] = trajectory.sequences
+    sampled = [i for i, m in zip(s.ids, s.mask, strict=True) if m]
+    assert play.policy.tokenizer.decode(sampled) == f"ok\n{CALL}bye<|im_end|>"
+    assert f"{CALL}<|im_end|>\n<|im_start|>tool\nsold" in play.policy.tokenizer.decode(s.ids)
+
+
+def test_a_turn_may_be_begun_by_its_client(play: Any) -> None:
+    begun = {"role": "assistant", "content": '{"price": '}
+
+    async def agent(client: Any, task: Task) -> None:
+        task.messages.append(begun)
+        first = (await ask(client, task)).choices[0].message
+        assert first.content == "3}"
+        task.messages[-1] = {"role": "assistant", "content": '{"price": 3}'}
+        task.messages.append(USER)
+        await ask(client, task)
+
+    [s] = play(agent, "3}", "ok").sequences
+    sampled = [i for i, m in zip(s.ids, s.mask, strict=True) if m]
+    assert play.policy.tokenizer.decode(sampled) == "3}<|im_end|>ok<|im_end|>"
+    assert '<|im_start|>assistant\n{"price": 3}<|im_end|>' in play.policy.tokenizer.decode(s.ids)
+
+
+def test_only_the_allowed_tools_are_shown(play: Any) -> None:
+    named = {"type": "function", "function": {"name": "price"}}
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [named]}}
+
+    async def agent(client: Any, task: Task) -> None:
+        await ask(client, task, tools=task.tools, tool_choice=allowed)
+
+    play(agent, "ok")
+    read = play.policy.tokenizer.decode(play.engine.asked[0])
+    assert "price item" in read and "sell item" not in read
+
+
+def test_thinking_that_comes_back_is_read_where_the_history_is_a_new_one(play: Any) -> None:
+    thought = {"role": "assistant", "content": "yes", "reasoning_content": "hm"}
+
+    async def agent(client: Any, task: Task) -> None:
+        message = (await ask(client, task)).choices[0].message
+        task.messages += [message.model_dump(exclude_none=True), USER]
+        await ask(client, task)
+        await client.chat.completions.create(model="m", messages=[USER, thought, USER])
+
+    trajectory = play(agent, "<think>hm</think>yes", "a", "b")
+    assert len(trajectory.sequences) == 2
+    assert "<think>\nhm\n</think>\n\nyes" in play.policy.tokenizer.decode(play.engine.asked[2])
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "//v1//chat/completions/", "/v1/v1/"])
+def test_a_base_address_may_be_written_in_many_ways(play: Any, path: str) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        url = str(client.base_url).removesuffix("/v1/")
+        body = {"messages": task.messages}
+        answer = await client._client.post(url + path, json=body)
+        known = path.rstrip("/").endswith("completions")
+        assert answer.status_code == (200 if known else 404)
+        if not known:
+            assert "there are POST /v1/chat/completions" in answer.json()["error"]["message"]
+            await ask(client, task)
+
+    play(agent, "a")
+
+
+def test_the_likeliest_tokens_hold_the_one_that_was_sampled(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        choice = (await ask(client, task, logprobs=True, top_logprobs=2)).choices[0]
+        for token in choice.logprobs.content:
+            assert token.token in [t.token for t in token.top_logprobs]
+
+    play(agent, "hello")
+
+
+def test_a_clients_own_small_limit_is_no_truncation(play: Any) -> None:
+    async def small(client: Any, task: Task) -> None:
+        num = len(play.engine.renderer.encode("a title"))
+        answer = await ask(client, task, max_tokens=num)
+        assert answer.choices[0].finish_reason == "length"
+
+    async def own(client: Any, task: Task) -> None:
+        await ask(client, task, max_tokens=4000)
+
+    async def none(client: Any, task: Task) -> None:
+        await ask(client, task)
+
+    assert not play(small, Cut("a title")).truncated
+    assert play(own, Cut("a title")).truncated and play(none, Cut("a title")).truncated
+    num = len(play.engine.renderer.encode("a title"))
+    assert play(small, Cut("a title"), max_tokens=num).truncated  # the run's limit is the same
+
+
+def test_keys_that_are_null_are_not_there(play: Any) -> None:
+    function = {"name": "f", "description": None, "parameters": None, "strict": None}
+
+    async def agent(client: Any, task: Task) -> None:
+        tools = [{"type": "function", "function": function}]
+        more = {"stop": None, "tool_choice": None, "n": None, "max_tokens": None, "logprobs": None}
+        await ask(client, task, tools=tools, **more)
+        user = {"role": "user", "content": "hi", "name": None, "tool_calls": None}
+        await client.chat.completions.create(model="m", messages=[user])
+
+    assert play(agent, "a", "bye").error is None
+
+
+def test_half_an_emoji_is_the_clients_mistake(play: Any) -> None:
+    async def agent(client: Any, task: Task) -> str:
+        bad = client.copy(default_headers={"Content-Type": "application/json"})
+        for text in ('"\\ud83d"', '"\\ud83d hi"'):
+            body = f'{{"messages": [{{"role": "user", "content": {text}}}]}}'.encode()
+            with pytest.raises(openai.BadRequestError, match="half a surrogate pair"):
+                await bad.post("/chat/completions", cast_to=object, content=body)
+        await ask(client, task)
+        return "bye \ud83d"
+
+    trajectory = play(agent, "a")
+    assert trajectory.error is None and trajectory.steps[0].said == "bye ?"
+
+
+@pytest.mark.parametrize(
+    ("sent", "goes_on"),
+    [
+        ({"content": [{"type": "text", "text": "One moment."}]}, True),
+        ({"content": "\n One moment. "}, True),
+        ({"arguments": '{"b":2,  "a": 1}'}, True),
+        ({"reasoning_content": None}, True),
+        ({"content": "One minute."}, False),
+        ({"arguments": '{"a": 1, "b": 3}'}, False),
+    ],
+)
+def test_a_history_forks_only_where_it_says_something_else(
+    play: Any, sent: dict[str, Any], goes_on: bool
+) -> None:
+    call = '<tool_call>{"name": "sell", "arguments": {"a": 1, "b": 2}}</tool_call>'
+
+    async def agent(client: Any, task: Task) -> None:
+        first = (await ask(client, task, tools=task.tools)).choices[0].message
+        message = first.model_dump(exclude_none=True)
+        message["tool_calls"][0]["function"] |= {k: v for k, v in sent.items() if k == "arguments"}
+        task.messages.append(message | {k: v for k, v in sent.items() if k != "arguments"})
+        id = message["tool_calls"][0]["id"]
+        task.messages.append({"role": "tool", "tool_call_id": id, "content": "ok"})
+        await ask(client, task, tools=task.tools)
+
+    trajectory = play(agent, f"<think>hm</think>One moment. \n\n{call}", "bye")
+    assert len(trajectory.sequences) == (1 if goes_on else 2)
+    assert len([m for m in trajectory.messages if m["role"] == "assistant"]) == 2

@@ -1,9 +1,11 @@
 """What the gateway does with those who ask wrongly, hang, leave, or have no business there."""
 
 import asyncio
+import contextlib
 import gzip
 import json
 import socket
+import struct
 import zlib
 from functools import partial
 from typing import Any
@@ -12,19 +14,21 @@ import httpx
 import openai
 import pytest
 from fuzz import nested
-from hosted import ROOM, Shop, host, script
+from hosted import ROOM, SCENARIO, Shop, host, script
 
 import art_cli.rollout.gateway.server as server
 from art_cli.errors import EngineError
 from art_cli.models.render import Renderer
 from art_cli.rollout.agents.function import Task
+from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.apis import chat, serving
 from art_cli.rollout.gateway.body import MAX_BODY
-from art_cli.rollout.gateway.hosted_episode import RENDERER, RENDERERS, Served
+from art_cli.rollout.gateway.served import RENDERER, RENDERERS, Served
 from art_cli.rollout.gateway.server import Gateway
-from art_cli.types import Trajectory
+from art_cli.types import Completion, Sequence, Trajectory
 
 USER = {"role": "user", "content": "hi"}
+LONG = {"role": "user", "content": "no " * 3000}
 BODY = {"model": "m", "messages": [USER]}
 
 
@@ -88,7 +92,8 @@ def test_after_its_end_an_episode_is_unknown(make_policy: Any) -> None:
         policy = make_policy()
         gateway = Gateway(Served(script(policy), partial(Renderer, policy.tokenizer), ROOM))
         await gateway.start()
-        hosted = gateway.open(None, [], 0)  # type: ignore[arg-type]
+        trajectory = Trajectory(scenario=SCENARIO)
+        hosted = gateway.open(Episode(Shop(SCENARIO, None), trajectory), [], 0)
         url, statuses = f"{gateway.url}{hosted.path}/v1/models", []
         async with httpx.AsyncClient(timeout=300, trust_env=False) as http:
             statuses.append((await http.get(url)).status_code)
@@ -125,12 +130,13 @@ def test_it_listens_on_loopback_alone_and_not_after_its_end(play: Any) -> None:
         (b'{"messages": []}', "messages: List should have at least 1 item"),
         (b'{"messages": [{"role": "robot"}]}', "role among"),
         (b'{"messages": [{"role": "user", "content": 7}]}', "expected text"),
-        (b'{"messages": [{"role": "assistant", "content": "a"}]}', "the last one is the assistant"),
-        (json.dumps(BODY | {"n": 2}).encode(), "n: Input should be less than or equal to 1"),
+        (b'{"messages": [{"role": "assistant", "content": "a"}]}', "nothing stands before the"),
+        (json.dumps({"messages": [USER, called("{}")]}).encode(), "send what they gave"),
+        (json.dumps(BODY | {"n": 17}).encode(), "n: Input should be less than or equal to 16"),
         (json.dumps(BODY | {"tools": [{"type": "x"}]}).encode(), "tools.0.type"),
         (json.dumps(BODY | {"tool_choice": "required"}).encode(), "not among the tools"),
-        (json.dumps(BODY | {"response_format": {"type": "json_object"}}).encode(), "response_form"),
-        (json.dumps(BODY | {"stop": ["a"] * 5}).encode(), "stop"),
+        (json.dumps(BODY | {"response_format": {"type": "grammar"}}).encode(), "response_form"),
+        (json.dumps(BODY | {"stop": ["a"] * 65}).encode(), "stop"),
         (json.dumps(BODY | {"max_tokens": 0}).encode(), "max_tokens"),
         (json.dumps(BODY | {"stop": "\ud800"}).encode(), "half a surrogate pair"),
         (json.dumps(BODY | {"stop": "x" * 1000}).encode(), "at most 256 characters"),
@@ -307,13 +313,14 @@ def test_messages_that_the_template_refuses_get_400(play: Any, make_policy: Any)
         with pytest.raises(openai.BadRequestError, match="one at a time"):
             messages = [{"role": "user", "content": "hi"}] * 3
             await client.chat.completions.create(model="m", messages=messages)
+        await client.chat.completions.create(model="m", messages=messages[:1])
 
     trajectory = asyncio.run(host(policy, script(policy, "a"), agent))
     assert trajectory.error is None
 
 
 def test_a_failure_of_the_gateway_is_not_the_agents(play: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(chat, "_usage", lambda *_: {}["bug"])
+    monkeypatch.setattr(chat, "usage", lambda *_: {}["bug"])
 
     async def agent(http: Any, url: str, task: Task) -> None:
         answer = await http.post(f"{url}/chat/completions", json=BODY)
@@ -326,26 +333,127 @@ def test_a_failure_of_the_gateway_is_not_the_agents(play: Any, monkeypatch: Any)
 def test_after_max_turns_the_episode_is_over(play: Any) -> None:
     async def agent(http: Any, url: str, task: Task) -> None:
         for _ in range(Shop.max_turns):
-            assert (await http.post(f"{url}/chat/completions", json=BODY)).status_code == 200
+            for _ in range(2):  # a plan, say, and a turn
+                assert (await http.post(f"{url}/chat/completions", json=BODY)).status_code == 200
+            await task.call_tool("price", {"item": "mug"})
         answer = await http.post(f"{url}/chat/completions", json=BODY)
         assert answer.status_code == 400 and answer.json()["error"]["code"] == "episode_over"
         answer.raise_for_status()
 
-    trajectory = play(agent, *"abcdef")
+    trajectory = play(agent, *"abcdefghijkl")
     assert trajectory.stop_reason == "max_turns" and trajectory.reward == 0  # no crash either
+    assert (trajectory.num_turns, trajectory.num_calls) == (Shop.max_turns, 2 * Shop.max_turns)
 
 
-def test_what_does_not_fit_the_context_gets_400_and_ends_the_episode(play: Any) -> None:
+def test_calls_of_the_policy_have_a_limit_of_their_own(make_policy: Any) -> None:
+    policy = make_policy()
+
+    async def agent(client: Any, task: Task) -> None:
+        ask = partial(client.chat.completions.create, model="m", messages=task.messages)
+        await ask()
+        await ask()
+        with pytest.raises(openai.BadRequestError, match=r"max_calls: agent.max_calls is reached"):
+            await ask()
+
+    engine = script(policy, "a", "b")
+    trajectory = asyncio.run(host(policy, engine, agent, max_calls=2))
+    assert trajectory.stop_reason == "max_calls" and trajectory.num_calls == 2
+
+
+def test_the_default_limit_of_calls_goes_with_the_envs_turns(make_policy: Any) -> None:
+    class Short(Shop):
+        max_turns = 1
+
+    async def agent(client: Any, task: Task) -> None:
+        while not task.is_over:
+            with contextlib.suppress(openai.BadRequestError):
+                await client.chat.completions.create(model="m", messages=task.messages)
+
+    policy = make_policy()
+    trajectory = asyncio.run(host(policy, script(policy, *"0123456789"), agent, env=Short))
+    assert trajectory.stop_reason == "max_calls" and trajectory.num_calls == 10
+
+
+@pytest.mark.parametrize("crashes", [True, False])
+def test_an_agent_that_ends_on_what_does_not_fit_was_stopped_by_it(
+    play: Any, crashes: bool
+) -> None:
     async def agent(http: Any, url: str, task: Task) -> None:
-        await http.post(f"{url}/chat/completions", json=BODY)
-        long = {"role": "user", "content": "no " * 3000}
-        body = BODY | {"messages": [*BODY["messages"], long]}
+        first = await http.post(f"{url}/chat/completions", json=BODY)
+        message = first.json()["choices"][0]["message"]
+        body = {"messages": [*BODY["messages"], message, LONG]}
         answer = await http.post(f"{url}/chat/completions", json=body)
         assert answer.json()["error"]["code"] == "context_length_exceeded"
+        if crashes:
+            answer.raise_for_status()
 
     trajectory = play(agent, "a", "b")
+    assert trajectory.metrics["crashed"] == 0 and trajectory.metrics["heard"] == 0
     assert trajectory.stop_reason == "context" and trajectory.truncated
     assert [s.num_sampled > 0 for s in trajectory.sequences] == [True]
+
+
+def test_a_side_call_that_does_not_fit_leaves_the_answer(play: Any) -> None:
+    async def agent(http: Any, url: str, task: Task) -> None:
+        await http.post(f"{url}/chat/completions", json=BODY)
+        await http.post(f"{url}/chat/completions", json={"messages": [LONG]})
+
+    trajectory = play(agent, "bye")
+    assert trajectory.stop_reason == "env" and trajectory.metrics["heard"] == 1
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_agent_that_makes_its_history_shorter_goes_on(play: Any, kept: bool) -> None:
+    async def agent(http: Any, url: str, task: Task) -> None:
+        ask = partial(http.post, f"{url}/chat/completions")
+        message = (await ask(json=BODY)).json()["choices"][0]["message"]
+        messages = [*BODY["messages"], message, LONG]
+        answer = await ask(json={"messages": messages})
+        assert answer.json()["error"]["code"] == "context_length_exceeded"
+        again = [*messages[:-1], USER] if kept else [USER]
+        assert (await ask(json={"messages": again})).status_code == 200
+
+    trajectory = play(agent, "a", "bye")
+    assert trajectory.stop_reason == "env" and not trajectory.truncated
+    assert trajectory.metrics["heard"] == 1 and trajectory.metrics["crashed"] == 0
+    assert len(trajectory.sequences) == (1 if kept else 2)
+    assert [s.num_sampled > 0 for s in trajectory.sequences] == [True] * len(trajectory.sequences)
+
+
+def test_an_answer_that_nobody_received_is_not_trained_on(play: Any) -> None:
+    async def agent(http: Any, url: str, task: Task) -> None:
+        port, path = httpx.URL(url).port, httpx.URL(url).path
+        body = json.dumps(BODY).encode()
+        head = f"POST {path}/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}"
+        gone = socket.create_connection(("127.0.0.1", port), timeout=60)
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        async def unheard() -> str:
+            gone.close()  # the server finds out when it writes
+            return "unheard"
+
+        play.engine.texts.insert(0, unheard)
+        gone.sendall(f"{head}\r\n\r\n".encode() + body)
+        while play.engine.texts[0] is unheard:
+            await asyncio.sleep(0.01)
+        assert (await http.post(f"{url}/chat/completions", json=BODY)).status_code == 200
+
+    trajectory = play(agent, "bye")
+    [sequence] = trajectory.sequences
+    sampled = [i for i, m in zip(sequence.ids, sequence.mask, strict=True) if m]
+    assert play.engine.renderer.decode(sampled) == "bye" and trajectory.num_calls == 1
+    assert trajectory.metrics["answers_unheard"] == 1 and trajectory.metrics["heard"] == 1
+
+
+def test_an_answer_that_nobody_received_leaves_what_came_before() -> None:
+    first = Completion(token_ids=[7, 8], logprobs=[-1, -2], finish_reason="stop", policy_version=0)
+    sequence = Sequence()
+    for _ in range(2):
+        sequence.extend_prompt([5])
+        sequence.extend_sampled(first)
+    sequence.forget(4)
+    assert sequence.mask == [0, 1, 1, 0, 0, 0] and sequence.ids == [5, 7, 8, 5, 7, 8]
+    assert sequence.engine_logprobs == [0, -1, -2, 0, 0, 0]
 
 
 def test_the_env_ends_the_episode(play: Any) -> None:

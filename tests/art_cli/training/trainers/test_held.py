@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import json
 from typing import Any
 
 import pytest
 import torch
 from batches import SAMPLING, MakePolicy, config, distance, gradient_of, hf_copy
-from held import COLOUR, END, ORDER, answers, grammar, masked_logprobs, masks, sequence_of
+from held import (
+    COLOUR,
+    END,
+    SCENARIO,
+    answers,
+    grammar,
+    held_groups,
+    masked_logprobs,
+    masks,
+    sequence_of,
+)
 from torch import Tensor
 
-from art_cli.config.schema import MAX_MODEL_LEN, EngineConfig
+from art_cli.config.schema import MAX_MODEL_LEN, EngineConfig, SamplingConfig
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import TrainerError
 from art_cli.models.policy import Policy
@@ -19,29 +31,9 @@ from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.algorithm.packing import TrainSequence
 from art_cli.training.trainers.grpo import GRPOTrainer, training_sequences
 from art_cli.training.trainers.masks import masks_of
-from art_cli.types import Constrained, Scenario, Sequence, Trajectory, TrajectoryGroup
+from art_cli.types import Constrained, Sequence, Trajectory, TrajectoryGroup
 
-SCENARIO = Scenario(id="s", split="train", seed=0)
 LOSSES = ["token_mean", "gspo", "cispo"]
-
-
-def groups_of(policy: Policy) -> list[TrajectoryGroup]:
-    """Siblings that the embedded engine played: free turns, and turns held to two schemas."""
-    engine = TransformersEngine(policy, EngineConfig(), SAMPLING, frozenset({END}))
-    kinds = [grammar(ORDER), None, grammar(COLOUR), grammar({"enum": ["red"]})]
-    grammars = [kinds[i % 4] for i in range(8)]
-    trajectories = []
-    firsts = answers(engine, [[7, 8, 9]] * 8, grammars)
-    sequences = [sequence_of([7, 8, 9], first) for first in firsts]
-    for s in sequences:
-        s.extend_prompt([11, 12])
-    seconds = answers(engine, [s.ids for s in sequences], grammars[::-1])
-    for i, (s, second) in enumerate(zip(sequences, seconds, strict=True)):
-        s.extend_sampled(second)
-        trajectories.append(Trajectory(scenario=SCENARIO, sequences=[s], reward=float(i % 3)))
-    groups = [TrajectoryGroup(trajectories)]
-    set_advantages(groups, "mean")
-    return groups
 
 
 def held_logprobs(model: Any, policy: Policy, s: Sequence) -> Tensor:
@@ -52,7 +44,7 @@ def held_logprobs(model: Any, policy: Policy, s: Sequence) -> Tensor:
 @pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
 def test_on_policy_every_ratio_is_one(make_policy: MakePolicy, rank: int, budget: int) -> None:
     policy = make_policy(rank)
-    groups = groups_of(policy)
+    groups = held_groups(policy)
     metrics = GRPOTrainer(policy, config(microbatch_tokens=budget), SAMPLING).step(groups, 0)
     assert metrics["loss/logprob_gap"] < 1e-5
     assert abs(metrics["loss/ratio_max"] - 1) < 1e-4
@@ -69,7 +61,7 @@ def test_the_gradient_is_autograds_of_the_masked_softmax(
     policy = make_policy(rank)
     policy.keep_reference()
     ref = hf_copy(policy)
-    groups = groups_of(policy)
+    groups = held_groups(policy)
     torch.manual_seed(3)
     for p in policy.trainable:  # off-policy, so that the ratios are in it
         p.data += 1e-3 * torch.randn_like(p)
@@ -110,7 +102,7 @@ def parts_of(groups: list[TrajectoryGroup], **changes: Any) -> list[list[TrainSe
 
 def test_the_gradient_reaches_no_token_that_was_not_allowed(make_policy: MakePolicy) -> None:
     policy = make_policy()
-    groups = groups_of(policy)
+    groups = held_groups(policy)
     held = [t for t in groups[0].trajectories if t.sequences[0].constrained]
     part = held[0].sequences[0].constrained[0]
     s = held[0].sequences[0].up_to(part.end)
@@ -182,8 +174,43 @@ def test_a_token_that_its_grammar_does_not_allow_is_found_out(make_policy: MakeP
 
 def test_nothing_is_masked_where_no_turn_was_held_to_anything(make_policy: MakePolicy) -> None:
     policy = make_policy()
-    groups = groups_of(policy)
+    groups = held_groups(policy)
     for t in groups[0].trajectories:
         t.sequences[0].constrained = []
     [part] = parts_of(groups)
     assert masks_of(part, policy.grammars) is None
+
+
+@pytest.mark.slow
+def test_a_policy_learns_what_to_say_within_a_schema(make_policy: MakePolicy) -> None:
+    """From random weights: all answers are valid from the first, and they become the right ones."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "colour": {"enum": ["red", "blue", "green", "black"]},
+            "count": {"type": "integer", "minimum": 0, "maximum": 99},
+        },
+        "required": ["colour", "count"],
+        "additionalProperties": False,
+    }
+    policy, how = make_policy(), SamplingConfig(max_tokens=40)
+    engine = TransformersEngine(policy, EngineConfig(), how, frozenset({END}))
+    trainer = GRPOTrainer(policy, config(learning_rate=3e-3, max_grad_norm=1.0), how)
+    means = []
+    for n in range(40):
+        found = answers(engine, [[7, 8, 9]] * 32, [grammar(schema)] * 32, seed=1000 * n)
+        trajectories = []
+        for done in found:
+            said = policy.tokenizer.decode(done.token_ids, skip_special_tokens=True)
+            value = json.loads(said) if done.finish_reason == "stop" else {"colour": "", "count": 0}
+            reward = 0.5 * (value["colour"] == "blue") + 0.5 * (value["count"] >= 50)
+            one = Trajectory(scenario=SCENARIO, sequences=[sequence_of([7, 8, 9], done)])
+            one.reward = reward
+            trajectories.append(one)
+        groups = [TrajectoryGroup(trajectories)]
+        set_advantages(groups, "mean")
+        means.append(sum(t.reward or 0 for t in trajectories) / 32)
+        metrics = trainer.step(groups, 0)
+        assert metrics.get("loss/logprob_gap", 0) < 1e-4
+        asyncio.run(engine.sync(n + 1))
+    assert sum(means[:3]) / 3 < 0.6 and sum(means[-3:]) / 3 > 0.9, means

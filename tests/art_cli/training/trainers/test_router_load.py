@@ -123,7 +123,7 @@ def test_it_evens_the_load_out() -> None:
 
 def test_a_dense_base_has_no_router(make_policy: MakePolicy) -> None:
     policy = make_policy()
-    with pytest.raises(UsageError, match="router_aux_coef has no effect: Qwen3ForCausalLM has no"):
+    with pytest.raises(UsageError, match="router_aux_coef: has no effect: Qwen3ForCausalLM has no"):
         check_router(policy.base, 0.1)
     check_router(policy.base, 0.0)
     check_router(moe("mixtral").base, 0.1)

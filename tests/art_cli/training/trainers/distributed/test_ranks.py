@@ -20,6 +20,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from batches import SAMPLING, MakePolicy, config, make_groups
+from held import held_groups
 from short_run import CONFIG
 from torch._C._distributed_c10d import FileStore, TCPStore
 
@@ -98,6 +99,19 @@ def test_steps_on_two_ranks_are_those_of_one_process(
             two.step(broken, 5)
         assert_same([two.step(groups, 5)], [one.step(groups, 5)])
         assert distance(alone, together) < 1e-5
+
+
+@pytest.mark.slow
+def test_turns_held_to_a_schema_are_trained_on_two_ranks_as_in_one_process(
+    make_policy: MakePolicy, tmp_path: Path
+) -> None:
+    cfg, alone, together = settings(), make_policy(4), make_policy(4)
+    groups = held_groups(alone)
+    one = GRPOTrainer(alone, cfg, SAMPLING)
+    with ranks(together, 4, cfg, tmp_path) as two:
+        metrics = [two.step(groups, i) for i in range(2)]
+        assert_same(metrics, [one.step(groups, i) for i in range(2)])
+    assert metrics[0]["loss/logprob_gap"] < 1e-5 and distance(alone, together) < 1e-5
 
 
 @pytest.mark.slow

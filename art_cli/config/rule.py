@@ -1,0 +1,38 @@
+"""What a rule over several settings is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Refuse `path` where `broken` holds for its value and those of `others`."""
+
+    path: str
+    others: tuple[str, ...]
+    broken: Callable[..., bool]
+    message: str  # formatted with the same values
+
+
+def clash(unwanted: dict[str, Any], message: str) -> Rule:
+    """Return a rule against these values together; a function says whether a value is unwanted."""
+
+    def broken(*values: Any) -> bool:
+        pairs = zip(unwanted.values(), values, strict=True)
+        return all(bad(value) if callable(bad) else value == bad for bad, value in pairs)
+
+    path, *others = unwanted
+    return Rule(path, tuple(others), broken, message)
+
+
+def is_set(value: Any) -> bool:
+    """Return whether it is not null."""
+    return value is not None
+
+
+def is_positive(value: float) -> bool:
+    """Return whether it is more than 0."""
+    return value > 0

@@ -1,0 +1,179 @@
+"""Anthropic's messages: POST /v1/messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from art_cli.rollout.gateway.apis.messages.answer import event, events_of, message_of
+from art_cli.rollout.gateway.apis.messages.blocks import HOSTED, chat_messages
+from art_cli.rollout.gateway.apis.request_body import (
+    MAX_MESSAGES,
+    MAX_TOOLS,
+    Stops,
+    conversation,
+    read_as,
+)
+from art_cli.rollout.gateway.apis.tool_choice import Offer, offer
+from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
+
+KINDS = {  # of errors, by their status
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    415: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+class _Tool(BaseModel):
+    type: str | None = None
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+
+
+class _Choice(BaseModel):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class _Thinking(BaseModel):
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
+    display: str | None = None
+
+
+class _Format(BaseModel):
+    type: Literal["json_schema"]
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+
+
+class _Output(BaseModel):
+    format: _Format | None = None
+
+
+class CountRequest(BaseModel):
+    """What is counted: a request without its limit."""
+
+    model: str = "policy"
+    messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
+    system: str | list[dict[str, Any]] | None = None
+    tools: Annotated[list[_Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: _Choice | None = None
+    thinking: _Thinking | None = None
+    output_config: _Output | None = None
+    output_format: _Format | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    stop_sequences: Stops | None = None
+    stream: bool | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+
+    def asked(self, size: int) -> Asked:
+        """Return what it asks of the policy. Raises RequestError."""
+        messages, prefill = conversation(chat_messages(self.system, self.messages))
+        offered = self._offer()
+        wanted = self.output_format or (self.output_config and self.output_config.format)
+        choice = self.tool_choice
+        return Asked(
+            messages=messages,
+            size=size,
+            tools=offered.tools,
+            must_call=offered.must_call,
+            forced_tool=offered.forced,
+            parallel=not (choice and choice.disable_parallel_tool_use),
+            prefill=prefill,
+            limit=self.max_tokens,
+            stops=tuple(self.stop_sequences or ()),
+            response_schema=wanted.schema_ if wanted else None,
+            model=self.model,
+            temperature=self.temperature,
+            top_p=self.top_p,
+        )
+
+    @property
+    def shows_thinking(self) -> bool:
+        """Whether the answer has blocks of thinking: clients that ask for none expect none."""
+        return self.thinking is not None and self.thinking.type != "disabled"
+
+    def _offer(self) -> Offer:
+        for number, tool in enumerate(self.tools or []):
+            if tool.type not in (None, "custom"):
+                what = f"a tool of type {tool.type!r:.100} cannot be used"
+                raise RequestError(400, f"tools.{number}: {what}: {HOSTED}")
+        tools = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    **({"description": tool.description} if tool.description else {}),
+                    "parameters": tool.input_schema or {"type": "object", "properties": {}},
+                },
+            }
+            for tool in self.tools or []
+        ]
+        choice = self.tool_choice
+        if choice is None or choice.type == "auto":
+            return offer(tools, "auto")
+        if choice.type == "tool":
+            if choice.name is None:
+                raise RequestError(400, "tool_choice.name: Field required")
+            return offer(tools, "required", forced=choice.name)
+        return offer(tools, "required" if choice.type == "any" else "none")
+
+
+class MessagesRequest(CountRequest):
+    """The keys that have an effect; others are accepted and have none."""
+
+    max_tokens: Annotated[int, Field(ge=1)]
+
+
+class MessagesApi:
+    """Implements Api."""
+
+    heartbeat = event("ping", {})
+
+    def __init__(self, *, counts: bool = False) -> None:
+        self._model = CountRequest if counts else MessagesRequest
+
+    def read(self, body: bytes) -> MessagesQuestion:
+        request = read_as(self._model, body)
+        return MessagesQuestion(request, request.asked(len(body)))
+
+    def error(self, error: RequestError) -> dict[str, Any]:
+        return _error(error)
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesQuestion:
+    """Implements Question."""
+
+    request: CountRequest
+    asked: Asked
+
+    @property
+    def streamed(self) -> bool:
+        return bool(self.request.stream)
+
+    def body(self, answers: list[Answered]) -> dict[str, Any]:
+        return message_of(answers[0], self.asked.model, thinking=self.request.shows_thinking)
+
+    def events(self, answers: list[Answered]) -> Iterator[str]:
+        return events_of(self.body(answers))
+
+    def failed(self, error: RequestError) -> str:
+        return event("error", _error(error))
+
+
+def _error(error: RequestError) -> dict[str, Any]:
+    said = f"prompt is too long: {error}" if error.code == CONTEXT else str(error)
+    kind = KINDS.get(error.status, "api_error")
+    return {"type": "error", "error": {"type": kind, "message": said}, "request_id": None}

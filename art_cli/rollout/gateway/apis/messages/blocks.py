@@ -1,0 +1,103 @@
+"""Anthropic's messages in OpenAI's chat form.
+
+[{"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
+ {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "3"}]}]
+  -> one of the assistant's that calls, and a tool's
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from art_cli.rollout.gateway.asked import RequestError
+
+ROLES = ("user", "assistant", "system")
+HOSTED = "only Anthropic has what it needs; give the agent a tool of its own that does it"
+
+
+def chat_messages(system: Any, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a system prompt and messages. Raises RequestError."""
+    said = text_of(system, "system") if system else ""
+    out: list[dict[str, Any]] = [{"role": "system", "content": said}] if said else []
+    for number, message in enumerate(messages):
+        role = message.get("role")
+        where = f"messages.{number}"
+        if role not in ROLES:
+            raise RequestError(400, f"{where}.role: expected one of {ROLES}, got {role!r:.100}")
+        if role == "assistant":
+            _add_turn(out, message.get("content"), where)
+        else:
+            _add_said(out, str(role), message.get("content"), where)
+    return out
+
+
+def text_of(content: Any, where: str) -> str:
+    """Return the text of blocks. Raises RequestError."""
+    return "\n\n".join(
+        _text(block, f"{where}.{number}") for number, block in enumerate(_blocks(content, where))
+    )
+
+
+def _blocks(content: Any, where: str) -> list[dict[str, Any]]:
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if not isinstance(blocks, list) or not all(isinstance(b, dict) for b in blocks):
+        raise RequestError(400, f"{where}: expected text or a list of blocks, got {content!r:.200}")
+    return blocks
+
+
+def _text(block: dict[str, Any], where: str) -> str:
+    kind = block.get("type")
+    if kind in ("image", "document"):
+        raise RequestError(400, f"{where}: the policy reads text only: send the {kind} as text")
+    if kind != "text":
+        raise RequestError(400, f"{where}: a block of type {kind!r:.100} cannot be used: {HOSTED}")
+    return _string(block.get("text"), where)
+
+
+def _string(text: Any, where: str) -> str:
+    if not isinstance(text, str):
+        raise RequestError(400, f"{where}: expected text, got {text!r:.200}")
+    return text
+
+
+def _add_said(out: list[dict[str, Any]], role: str, content: Any, where: str) -> None:
+    """Add what tools gave, then what the user says beside it."""
+    texts: list[str] = []
+    results: list[dict[str, Any]] = []
+    for number, block in enumerate(_blocks(content, where)):
+        here = f"{where}.content.{number}"
+        if block.get("type") == "tool_result" and role == "user":
+            text = text_of(block.get("content") or "", here)
+            result = {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
+            results.append({**result, "is_error": block.get("is_error") is True})
+        else:
+            texts.append(_text(block, here))
+    out += results
+    if texts or not results:
+        out.append({"role": role, "content": "\n\n".join(texts)})
+
+
+def _add_turn(out: list[dict[str, Any]], content: Any, where: str) -> None:
+    """Add a turn of the assistant; one that goes on with another one's words is part of it."""
+    words, thoughts, calls = "", [], []
+    for number, block in enumerate(_blocks(content, where)):
+        here = f"{where}.content.{number}"
+        match block.get("type"):
+            case "thinking":
+                thoughts.append(_string(block.get("thinking"), here))
+            case "redacted_thinking":
+                pass
+            case "tool_use":
+                function = {"name": block.get("name"), "arguments": block.get("input")}
+                calls.append({"id": block.get("id"), "function": function})
+            case _:
+                words += _text(block, here)
+    last = out[-1] if out else {}
+    if last.get("role") != "assistant" or last.get("tool_calls"):
+        last = {"role": "assistant", "content": ""}
+        out.append(last)
+    last["content"] += words
+    if any(thoughts):
+        last["reasoning_content"] = "\n\n".join(filter(None, thoughts))
+    if calls:
+        last["tool_calls"] = calls

@@ -1,0 +1,217 @@
+"""OpenAI's responses: POST /v1/responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from art_cli.rollout.gateway.apis.openai_parts import error_body
+from art_cli.rollout.gateway.apis.request_body import (
+    MAX_MESSAGES,
+    MAX_TOOLS,
+    MAX_TOP_LOGPROBS,
+    conversation,
+    read_as,
+)
+from art_cli.rollout.gateway.apis.responses.events import event, events_of
+from art_cli.rollout.gateway.apis.responses.items import HOSTED, chat_messages, text_of
+from art_cli.rollout.gateway.apis.responses.output import finished, head, output_of
+from art_cli.rollout.gateway.apis.responses.store import ResponseStore, StoredResponse
+from art_cli.rollout.gateway.apis.tool_choice import Mode, Offer, offer
+from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
+
+LOGPROBS = "message.output_text.logprobs"  # what `include` names
+INSTEAD = {  # of what there is not
+    "background": "send the request without it, and wait for the answer",
+    "conversation": "use previous_response_id, or send the whole input",
+    "prompt": "write it out, in instructions and input",
+}
+
+
+class _Tool(BaseModel):
+    type: str
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class _Named(BaseModel):
+    type: Literal["function"]
+    name: str
+
+
+class _Allowed(BaseModel):
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[_Named]
+
+
+class _Format(BaseModel):
+    type: Literal["text", "json_object", "json_schema"]
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+
+
+class _Text(BaseModel):
+    format: _Format | None = None
+
+
+class ResponsesRequest(BaseModel):
+    """The keys that have an effect; others are accepted and have none."""
+
+    model: str = "policy"
+    input: str | Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES)] | None = None
+    instructions: str | list[dict[str, Any]] | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    tools: Annotated[list[_Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: Mode | _Named | _Allowed | None = None
+    parallel_tool_calls: bool | None = None
+    text: _Text | None = None
+    reasoning: dict[str, Any] | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    include: list[str] | None = None
+    stream: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    metadata: dict[str, str] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    background: Any = None
+    conversation: Any = None
+    prompt: Any = None
+
+    def check(self) -> None:
+        """Raise RequestError where it asks for what there is not."""
+        for key, instead in INSTEAD.items():
+            if getattr(self, key):
+                raise RequestError(400, f"{key}: this is not offered here; {instead}")
+        for number, tool in enumerate(self.tools or []):
+            if tool.type != "function":
+                what = f"a tool of type {tool.type!r:.100} cannot be used"
+                raise RequestError(400, f"tools.{number}: {what}: {HOSTED}")
+            if not tool.name:
+                raise RequestError(400, f"tools.{number}.name: Field required")
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The items of its own input."""
+        if isinstance(self.input, str):
+            return [{"type": "message", "role": "user", "content": self.input}]
+        return self.input or []
+
+    def asked(self, items: list[dict[str, Any]], size: int) -> Asked:
+        """Return what it asks of the policy, behind all these items. Raises RequestError."""
+        said = chat_messages(items)
+        if self.instructions:
+            given = self.instructions
+            text = given if isinstance(given, str) else chat_messages(given)
+            texts = [text] if isinstance(text, str) else [text_of(m["content"]) for m in text]
+            said = [*({"role": "system", "content": t} for t in texts), *said]
+        if not said:
+            raise RequestError(400, "input: Field required")
+        messages, prefill = conversation(said, "input")
+        offered = self._offer()
+        return Asked(
+            messages=messages,
+            size=size,
+            tools=offered.tools,
+            must_call=offered.must_call,
+            forced_tool=offered.forced,
+            parallel=self.parallel_tool_calls is not False,
+            prefill=prefill,
+            limit=self.max_output_tokens,
+            logprobs=LOGPROBS in (self.include or []) or bool(self.top_logprobs),
+            top_logprobs=self.top_logprobs or 0,
+            response_schema=self._schema(),
+            model=self.model,
+            temperature=self.temperature,
+            top_p=self.top_p,
+        )
+
+    def _offer(self) -> Offer:
+        tools = [
+            {"type": "function", "function": t.model_dump(exclude={"type"}, exclude_none=True)}
+            for t in self.tools or []
+        ]
+        choice = self.tool_choice or "auto"
+        if isinstance(choice, _Named):
+            return offer(tools, "required", forced=choice.name)
+        if isinstance(choice, _Allowed):
+            return offer(tools, choice.mode, only=[t.name for t in choice.tools])
+        return offer(tools, choice)
+
+    def _schema(self) -> dict[str, Any] | None:
+        wanted = self.text.format if self.text else None
+        if wanted is None or wanted.type == "text":
+            return None
+        return {"type": "object"} if wanted.type == "json_object" else wanted.schema_ or {}
+
+
+class ResponsesApi:
+    """Implements Api."""
+
+    heartbeat = ": still sampling\n\n"
+
+    def __init__(self, store: ResponseStore) -> None:
+        self._store = store
+
+    def read(self, body: bytes) -> ResponsesQuestion:
+        request = read_as(ResponsesRequest, body)
+        request.check()
+        before = request.previous_response_id
+        items = list(self._store.get(before).items) if before else []
+        items += self._store.resolved(request.items)
+        if len(items) > MAX_MESSAGES:
+            raise RequestError(400, f"input: more than {MAX_MESSAGES} items")
+        return ResponsesQuestion(request, items, request.asked(items, len(body)), self._store)
+
+    def error(self, error: RequestError) -> dict[str, Any]:
+        return error_body(error)
+
+
+@dataclass(frozen=True)
+class ResponsesQuestion:
+    """Implements Question."""
+
+    request: ResponsesRequest
+    items: list[dict[str, Any]]  # all that was said before the answer
+    asked: Asked
+    store: ResponseStore
+
+    @property
+    def streamed(self) -> bool:
+        return bool(self.request.stream)
+
+    @cached_property
+    def _head(self) -> dict[str, Any]:
+        return head(self.request.model_dump(mode="json", by_alias=True))
+
+    def body(self, answers: list[Answered]) -> dict[str, Any]:
+        include, reasoning = self.request.include or [], self.request.reasoning or {}
+        output = output_of(
+            answers[0],
+            self.asked,
+            sealed="reasoning.encrypted_content" in include,
+            summed_up=bool(reasoning.get("summary") or reasoning.get("generate_summary")),
+        )
+        body = finished(self._head, output, answers[0])
+        if self.request.store is not False:
+            self._keep(body, output)
+        return body
+
+    def _keep(self, body: dict[str, Any], output: list[dict[str, Any]]) -> None:
+        size = self.asked.size + sum(len(str(item)) for item in output)
+        self.store.add(StoredResponse(body, [*self.items, *output], size))
+
+    def events(self, answers: list[Answered]) -> Iterator[str]:
+        return events_of(self._head, self.body(answers))
+
+    def failed(self, error: RequestError) -> str:
+        why = {"code": "server_error", "message": str(error)}
+        failed = self._head | {"status": "failed", "error": why}
+        return event(0, "response.failed", {"response": failed})

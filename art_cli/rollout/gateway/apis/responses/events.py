@@ -1,0 +1,82 @@
+"""A whole response in the events of a stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from art_cli.rollout.gateway.apis.openai_parts import pieces
+
+Event = tuple[str, dict[str, Any]]  # its type, and what it says
+
+
+def event(number: int, kind: str, said: dict[str, Any]) -> str:
+    """Return one event; `number` counts those of its stream."""
+    value = {"type": kind, "sequence_number": number, **said}
+    return f"event: {kind}\ndata: {json.dumps(value)}\n\n"
+
+
+def events_of(head: dict[str, Any], body: dict[str, Any]) -> Iterator[str]:
+    """Return the events of a response: how it begins, each item in pieces, and how it ended."""
+    for number, (kind, said) in enumerate(_all(head, body)):
+        yield event(number, kind, said)
+
+
+def _all(head: dict[str, Any], body: dict[str, Any]) -> Iterator[Event]:
+    yield "response.created", {"response": head}
+    yield "response.in_progress", {"response": head}
+    for index, item in enumerate(body["output"]):
+        here = {"output_index": index}
+        yield "response.output_item.added", {"item": _empty(item), **here}
+        yield from _WRITERS[item["type"]](item, {"item_id": item["id"], **here})
+        yield "response.output_item.done", {"item": item, **here}
+    yield f"response.{body['status']}", {"response": body}
+
+
+def _empty(item: dict[str, Any]) -> dict[str, Any]:
+    """Return an item as it is before anything of it is there."""
+    if item["type"] == "reasoning":
+        return item | {"summary": [], "content": [], "encrypted_content": None}
+    empty = {"content": []} if item["type"] == "message" else {"arguments": ""}
+    return item | empty | {"status": "in_progress"}
+
+
+def _message(item: dict[str, Any], here: dict[str, Any]) -> Iterator[Event]:
+    for index, part in enumerate(item["content"]):
+        at = {**here, "content_index": index}
+        empty = part | {"text": "", "logprobs": []}
+        yield "response.content_part.added", {**at, "part": empty}
+        # Of which piece a token is part is not known: all of them come with the last word of it.
+        for piece in pieces(part["text"]):
+            yield "response.output_text.delta", {**at, "delta": piece, "logprobs": []}
+        done = {"text": part["text"], "logprobs": part["logprobs"]}
+        yield "response.output_text.done", {**at, **done}
+        yield "response.content_part.done", {**at, "part": part}
+
+
+def _reasoning(item: dict[str, Any], here: dict[str, Any]) -> Iterator[Event]:
+    for index, part in enumerate(item["summary"]):
+        at = {**here, "summary_index": index}
+        yield "response.reasoning_summary_part.added", {**at, "part": part | {"text": ""}}
+        for piece in pieces(part["text"]):
+            yield "response.reasoning_summary_text.delta", {**at, "delta": piece}
+        yield "response.reasoning_summary_text.done", {**at, "text": part["text"]}
+        yield "response.reasoning_summary_part.done", {**at, "part": part}
+    for index, part in enumerate(item["content"]):
+        at = {**here, "content_index": index}
+        yield "response.content_part.added", {**at, "part": part | {"text": ""}}
+        for piece in pieces(part["text"]):
+            yield "response.reasoning_text.delta", {**at, "delta": piece}
+        yield "response.reasoning_text.done", {**at, "text": part["text"]}
+        yield "response.content_part.done", {**at, "part": part}
+
+
+def _function_call(item: dict[str, Any], here: dict[str, Any]) -> Iterator[Event]:
+    for piece in pieces(item["arguments"]):
+        yield "response.function_call_arguments.delta", {**here, "delta": piece}
+    done = {"arguments": item["arguments"], "name": item["name"]}
+    yield "response.function_call_arguments.done", {**here, **done}
+
+
+_WRITERS = {"message": _message, "reasoning": _reasoning, "function_call": _function_call}

@@ -1,0 +1,44 @@
+"""Which tools a turn may call, and which it has to, whichever protocol says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from art_cli.rollout.gateway.asked import RequestError
+
+Mode = Literal["auto", "none", "required"]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools that the model is shown, and whether it has to call one."""
+
+    tools: list[dict[str, Any]]
+    must_call: bool
+    forced: str | None
+
+
+def offer(
+    tools: list[dict[str, Any]],
+    mode: Mode,
+    *,
+    only: list[str] | None = None,
+    forced: str | None = None,
+) -> Offer:
+    """Return what a request offers: none of its tools, all of them, or `only` those.
+
+    A tool that is `forced` is called in sight of the others. Raises RequestError.
+    """
+    names = [t["function"]["name"] for t in tools]
+    wanted = [*(only or []), *([forced] if forced is not None else [])]
+    if missing := [name for name in wanted if name not in names]:
+        raise RequestError(400, f"tool_choice: {missing[0]:.200} is not among the tools")
+    if mode == "none":
+        return Offer([], False, None)
+    shown = tools if only is None else [t for t in tools if t["function"]["name"] in only]
+    if mode == "required" and not shown:
+        raise RequestError(400, "tool_choice: a tool is not among the tools: there are none")
+    if mode == "required" and only and len(shown) == 1:
+        forced = only[0]
+    return Offer(shown, mode == "required", forced)

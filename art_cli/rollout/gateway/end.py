@@ -1,0 +1,50 @@
+"""How an agent that outlives its episodes ends one: what a service answers or posts, and a program
+that is kept writes.
+
+{"answer": "It is sent.", "reward": 0.75, "metrics": {"steps": 4}, "logs": ["asked twice"]}
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from art_cli.rollout.gateway.apis.request_body import read_as
+from art_cli.system.outside import storable
+from art_cli.types import Trajectory
+
+REWARD = "agent_reward"  # the metric that holds the agent's own
+SHOWN = 4000  # characters of all its logs that are kept, from the end
+
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]*$", max_length=100)]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class AgentEnd(BaseModel):
+    """The end of an episode as its agent tells it; every key may be left out."""
+
+    model_config = ConfigDict(extra="forbid")
+    answer: str | None = None  # what it says last, if that is not the policy's last turn
+    reward: _Number | None = None  # its own; `reward.agent` says what it counts
+    metrics: Annotated[dict[_Name, _Number], Field(max_length=64)] = Field(default_factory=dict)
+    logs: Annotated[list[Any], Field(max_length=1000)] = Field(default_factory=list)  # or events
+    error: str | None = None  # it failed, for this reason
+
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """Return what a body says; an empty one says that the episode is over, and no more.
+
+        Raises RequestError, with the mistakes.
+        """
+        return read_as(cls, body) if body.strip() else cls()
+
+    def record(self, trajectory: Trajectory) -> None:
+        """Write down what it says beside the answer."""
+        if self.reward is not None:
+            trajectory.metrics[REWARD] = self.reward
+        for name, value in self.metrics.items():
+            trajectory.metrics[f"agent_{name}"] = value
+        if self.logs:
+            said = "\n".join(x if isinstance(x, str) else f"{x}" for x in self.logs)
+            trajectory.logs.append(f"the agent said:\n{storable(said)[-SHOWN:]}")
