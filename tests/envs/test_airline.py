@@ -98,7 +98,7 @@ def test_careless_assistants_earn_less() -> None:
     for desk, messages in zip(desks, demonstrations, strict=True):
         said = [m["content"] for m in messages if m["role"] == "assistant"]
         rewards.append(reward(desk, iter(said)))
-    assert 0.4 < sum(rewards) / len(rewards) < 0.6
+    assert 0.3 < sum(rewards) / len(rewards) < 0.5
 
 
 def test_a_thousand_episodes_share_the_records(goals: dict[Split, list[Goal]]) -> None:

@@ -78,7 +78,7 @@ class Scale:
     orders: int
     items: tuple[int, ...]  # of an order, drawn from
     digits: dict[str, int]  # of the number in an id
-    own_numbers: bool  # a user's orders are counted: u65-31-1, u65-31-2
+    pairs: bool  # ids of users and orders are two numbers: u65-31, W20-48
     scenarios: dict[Split, int]
     by_email: float  # share of customers who are found by it; the others by name and zip code
     verbs: tuple[Verb, ...]  # what customers may want of an order
@@ -93,7 +93,7 @@ SCALES: dict[Size, Scale] = {
         orders=500,
         items=(1, 1, 2, 2, 3, 3, 4, 5),
         digits={"user": 4, "product": 10, "item": 10, "order": 7, "zip": 5},
-        own_numbers=False,
+        pairs=False,
         scenarios={"train": 800, "val": 100, "test": 100},
         by_email=0.5,
         verbs=VERBS,
@@ -107,7 +107,7 @@ SCALES: dict[Size, Scale] = {
         # A very small model copies numbers of two digits, one after the other, but no longer ones;
         # names it learns to copy with some seeds and not with others.
         digits=dict.fromkeys(("user", "product", "item"), 2),
-        own_numbers=True,
+        pairs=True,
         scenarios={"train": 4000, "val": 150, "test": 150},
         by_email=1.0,
         verbs=("cancel", "payment", "return"),
@@ -228,10 +228,7 @@ def _order(
                 "price": variant["price"],
             }
         )
-    if scale.own_numbers:
-        id = f"{user['user_id']}-{len(user['orders']) + 1}"
-    else:
-        id = ids.new("order", "W")
+    id = ids.new_pair("W") if scale.pairs else ids.new("order", "W")
     paid = {
         "payment_id": rng.choice(list(user["payments"])),
         "amount": sum(item["price"] for item in items),
