@@ -273,7 +273,10 @@ def test_a_program_ends_with_the_starter_of_its_runner(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []  # the runner took its folder with it
 
 
-def test_a_runner_that_was_killed_is_replaced(runners: pool.Runners) -> None:
+def test_a_runner_that_was_killed_is_replaced(
+    runners: pool.Runners, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # one that is killed leaves its folder
     job = '{"language": "python", "files": {"m.py": "def f(): return 1"}, "calls": '
     job += '[{"module": "m", "name": "f", "args": []}], "cpu_seconds": 2}'
     assert '"value": 1' in runners.ask(job)["results"]
