@@ -13,6 +13,7 @@ from typer.main import get_group
 
 from art_cli.errors import EXIT_INTERRUPTED, ArtError, Interrupted
 from art_cli.printed import say
+from art_cli.system.allocator import few_arenas
 
 COMMANDS = {  # name -> its file in art_cli/cli and the function or Typer there, its line in --help
     "run": ("run:run", "Train the experiment of a config file."),
@@ -102,6 +103,7 @@ def root(
 def main() -> None:
     """The entry point `art`."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    few_arenas()
     try:
         app()
     except ArtError as e:
