@@ -201,3 +201,18 @@ def test_what_is_refused_says_what_to_do(play: Any, wrong: dict[str, Any], what:
         assert what in error["error"]["message"]
 
     play(agent)
+
+
+def test_a_tool_runner_that_wants_its_history_kept_sends_all_of_it(play: Any) -> None:
+    async def agent(claude: Any, task: Task) -> None:
+        def wrapped(tool: dict[str, Any]) -> Any:
+            async def call(**arguments: Any) -> str:
+                return await task.call_tool(tool["name"], arguments)
+
+            return anthropic.beta_async_tool(call, **tool)
+
+        tools = [wrapped(tool) for tool in tools_of(task)]
+        await claude.beta.messages.tool_runner(**ASKED, tools=tools).until_done()
+
+    trajectory = play(agent, CALL, "It is sold.")
+    assert [s.tool for s in trajectory.steps] == ["sell", None] and len(trajectory.sequences) == 1

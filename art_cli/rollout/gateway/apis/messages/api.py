@@ -32,6 +32,9 @@ KINDS = {  # of errors, by their status
     503: "overloaded_error",
 }
 
+# By this its tool runner knows that it has to send whole histories.
+UNTHREADED = "thread_unsupported_request"
+
 
 class _Tool(BaseModel):
     type: str | None = None
@@ -76,9 +79,12 @@ class CountRequest(BaseModel):
     stream: bool | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    thread: dict[str, Any] | None = None  # a history that the server keeps
 
     def asked(self, size: int) -> Asked:
         """Return what it asks of the policy. Raises RequestError."""
+        if self.thread is not None:
+            raise RequestError(400, "thread: send all messages with each request", UNTHREADED)
         messages, prefill = conversation(chat_messages(self.system, self.messages))
         offered = self._offer()
         wanted = self.output_format or (self.output_config and self.output_config.format)
@@ -175,5 +181,7 @@ class MessagesQuestion:
 
 def _error(error: RequestError) -> dict[str, Any]:
     said = f"prompt is too long: {error}" if error.code == CONTEXT else str(error)
-    kind = KINDS.get(error.status, "api_error")
-    return {"type": "error", "error": {"type": kind, "message": said}, "request_id": None}
+    shown: dict[str, Any] = {"type": KINDS.get(error.status, "api_error"), "message": said}
+    if error.code == UNTHREADED:
+        shown["details"] = {"error_code": UNTHREADED, "unsupported": ["thread"]}
+    return {"type": "error", "error": shown, "request_id": None}
