@@ -20,9 +20,7 @@ def play(make_policy: Any) -> Any:
     policy = make_policy()
 
     def play(agent: Any, *texts: Any, **more: Any) -> Trajectory:
-        engine: Any = script(policy, *texts)
-        engine.grammars = policy.grammars
-        return asyncio.run(host(policy, engine, agent, **more))
+        return asyncio.run(host(policy, script(policy, *texts), agent, **more))
 
     return play
 
