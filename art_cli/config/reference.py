@@ -111,7 +111,8 @@ def json_schema(env: str | None, env_config: type | None) -> dict[str, Any]:
         for key in keys_of(section):
             value = part["properties"][key.name]
             if not key.section:
-                part["properties"][key.name] = value = {"anyOf": [value, REFERENCE]}
+                value: dict[str, Any] = {"anyOf": [value, REFERENCE]}
+                part["properties"][key.name] = value
             if key.in_words:
                 value["description"] = key.in_words
     found["required"].remove("name")  # the file's own, where nobody gives one

@@ -110,12 +110,13 @@ async def _turn(
     if not calls:
         answer = await episode.reply(turn.said, turn=num)
         return answer if isinstance(answer, Done) else [{"role": "user", "content": answer}]
-    given = await asyncio.gather(*(_made(episode, num, call) for call in calls))
+    given = await asyncio.gather(
+        *(
+            episode.refuse(c, turn=num)
+            if isinstance(c, str)
+            else episode.call_tool(c["name"], c["arguments"], turn=num)
+            for c in calls
+        )
+    )
     answers = [answer for answer in given if not isinstance(answer, Done)]
     return answers if len(answers) == len(given) else Done()
-
-
-async def _made(episode: Episode, num: int, call: ToolCall | str) -> Message | Done:
-    if isinstance(call, str):
-        return episode.refuse(call, turn=num)
-    return await episode.call_tool(call["name"], call["arguments"], turn=num)

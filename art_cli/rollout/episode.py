@@ -74,7 +74,7 @@ class Episode:
         step.result = said_by(f"tool {name}()", str(result))
         return {"role": "tool", "name": name, "content": step.result}
 
-    def refuse(self, why: str, *, turn: int) -> Message:
+    async def refuse(self, why: str, *, turn: int) -> Message:
         """Return what comes back to a call that cannot be made: it was malformed or cut off."""
         self._begin(Step(turn=turn, tool="", result=why, is_error=True))
         return {"role": "tool", "content": why, "is_error": True}

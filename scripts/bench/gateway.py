@@ -78,6 +78,7 @@ class WaitingEngine:
 
     renderer: Renderer
     policy_version: int = 0
+    grammars: Any = None  # nobody asks for a schema here
 
     def open(self, seed: int, *, awaited: bool = True) -> Waiting:
         """See Engine."""

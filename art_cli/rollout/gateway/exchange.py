@@ -89,8 +89,9 @@ def answer(
 
 def _opening(talk: Talk, asked: Asked) -> str:
     """Return how the turn begins that has to call a tool."""
-    has_to = asked.must_call and isinstance(talk, Conversation)
-    return talk.opening(asked.forced_tool) if has_to else ""
+    if not asked.must_call or not isinstance(talk, Conversation):
+        return ""
+    return talk.opening(asked.forced_tool)
 
 
 def echoed(answer: Answered, prefill: str) -> Message:

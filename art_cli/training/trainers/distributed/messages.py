@@ -66,7 +66,8 @@ def sequence_of(plain: dict[str, Any]) -> TrainSequence:
     """Return what `plain_sequence` was given."""
     constrained = [Constrained(**part) for part in plain["constrained"]]
     lists = {k: plain[k].tolist() for k in LISTS}
-    return TrainSequence(**plain | lists | {"constrained": constrained})
+    read: dict[str, Any] = plain | lists | {"constrained": constrained}
+    return TrainSequence(**read)
 
 
 def plain_stats(stats: Stats) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -292,4 +291,3 @@ def test_it_is_asked_to_end_by_its_stdin(play: Any, kept: Any, tmp_path: Path) -
     cfg = kept("import atexit; atexit.register(lambda: open('ended', 'w').close())")
     play(cfg)
     assert (tmp_path / "ended").exists()
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

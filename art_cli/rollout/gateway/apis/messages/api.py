@@ -139,7 +139,7 @@ class CountRequest(BaseModel):
 class MessagesRequest(CountRequest):
     """The keys that have an effect; others are accepted and have none."""
 
-    max_tokens: Annotated[int, Field(ge=1)]
+    max_tokens: Annotated[int, Field(ge=1)] = Field()  # needed, as in Anthropic's own
 
 
 class MessagesApi:

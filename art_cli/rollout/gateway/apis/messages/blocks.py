@@ -92,7 +92,7 @@ def _add_turn(out: list[dict[str, Any]], content: Any, where: str) -> None:
                 calls.append({"id": block.get("id"), "function": function})
             case _:
                 words += _text(block, here)
-    last = out[-1] if out else {}
+    last: dict[str, Any] = out[-1] if out else {}
     if last.get("role") != "assistant" or last.get("tool_calls"):
         last = {"role": "assistant", "content": ""}
         out.append(last)
