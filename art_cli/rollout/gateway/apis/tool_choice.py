@@ -30,6 +30,7 @@ def offer(
 
     A tool that is `forced` is called in sight of the others. Raises RequestError.
     """
+    tools = [_described(t) for t in tools]
     names = [t["function"]["name"] for t in tools]
     wanted = [*(only or []), *([forced] if forced is not None else [])]
     if missing := [name for name in wanted if name not in names]:
@@ -42,3 +43,9 @@ def offer(
     if mode == "required" and only and len(shown) == 1:
         forced = only[0]
     return Offer(shown, mode == "required", forced)
+
+
+def _described(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool with a description: templates read it of each, and clients leave it out."""
+    function = tool["function"]
+    return {**tool, "function": {**function, "description": function.get("description") or ""}}

@@ -457,3 +457,13 @@ def test_a_history_forks_only_where_it_says_something_else(
     trajectory = play(agent, f"<think>hm</think>One moment. \n\n{call}", "bye")
     assert len(trajectory.sequences) == (1 if goes_on else 2)
     assert len([m for m in trajectory.messages if m["role"] == "assistant"]) == 2
+
+
+@pytest.mark.parametrize("more", [{}, {"description": None}])
+def test_a_tool_needs_no_description(play: Any, more: Any) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        bare = {"type": "function", "function": {"name": "sell", "parameters": {}} | more}
+        await ask(client, task, tools=[bare])
+
+    play(agent, "a")
+    assert "None" not in play.policy.tokenizer.decode(play.engine.asked[0])

@@ -120,7 +120,7 @@ class CountRequest(BaseModel):
                 "type": "function",
                 "function": {
                     "name": tool.name,
-                    **({"description": tool.description} if tool.description else {}),
+                    "description": tool.description,
                     "parameters": tool.input_schema or {"type": "object", "properties": {}},
                 },
             }
