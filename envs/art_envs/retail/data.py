@@ -111,7 +111,7 @@ SCALES: dict[Size, Scale] = {
         scenarios={"train": 4000, "val": 150, "test": 150},
         by_email=1.0,
         verbs=("cancel", "payment", "return"),
-        hidden=("first", "last", "email", "address", "order_id", "product_id"),
+        hidden=("first", "last", "email", "address", "orders", "order_id", "product_id"),
     ),
 }
 
