@@ -104,8 +104,8 @@ SCALES: dict[Size, Scale] = {
         variants=3,
         orders=4000,
         items=(1,),
-        # A very small model copies numbers of two digits, one after the other, but no longer ones;
-        # names it learns to copy with some seeds and not with others.
+        # A very small model copies two short numbers more often than a name or a longer number, but
+        # not with every seed.
         digits=dict.fromkeys(("user", "product", "item"), 2),
         pairs=True,
         scenarios={"train": 4000, "val": 150, "test": 150},
