@@ -64,7 +64,6 @@ _EXAMPLES = {
     "env.use": "use: tic_tac_toe",
     "model": "model: {base: Qwen/Qwen2.5-0.5B-Instruct}",
     "model.base": "base: Qwen/Qwen2.5-0.5B-Instruct",
-    "judge.model": "model: openai/o3",
     "train": "train: {steps: 100}",
     "train.steps": "steps: 100",
 }
@@ -112,6 +111,7 @@ _ALIASES = {
     "save_total_limit": "checkpoint.keep",
     "ruler": "judge",
 }
+_OF_ANY = {"model": "model: openai/o3"}  # wherever the key stands
 _EXAMPLE_VALUES = {int: "1", float: "0.5", bool: "true", str: "text"}
 
 
@@ -322,7 +322,8 @@ def _hint_at(cls: type, path: KeyPath) -> Any:
 
 def _example(path: KeyPath, hint: Any) -> str:
     value = _EXAMPLE_VALUES.get(hint if get_origin(hint) is not Annotated else get_args(hint)[0])
-    return _EXAMPLES.get(dotted(path)) or f"{path[-1]}: {value or '...'}"
+    own = _EXAMPLES.get(dotted(path)) or _OF_ANY.get(str(path[-1]))
+    return own or f"{path[-1]}: {value or '...'}"
 
 
 def _plain(number: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -44,7 +44,12 @@ def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
         return Policy(model, tokenizer)  # a quantized model is made where it stays
     else:
         model, tokenizer = _from_pretrained(cfg.base, dtype="auto")
-    return Policy(model.to(device=device, dtype=dtype), tokenizer)  # type: ignore[arg-type]
+    model = cast("PreTrainedModel", model.to(device=device))  # type: ignore[arg-type]
+    # Module.to(dtype) would make complex buffers real (Llama 4's positions of image patches).
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(dtype)
+    return Policy(model, tokenizer)
 
 
 def _quantization(bits: str, device: str, dtype: torch.dtype) -> dict[str, Any]:

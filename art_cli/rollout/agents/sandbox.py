@@ -132,8 +132,7 @@ def _find(program: str) -> Path:
     if found := shutil.which(program):
         return Path(found).absolute()
     raise PreflightError(
-        f"agent.command: there is no program {program!r}, neither in PATH nor as a file "
-        f"below {Path.cwd()}"
+        f"agent: there is no program {program!r}, neither in PATH nor as a file below {Path.cwd()}"
     )
 
 

@@ -60,12 +60,13 @@ class Thread:
 
     def goes_on_as(self, asked: Asked, kind: object) -> bool:
         """Return whether a request extends the last one."""
-        talk, messages, num = self.conversation, asked.messages, len(self.said)
-        if isinstance(talk, PlainText):
-            return asked.raw is not None and not self.busy and talk.goes_on_as(asked.raw)
-        if asked.raw is not None:
+        talk, messages = self.conversation, asked.messages
+        if self.busy or kind != self.kind:
             return False
-        if self.busy or kind != self.kind or len(messages) <= num:
+        if asked.raw is not None or isinstance(talk, PlainText):
+            is_text = asked.raw is not None and isinstance(talk, PlainText)
+            return is_text and talk.goes_on_as(asked.raw)
+        if len(messages) <= len(self.said):
             return False
         return all(same(a, b) for a, b in zip(self.said, messages, strict=False))
 

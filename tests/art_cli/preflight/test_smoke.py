@@ -130,7 +130,7 @@ def test_nothing_of_what_costs_money_is_asked_and_no_secret_is_written(
     words = ("reward={env: 1.0, ruler: 0.3, gate: env}", user)
     ran = smoke(art, str(CONFIGS / "gpu-80gb.yaml"), judge, *words)
     written = Path(ran["run"], "config.yaml").read_text()
-    assert "s3cret" not in written and "127.0.0.1" not in written
+    assert "s3cret" not in written and "127.0.0.1:1" not in written
     assert {"the judge openai/o3: art validate --ping"} <= set(ran["smoke"]["not_tried"])
     assert any("env.args.user" in line for line in ran["smoke"]["not_tried"])
     played = RunDir(Path(ran["run"])).read_trajectories(1, "train")

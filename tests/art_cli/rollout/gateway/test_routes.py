@@ -81,6 +81,20 @@ def test_a_named_model_answers_and_is_not_learned_from(play: Any) -> None:
     assert ["Is this fine? I want a mug.", "fine"] in shown
 
 
+def test_plain_text_goes_on_only_with_the_model_that_began_it(play: Any) -> None:
+    async def continues(client: Any, task: Any) -> str:
+        begun = await client.completions.create(model="policy", prompt="Once", max_tokens=9)
+        longer = f"Once{begun.choices[0].text}<|im_end|> and then"
+        await client.completions.create(model="title", prompt=longer, max_tokens=9)
+        return "bye"
+
+    base = play.script(" the end")
+    routes = Routes(bases=frozenset({"title"}), base=base)
+    t, engine = play(routes, " upon a time", who=continues)
+    assert t.error is None and (len(engine.asked), len(base.asked)) == (1, 1)
+    assert len(t.sequences) == 1 and t.metrics["policy_calls"] == 1
+
+
 def test_the_base_answers_on_an_engine_of_its_own(play: Any) -> None:
     base = play.script("Mugs of old")
     routes = Routes(bases=frozenset({"title"}), base=base)
