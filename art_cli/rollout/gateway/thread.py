@@ -63,10 +63,9 @@ class Thread:
         talk, messages = self.conversation, asked.messages
         if self.busy or kind != self.kind:
             return False
-        if asked.raw is not None or isinstance(talk, PlainText):
-            is_text = asked.raw is not None and isinstance(talk, PlainText)
-            return is_text and talk.goes_on_as(asked.raw)
-        if len(messages) <= len(self.said):
+        if isinstance(talk, PlainText):
+            return asked.raw is not None and talk.goes_on_as(asked.raw)
+        if asked.raw is not None or len(messages) <= len(self.said):
             return False
         return all(same(a, b) for a, b in zip(self.said, messages, strict=False))
 
