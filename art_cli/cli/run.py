@@ -289,6 +289,7 @@ def _report(
     """Say what the run came to; without an `outcome` it was complete before this `command`."""
     from art_cli.cli.standing import results
     from art_cli.cli.tables import comparison
+    from art_cli.cli.why import tell_shortly
 
     cfg, status = loaded.experiment, run.read_status()
     is_finished = outcome is None or outcome.finished
@@ -309,6 +310,7 @@ def _report(
     if baseline and final["step"] > 0:
         comparison(("untrained", baseline), ("trained", final))
     say(f"\nEverything is in {run.root}   (metrics.jsonl, trajectories/, checkpoints/)")
+    tell_shortly(run)
     if is_finished:
         say(f"Evaluate it again:  art eval {run.root} --checkpoint best --episodes 256")
     if outcome is None:

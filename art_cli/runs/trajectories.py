@@ -75,6 +75,7 @@ def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict
         "seed": t.scenario.seed,
         "scenario": t.scenario.data,
         "reward": t.reward,
+        "advantage": t.advantage,  # None: nothing was learned from it
         "metrics": t.metrics,
         "stop_reason": t.stop_reason,
         "truncated": t.truncated,

@@ -14,7 +14,17 @@ import art_cli
 ROOT = Path(art_cli.__file__).parent
 ROOMS = (
     *("printed", "errors", "types", "system", "config", "envs", "models", "runs", "engines"),
-    *("llms", "rollout", "training", "backends", "evaluation", "loop", "preflight", "deploy"),
+    *(
+        "llms",
+        "rollout",
+        "training",
+        "backends",
+        "evaluation",
+        "loop",
+        "preflight",
+        "deploy",
+        "why",
+    ),
     *("cli", "__main__"),
 )
 INNER = re.compile(r"\s*(from|import) art_cli\.")

@@ -1,0 +1,1 @@
+"""Why a run learned, or did not: findings from what it left behind, most serious first."""

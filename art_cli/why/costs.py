@@ -1,0 +1,99 @@
+"""What the judge says and costs, and where the time goes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from art_cli.runs.trajectories import env_reward_of
+from art_cli.why.evidence import Evidence, Row, last_third, mean, place
+from art_cli.why.finding import RunFinding
+
+
+def judge_ties(run: Evidence) -> Iterator[RunFinding]:
+    """The judge gives siblings the same score."""
+    ties = mean(last_third(run.series("judge/tie_rate")))
+    if ties > 0.5:
+        yield RunFinding(
+            name="judge_ties",
+            weight="serious" if ties > 0.8 else "notable",
+            title="The judge cannot tell siblings apart",
+            evidence=f"{ties:.0%} of the last pairs have the same score",
+            reason="Siblings with one score teach nothing.",
+            change="judge.rubric: say what makes one better than another; a stronger judge.model",
+            certainty=0.7,
+        )
+
+
+def judge_against_env(run: Evidence) -> Iterator[RunFinding]:
+    """The judge orders siblings otherwise than the env's own score."""
+    agreements = [a for group in run.groups if (a := _agreement(group)) is not None]
+    if len(agreements) < 12:
+        return
+    agreement = statistics.fmean(agreements)
+    if agreement < 0.6:
+        worst = min(
+            (g for g in run.groups if _agreement(g) is not None), key=lambda g: _agreement(g) or 0.0
+        )
+        yield RunFinding(
+            name="judge_against_env",
+            weight="serious",
+            title="The judge prefers what the env's own score does not",
+            evidence=f"of pairs that the env tells apart it orders {agreement:.0%} alike, in "
+            f"{len(agreements)} groups; chance is 50%",
+            reason="The policy learns what the judge likes.",
+            change="art judge audit; judge.rubric; reward.gate: env",
+            certainty=0.9,
+            example=place(worst[0]),
+        )
+
+
+def judge_fails(run: Evidence) -> Iterator[RunFinding]:
+    """Calls of the judge fail."""
+    failures, groups = run.series("judge/failures"), run.series("data/groups")
+    lost = sum(p.value for p in failures) / max(1.0, sum(p.value for p in groups))
+    if lost > 0.05:
+        yield RunFinding(
+            name="judge_fails",
+            weight="serious" if lost > 0.3 else "notable",
+            title="The judge fails",
+            evidence=f"{lost:.0%} of the groups got no scores",
+            reason="Their rollouts are paid for and teach nothing.",
+            change="judge.model, judge.timeout, or judge.on_failure: env",
+            certainty=0.7,
+        )
+
+
+def slow_parts(run: Evidence) -> Iterator[RunFinding]:
+    """Most of a step goes to waiting for the judge, or for the env."""
+    total = sum(p.value for p in run.series("time/step_s"))
+    judged = sum(p.value for p in run.series("time/score_s"))
+    if total > 60 and judged / total > 0.4:
+        yield RunFinding(
+            name="slow_judge",
+            weight="notable",
+            title="Most of the time is spent waiting for the judge",
+            evidence=f"{judged / total:.0%} of all steps",
+            reason="The machine idles meanwhile.",
+            change="train.max_staleness: 1 rolls out while the judge is asked; or a quicker "
+            "judge.model",
+        )
+
+
+def _agreement(group: list[Row]) -> float | None:
+    """Return the share of pairs that judge and env order alike, of those that both tell apart."""
+    scored = [
+        (row["metrics"]["ruler_score"], env)
+        for row in group
+        if "ruler_score" in row["metrics"] and (env := env_reward_of(row)) is not None
+    ]
+    pairs = [
+        (a[0] - b[0]) * (a[1] - b[1]) > 0
+        for i, a in enumerate(scored)
+        for b in scored[i + 1 :]
+        if a[0] != b[0] and a[1] != b[1]
+    ]
+    return sum(pairs) / len(pairs) if pairs else None
+
+
+RULES = (judge_ties, judge_against_env, judge_fails, slow_parts)

@@ -1,0 +1,205 @@
+"""What a run directory holds of what happened: settings, numbers over steps, trajectories."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, get_type_hints
+
+import yaml
+
+from art_cli.config.explain import section_type
+from art_cli.config.schema import Experiment
+from art_cli.errors import ArtError
+from art_cli.runs.directory import RunDir
+from art_cli.runs.trajectories import grouped
+from art_cli.types import Split
+
+Row = dict[str, Any]
+READ_STEPS = 24  # training steps whose trajectories are read: the whole run, evenly, and its end
+LAST_STEPS = 4
+MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A metric at one step."""
+
+    step: int
+    value: float
+
+
+@dataclass(kw_only=True)
+class Evidence:
+    """What the rules of `art why` look at. All of it is read once; nothing is changed."""
+
+    settings: dict[str, Any]  # config.yaml, as written
+    metrics: list[Row]
+    train: dict[int, list[list[Row]]] = field(default_factory=dict)  # step -> groups of rows
+    held_out: dict[int, list[Row]] = field(default_factory=dict)  # step -> rows of an evaluation
+    unread: list[str] = field(default_factory=list)  # what is damaged, with its place
+
+    def setting(self, key: str) -> Any:
+        """Return what a key of the config is, by default what the schema says."""
+        node: Any = self.settings
+        for part in key.split("."):
+            node = node.get(part, MISSING) if isinstance(node, dict) else MISSING
+        return _default_of(key) if node is MISSING else node
+
+    def series(self, name: str) -> list[Point]:
+        """Return the metric's finite values, in the order of steps."""
+        found = [(row.get("training_step", 0), row.get(name)) for row in self.metrics]
+        return [
+            Point(step, float(value))
+            for step, value in sorted(found, key=lambda pair: pair[0])
+            if isinstance(value, int | float) and math.isfinite(value)
+        ]
+
+    def ratio(self, over: str, under: str) -> list[Point]:
+        """Return one metric over another, at the steps that have both."""
+        below = {p.step: p.value for p in self.series(under)}
+        return [
+            Point(p.step, p.value / below[p.step]) for p in self.series(over) if below.get(p.step)
+        ]
+
+    @property
+    def steps(self) -> int:
+        """Updates that were made."""
+        return max((p.step for p in self.series("train/reward")), default=0)
+
+    @property
+    def groups(self) -> list[list[Row]]:
+        """All groups of the training steps that were read, in order."""
+        return [group for step in sorted(self.train) for group in self.train[step]]
+
+    @property
+    def late_groups(self) -> list[list[Row]]:
+        """The groups of the last third of the steps that were read."""
+        steps = sorted(self.train)
+        late = steps[-max(1, len(steps) // 3) :]
+        return [group for step in late for group in self.train[step]]
+
+    @property
+    def rows(self) -> list[Row]:
+        """All trajectories of the training steps that were read."""
+        return [row for group in self.groups for row in group]
+
+    @cached_property
+    def val_change(self) -> tuple[float, float] | None:
+        """The held-out reward's change from the first to the last evaluation, and its 95% half.
+
+        The same scenarios are played at both, so the interval is of paired differences.
+        """
+        if len(self.held_out) < 2:
+            return None
+        first, last = (self.held_out[s] for s in (min(self.held_out), max(self.held_out)))
+        before = {played(r): r["reward"] for r in first if r["reward"] is not None}
+        gaps = [
+            r["reward"] - before[played(r)]
+            for r in last
+            if r["reward"] is not None and played(r) in before
+        ]
+        if len(gaps) < 2:
+            return None
+        return statistics.fmean(gaps), 1.96 * statistics.stdev(gaps) / math.sqrt(len(gaps))
+
+
+def read_evidence(run: RunDir) -> Evidence:
+    """Read a run, also one that goes on, is half written, or in part damaged."""
+    settings: Any = {}
+    unread = list(run.damaged())
+    try:
+        settings = yaml.safe_load(run.config.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as e:
+        unread.append(f"{run.config} cannot be read ({str(e).splitlines()[0]})")
+    evidence = Evidence(
+        settings=settings if isinstance(settings, dict) else {},
+        metrics=run.read_metrics(),
+        unread=unread,
+    )
+    for step in _spread(run.trajectory_steps("train")):
+        if rows := _rows(run, step, "train", unread):
+            evidence.train[step] = grouped(rows)
+    split = evidence.setting("eval.split") or "val"
+    for step in run.trajectory_steps(split):
+        if rows := _rows(run, step, split, unread):
+            evidence.held_out[step] = rows
+    return evidence
+
+
+def mean(points: list[Point]) -> float:
+    """Return the mean value; not a number of none."""
+    return statistics.fmean(p.value for p in points) if points else math.nan
+
+
+def first_third(points: list[Point]) -> list[Point]:
+    """Return the beginning of a series."""
+    return points[: max(1, len(points) // 3)]
+
+
+def last_third(points: list[Point]) -> list[Point]:
+    """Return the end of a series."""
+    return points[-max(1, len(points) // 3) :]
+
+
+def rewards_of(group: list[Row]) -> list[float]:
+    """Return the rewards of a group's trajectories that have one."""
+    return [row["reward"] for row in group if row["reward"] is not None]
+
+
+def played(row: Row) -> tuple[str, int]:
+    """Return which held-out episode a trajectory is: the same at each evaluation."""
+    return row["scenario_id"], row["index"]
+
+
+def opening_of(row: Row) -> tuple[str, ...]:
+    """Return what the model was told before its first turn."""
+    told: list[str] = []
+    for message in row["messages"]:
+        if message["role"] == "assistant":
+            break
+        told.append(str(message["content"]))
+    return tuple(told)
+
+
+def conduct_of(row: Row) -> tuple[str, ...]:
+    """Return what the model said, turn by turn."""
+    return tuple(str(m["content"]) for m in row["messages"] if m["role"] == "assistant")
+
+
+def place(row: Row) -> str:
+    """Return where a trajectory is in the run directory."""
+    file = f"trajectories/{row['split']}-{row['step']:06d}.jsonl.gz"
+    return f"{file}, group {row['group']}, trajectory {row['index']}"
+
+
+def _rows(run: RunDir, step: int, split: Split, unread: list[str]) -> list[Row]:
+    try:
+        return run.read_trajectories(step, split)
+    except ArtError as e:
+        unread.append(str(e))
+        return []
+
+
+def _spread(steps: list[int]) -> list[int]:
+    if len(steps) <= READ_STEPS:
+        return steps
+    rest = steps[:-LAST_STEPS]
+    num = READ_STEPS - LAST_STEPS
+    return [rest[i * (len(rest) - 1) // (num - 1)] for i in range(num)] + steps[-LAST_STEPS:]
+
+
+def _default_of(key: str) -> Any:
+    section: type | None = Experiment
+    for part in key.split("."):
+        if section is None:
+            return None
+        found = {f.name: f for f in dataclasses.fields(section)}[part]
+        hint = get_type_hints(section, include_extras=True)[part]
+        section = section_type(hint)
+        if section is None:
+            return None if found.default is dataclasses.MISSING else found.default
+    return None

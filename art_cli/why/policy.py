@@ -1,0 +1,211 @@
+"""Does the policy that plays learn: its probabilities, its entropy, the size of its updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from art_cli.why.evidence import Evidence, Row, first_third, last_third, mean, place, played
+from art_cli.why.finding import RunFinding
+
+# Mean |log ratio| between engine and trainer of a batch that was sampled with the same weights.
+# In float32 it is some 1e-6, in bfloat16 between two engines some 0.01.
+GAP, LARGE_GAP = 0.03, 0.1
+
+
+def not_on_policy(run: Evidence) -> Iterator[RunFinding]:
+    """The trainer gives what was sampled other probabilities than the engine did."""
+    if run.setting("train.max_staleness"):
+        return
+    gaps = run.series("loss/logprob_gap")
+    if len(gaps) < 2 or not (gap := mean(last_third(gaps))) > GAP:
+        return
+    temperature = run.setting("sampling.temperature")
+    yield RunFinding(
+        name="not_on_policy",
+        weight="serious",
+        title="What is trained is not what was sampled",
+        evidence=f"the log-probabilities of engine and trainer differ by {gap:.3f} a token "
+        f"(at first {gaps[0].value:.3f}), and the ratio reaches {_last(run, 'loss/ratio_max'):.1f}",
+        reason="With train.max_staleness: 0 both have the same weights, so the ratio should be 1. "
+        "The engine has old weights, another template, other tokens or another temperature.",
+        change="engine: the server's options against logs/engine-0.log; "
+        f"sampling.temperature ({temperature}); art certify for the base",
+        certainty=min(1.0, 0.7 + gap),
+    )
+
+
+def cut_distribution(run: Evidence) -> Iterator[RunFinding]:
+    """top_p or top_k leave tokens out, which the update does not know."""
+    top_p, top_k = run.setting("sampling.top_p"), run.setting("sampling.top_k")
+    if top_p < 1 or top_k > 0:
+        yield RunFinding(
+            name="cut_distribution",
+            weight="notable",
+            title="Sampling leaves unlikely tokens out",
+            evidence=f"sampling.top_p is {top_p}, sampling.top_k is {top_k}",
+            reason="The update takes the policy for what all tokens say, so its ratio is biased.",
+            change="sampling: {top_p: 1.0, top_k: 0}",
+            certainty=0.7,
+        )
+
+
+def policy_stands_still(run: Evidence) -> Iterator[RunFinding]:
+    """The same held-out episodes are played token by token as before the first update."""
+    if len(run.held_out) < 2 or run.steps < 5:
+        return
+    first, last = (run.held_out[s] for s in (min(run.held_out), max(run.held_out)))
+    before = {played(row): _tokens(row) for row in first}
+    both = [row for row in last if played(row) in before]
+    same = [row for row in both if _tokens(row) == before[played(row)]]
+    if len(both) < 8:
+        return
+    share, val = len(same) / len(both), run.val_change
+    is_learning = val is not None and val[0] > val[1]
+    evidence = (
+        f"{len(same)} of {len(both)} held-out episodes went token by token as before the first "
+        f"update, {max(run.held_out)} steps later"
+    )
+    norms = run.series("loss/grad_norm")
+    rate = run.setting("train.learning_rate")
+    if share == 1.0 and norms and mean(norms) > 1e-6:
+        yield RunFinding(
+            name="stale_weights",
+            weight="serious",
+            title="The policy that plays has not changed",
+            evidence=evidence,
+            reason="Updates do not reach the engine, or are too small to change a token.",
+            change=f"train.learning_rate (it is {rate:g}); with engine.url, whether that server "
+            "takes adapters",
+            certainty=1.0,
+            example=place(same[0]),
+        )
+    elif share > 0.5 and not is_learning and not _is_good(run):
+        yield RunFinding(
+            name="rate_too_low",
+            weight="serious",
+            title="The policy hardly changes",
+            evidence=evidence,
+            reason="The updates are too small for the steps that there are.",
+            change=f"train.learning_rate: {10 * rate:g} (it is {rate:g}), or more train.steps",
+            certainty=0.6 + share / 3,
+            example=place(same[0]),
+        )
+
+
+def entropy(run: Evidence) -> Iterator[RunFinding]:
+    """Entropy fell to nothing while the reward is low; or it rises and rises."""
+    points = run.series("loss/entropy")
+    if len(points) < 6:
+        return
+    began, ended = mean(first_third(points)), mean(last_third(points))
+    rate = run.setting("train.learning_rate")
+    falls = mean(last_third(run.series("train/reward"))) < mean(
+        first_third(run.series("train/reward"))
+    )
+    if ended < 0.01 and not _is_good(run):
+        early = points[0].value < 0.02
+        yield RunFinding(
+            name="no_exploration" if early else "entropy_collapse",
+            weight="serious",
+            title="The policy explores nothing"
+            if early
+            else "The policy stopped exploring before the task was learned",
+            evidence=f"entropy was {points[0].value:.3f} at first and is {ended:.4f}",
+            reason="Siblings that all do the same cannot be compared.",
+            change="fewer warmup.epochs, or sampling.temperature: 1.0"
+            if early
+            else f"train.learning_rate: {rate / 3:g}, or train.clip_high: 0.28",
+            certainty=0.75,
+        )
+    elif ended > 2 * began and ended > 0.3 and falls:
+        yield RunFinding(
+            name="entropy_explodes",
+            weight="serious",
+            title="The policy becomes noise",
+            evidence=f"entropy rose from {began:.2f} to {ended:.2f} while the reward fell",
+            reason="Updates are too large, or push away from what was sampled.",
+            change=f"train.learning_rate: {rate / 10:g} (it is {rate:g})",
+            certainty=0.8,
+        )
+
+
+def gradients(run: Evidence) -> Iterator[RunFinding]:
+    """Gradients that vanish, or numbers that are none."""
+    broken = [
+        (row.get("training_step"), name)
+        for row in run.metrics
+        for name, value in row.items()
+        if name.startswith("loss/")
+        and (value is None or (isinstance(value, float) and not math.isfinite(value)))
+    ]
+    if broken:
+        yield RunFinding(
+            name="not_finite",
+            weight="serious",
+            title="The update computed something that is no number",
+            evidence=f"{broken[0][1]} at step {broken[0][0]}",
+            reason="Weights that are no numbers stay so.",
+            change="--resume --from-step before it, with a lower train.learning_rate",
+            certainty=1.0,
+        )
+    norms = run.series("loss/grad_norm")
+    flat = {p.step for p in run.ratio("data/groups_zero_variance", "data/groups") if p.value == 1}
+    taught = [p for p in norms if p.step not in flat]
+    if len(taught) >= 5 and mean(taught) < 1e-7:
+        yield RunFinding(
+            name="no_gradient",
+            weight="serious",
+            title="The gradient is nothing, though groups differ",
+            evidence=f"its length is {mean(taught):.1e} on average",
+            reason="No trained token of these groups depends on a trained weight.",
+            change="model.adapter.targets, or an own loss",
+            certainty=0.95,
+        )
+
+
+def masks(run: Evidence) -> Iterator[RunFinding]:
+    """Tokens that are trained on as sampled have no log-probability, or others have one."""
+    trained = without = astray = 0
+    for row in run.rows[:512]:
+        for sequence in row["sequences"]:
+            for is_sampled, logprob in zip(
+                sequence["mask"], sequence["engine_logprobs"], strict=False
+            ):
+                trained += is_sampled
+                without += bool(is_sampled) and logprob == 0.0
+                astray += not is_sampled and logprob != 0.0
+    if trained and (without + astray) / trained > 0.05 and astray:
+        yield RunFinding(
+            name="mask_shifted",
+            weight="serious",
+            title="The mask does not lie on what was sampled",
+            evidence=f"of {trained} tokens that are trained on {without} were not sampled, and "
+            f"{astray} that were sampled are left out",
+            reason="The update makes the user's words likelier, and not the policy's own.",
+            change="whoever makes the sequences: mask is 1 on sampled tokens, and there alone",
+            certainty=1.0,
+        )
+
+
+def _tokens(row: Row) -> list[list[int]]:
+    return [sequence["ids"] for sequence in row["sequences"]]
+
+
+def _is_good(run: Evidence) -> bool:
+    return mean(last_third(run.series("train/reward"))) > 0.85
+
+
+def _last(run: Evidence, name: str) -> float:
+    points = run.series(name)
+    return points[-1].value if points else math.nan
+
+
+RULES = (
+    not_on_policy,
+    cut_distribution,
+    policy_stands_still,
+    entropy,
+    gradients,
+    masks,
+)

@@ -1,0 +1,216 @@
+"""Does the reward rise, on held-out scenarios too, and is it the reward that was meant?"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+
+from art_cli.why.evidence import (
+    Evidence,
+    Row,
+    first_third,
+    last_third,
+    mean,
+    opening_of,
+    place,
+    rewards_of,
+)
+from art_cli.why.finding import RunFinding
+
+DROP = 0.1  # of a reward between 0 and 1
+
+
+def falls(run: Evidence) -> Iterator[RunFinding]:
+    """The reward goes down: from its best, or from the start."""
+    points = run.series("train/reward")
+    if len(points) < 6:
+        return
+    scale = _scale(run)
+    began, ended = mean(first_third(points)), mean(last_third(points))
+    best = max((mean(points[i : i + 3]) for i in range(len(points) - 2)), default=points[0].value)
+    rate = run.setting("train.learning_rate")
+    val = run.val_change
+    if ended < began - DROP * scale and best < began + DROP * scale:
+        yield RunFinding(
+            name="moves_away",
+            weight="serious",
+            title="Training moves away from the reward",
+            evidence=f"the train reward fell from {began:.2f} to {ended:.2f}, without ever rising"
+            + (f"; held-out by {val[0]:+.2f} ± {val[1]:.2f}" if val else ""),
+            reason="Either updates are far too large, or what is pushed up is the worse play: a "
+            "reward with the wrong sign, or advantages of other trajectories.",
+            change=f"the sign of score(); train.learning_rate: {rate / 10:g} (it is {rate:g})",
+            certainty=0.85,
+        )
+    elif ended < best - 2 * DROP * scale:
+        yield RunFinding(
+            name="rate_too_high",
+            weight="serious",
+            title="The reward rose and fell again",
+            evidence=f"it was {best:.2f} at best and is {ended:.2f} in the last third",
+            reason="Updates are too large to keep what was learned.",
+            change=f"train.learning_rate: {rate / 3:g} (it is {rate:g})",
+            certainty=0.8,
+        )
+
+
+def wrong_advantages(run: Evidence) -> Iterator[RunFinding]:
+    """An advantage must order siblings as their rewards do."""
+    pairs = wrong = 0
+    example = ""
+    for group in run.groups:
+        rows = [r for r in group if r["reward"] is not None and r.get("advantage") is not None]
+        for i, a in enumerate(rows):
+            for b in rows[i + 1 :]:
+                if abs(a["reward"] - b["reward"]) > 1e-6:
+                    pairs += 1
+                    if (a["reward"] - b["reward"]) * (a["advantage"] - b["advantage"]) <= 0:
+                        wrong, example = wrong + 1, example or place(a)
+    if pairs and wrong / pairs > 0.01:
+        yield RunFinding(
+            name="wrong_advantages",
+            weight="serious",
+            title="Advantages do not follow rewards",
+            evidence=f"{wrong} of {pairs} pairs of siblings with different rewards have advantages "
+            "in another order",
+            reason="What is pushed up is not what earned more.",
+            change="whoever computes advantages: a wrong sign, or those of another group",
+            certainty=1.0,
+            example=example,
+        )
+
+
+def no_rise(run: Evidence) -> Iterator[RunFinding]:
+    """Groups differ, and still the reward stays where it was."""
+    points = run.series("train/reward")
+    taught = 1 - mean(run.ratio("data/groups_zero_variance", "data/groups"))
+    if len(points) < 15 or not taught > 0.5:
+        return
+    began, ended = mean(first_third(points)), mean(last_third(points))
+    val = run.val_change
+    if ended - began < 0.02 * _scale(run) and (val is None or val[0] < max(val[1], 0.03)):
+        rate = run.setting("train.learning_rate")
+        yield RunFinding(
+            name="no_rise",
+            weight="serious",
+            title="There is signal, and the reward does not rise",
+            evidence=f"{taught:.0%} of the groups differ; the train reward was {began:.2f} in the "
+            f"first third of {run.steps} steps and {ended:.2f} in the last",
+            reason="The reward is chance, or updates are too small, too large, or of other play.",
+            change=f"train.learning_rate (it is {rate:g}); play one group again by hand and see "
+            "whether the better play earns more",
+            certainty=0.4,
+        )
+
+
+def memorised(run: Evidence) -> Iterator[RunFinding]:
+    """The train reward rises and the held-out one does not."""
+    points, val = run.series("train/reward"), run.val_change
+    if len(points) < 6 or val is None:
+        return
+    gained = mean(last_third(points)) - mean(first_third(points))
+    if gained > 0.15 * _scale(run) and val[0] + val[1] < gained / 2:
+        yield RunFinding(
+            name="memorised",
+            weight="serious",
+            title="What is learned does not hold on other scenarios",
+            evidence=f"train rose by {gained:+.2f}, held-out by {val[0]:+.2f} ± {val[1]:.2f}",
+            reason="The train scenarios are learned by heart, or differ from the held-out ones.",
+            change="more, and more various, train scenarios; fewer train.steps",
+            certainty=0.85,
+        )
+
+
+def noisy_evaluation(run: Evidence) -> Iterator[RunFinding]:
+    """The evaluation cannot tell whether there is a change."""
+    val = run.val_change
+    if val is None or run.steps < 10:
+        return
+    gained, half = val
+    episodes = int(run.setting("eval.episodes") or 0)
+    if half > 0.1 * _scale(run) and abs(gained) < half:
+        yield RunFinding(
+            name="noisy_evaluation",
+            weight="notable",
+            title="The evaluation is too small to show a change",
+            evidence=f"the held-out reward changed by {gained:+.2f} ± {half:.2f} over "
+            f"{episodes} episodes",
+            reason="A change smaller than the noise cannot be seen.",
+            change=f"eval.episodes: {4 * episodes} halves the noise",
+        )
+
+
+def train_is_held_out(run: Evidence) -> Iterator[RunFinding]:
+    """Held-out scenarios were trained on."""
+    train = {(row["seed"], opening_of(row)) for row in run.rows}
+    openings = {opening for _, opening in train}
+    held = {(row["seed"], opening_of(row)) for rows in run.held_out.values() for row in rows}
+    if len(held) < 8 or len(openings) < 8:
+        return
+    of_seed = len(held & train) / len(held)
+    various = len({o for _, o in held}) / len(held) > 0.9  # openings name their scenario
+    of_text = sum(o in openings for _, o in held) / len(held) if various else 0.0
+    if max(of_seed, of_text) > 0.2:
+        yield RunFinding(
+            name="train_is_held_out",
+            weight="serious",
+            title="Held-out scenarios are trained on",
+            evidence=f"{max(of_seed, of_text):.0%} of the held-out scenarios were seen in training",
+            reason="The held-out reward then says nothing of other scenarios.",
+            change="the env's scenarios(): splits that share none",
+            certainty=0.95,
+        )
+
+
+def length_is_paid(run: Evidence) -> Iterator[RunFinding]:
+    """Longer siblings earn more, and the policy grows longer."""
+    lengths = run.series("train/tokens")
+    taus = [t for group in run.groups if (t := _length_correlation(group)) is not None]
+    if len(taus) < 20 or len(lengths) < 6:
+        return
+    grew = mean(last_third(lengths)) / max(1e-9, mean(first_third(lengths)))
+    correlation = statistics.fmean(taus)
+    if correlation > 0.7 and grew > 1.3:
+        longest = max(run.late_groups[-1], key=_num_sampled)
+        yield RunFinding(
+            name="length_is_paid",
+            weight="serious",
+            title="The reward is paid for length",
+            evidence=f"within groups reward and length go together ({correlation:+.2f}), and "
+            f"trajectories are {grew:.1f} times as long as at first",
+            reason="The policy learns to say more, not to do better.",
+            change="the env's score(), or the judge's rubric; art judge audit measures a judge",
+            certainty=0.8,
+            example=place(longest),
+        )
+
+
+def _num_sampled(row: Row) -> int:
+    return int(row["num_sampled"])
+
+
+def _length_correlation(group: list[Row]) -> float | None:
+    """Return Pearson's correlation of reward and length; None where one of them does not vary."""
+    pairs = [(row["reward"], row["num_sampled"]) for row in group if row["reward"] is not None]
+    if len(pairs) < 4 or len({r for r, _ in pairs}) < 2 or len({n for _, n in pairs}) < 2:
+        return None
+    return statistics.correlation(*zip(*pairs, strict=True))
+
+
+def _scale(run: Evidence) -> float:
+    """Return the span of rewards that were seen: 1 for most tasks."""
+    rewards = [r for group in run.groups for r in rewards_of(group)]
+    span = max(rewards) - min(rewards) if rewards else 1.0
+    return span if math.isfinite(span) and span > 0 else 1.0
+
+
+RULES = (
+    falls,
+    wrong_advantages,
+    no_rise,
+    memorised,
+    noisy_evaluation,
+    train_is_held_out,
+    length_is_paid,
+)

@@ -1,0 +1,201 @@
+"""Is there anything to learn from: do siblings of a group differ, and for the right reason?"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator
+
+from art_cli.why.evidence import (
+    Evidence,
+    conduct_of,
+    last_third,
+    mean,
+    opening_of,
+    place,
+    rewards_of,
+)
+from art_cli.why.finding import RunFinding
+
+FLAT = 0.7  # of the groups without a gradient
+NEAR = 0.05  # rewards, of the scale from the lowest to the highest seen
+
+
+def no_signal(run: Evidence) -> Iterator[RunFinding]:
+    """All siblings alike: nothing is ever right, or everything is."""
+    flat = mean(last_third(run.ratio("data/groups_zero_variance", "data/groups")))
+    rewards = [r for group in run.late_groups for r in rewards_of(group)]
+    if not flat > FLAT or not rewards:
+        return
+    low, high = min(rewards), max(rewards)
+    reward = statistics.fmean(rewards)
+    level = (reward - low) / (high - low) if high > low else None
+    evidence = f"{flat:.0%} of the last groups have no gradient; their mean reward is {reward:.2f}"
+    is_solved = reward > 0.8 and (level is None or level > 0.8)
+    if is_solved:
+        yield RunFinding(
+            name="solved",
+            weight="notable",
+            title="Nearly every episode succeeds: little is left to learn",
+            evidence=evidence,
+            reason="Siblings that all earn the most teach nothing more.",
+            change="a harder level in env.args, or fewer train.steps",
+        )
+    elif level is None or level < 2 * NEAR:
+        yield RunFinding(
+            name="too_hard",
+            weight="serious",
+            title="Nearly every episode fails alike: there is nothing to learn from",
+            evidence=evidence,
+            reason="An update compares siblings, and these all earn the same.",
+            change="partial credit in the env's score(), an easier level in env.args, a longer "
+            "warmup, or a larger train.group_size",
+            certainty=0.8,
+        )
+
+
+def acts_for_nothing(run: Evidence) -> Iterator[RunFinding]:
+    """Siblings act differently, their rewards are alike, though scenarios differ."""
+    differ = [
+        g for g in run.groups if len({conduct_of(r) for r in g}) > 1 and len(rewards_of(g)) > 1
+    ]
+    if len(differ) < 20:
+        return
+    alike = [g for g in differ if max(rewards_of(g)) - min(rewards_of(g)) < 1e-6]
+    between = {round(rewards_of(g)[0], 6) for g in alike}
+    if len(alike) / len(differ) > 0.98 and len(between) > 1:
+        yield RunFinding(
+            name="acts_for_nothing",
+            weight="serious",
+            title="The reward does not depend on what the policy does",
+            evidence=f"in {len(alike)} of {len(differ)} groups whose siblings acted differently "
+            "all earned the same, and other groups earned otherwise",
+            reason="The score follows the scenario, not the play.",
+            change="the env's score(): use what was done in this episode",
+            certainty=0.9,
+            example=place(alike[0][0]),
+        )
+
+
+def same_play_other_reward(run: Evidence) -> Iterator[RunFinding]:
+    """Two siblings said the same, word for word, and earned differently."""
+    num, differ, example = 0, 0, ""
+    for group in run.groups:
+        by_play: dict[tuple[object, ...], list[dict[str, object]]] = defaultdict(list)
+        for row in group:
+            if row["reward"] is not None and row["messages"]:
+                by_play[opening_of(row), conduct_of(row)].append(row)
+        for rows in by_play.values():
+            num += len(rows) - 1
+            first = rows[0]["reward"]
+            others = [r for r in rows[1:] if abs(r["reward"] - first) > 1e-6]  # type: ignore[operator]
+            differ += len(others)
+            if others and not example:
+                example = place(others[0])
+    if num < 10 or differ < 3 or differ / num < 0.05:
+        return
+    judged = run.setting("judge") is not None
+    yield RunFinding(
+        name="same_play_other_reward",
+        weight="notable" if judged and differ / num < 0.5 else "serious",
+        title="The same play earns different rewards",
+        evidence=f"{differ} of {num} trajectories earned otherwise than a sibling that said the "
+        "same, word for word",
+        reason="Advantages then reward chance: a state that episodes share, a random score, a "
+        "judge that contradicts itself, or rewards of other trajectories.",
+        change="judge.votes: 3, and art judge audit"
+        if judged
+        else "the env: draw from self.rng alone, keep no state on the class or the module",
+        certainty=min(1.0, 0.5 + differ / num),
+        example=example,
+    )
+
+
+def siblings_differ_at_start(run: Evidence) -> Iterator[RunFinding]:
+    """The siblings of a group were told different things at the start."""
+    groups = [g for g in run.groups if len(g) > 1]
+    wrong = [g for g in groups if len({opening_of(row) for row in g}) > 1]
+    if groups and len(wrong) / len(groups) > 0.05:
+        yield RunFinding(
+            name="siblings_differ_at_start",
+            weight="serious",
+            title="Siblings do not play the same scenario",
+            evidence=f"in {len(wrong)} of {len(groups)} groups the opening differs",
+            reason="The advantage of a trajectory is then the luck of its scenario.",
+            change="the env's start(): draw from self.rng alone, which siblings share",
+            certainty=0.95,
+            example=place(wrong[0][0]),
+        )
+
+
+def scenarios_repeat(run: Evidence) -> Iterator[RunFinding]:
+    """Scenarios of different names open alike, or few are played again and again."""
+    by_id = {row["scenario_id"]: opening_of(row) for row in run.rows}
+    if len(by_id) < 12:
+        if by_id and run.steps >= 5:
+            yield _few(len(by_id))
+        return
+    different = len(set(by_id.values()))
+    # One text for all may be how a task opens: the first question then asks for its instance.
+    results = {
+        row["scenario_id"]: tuple(str(s["result"]) for s in row["steps"]) for row in run.rows
+    }
+    if different / len(by_id) < 0.5 and len(set(results.values())) / len(by_id) < 0.5:
+        yield RunFinding(
+            name="scenarios_repeat",
+            weight="serious",
+            title="Scenarios of different names are the same",
+            evidence=f"{len(by_id)} scenarios have {different} different openings",
+            reason="The policy sees little variety, and learns that little by heart.",
+            change="the env: make each instance from self.scenario.seed (self.rng), or drop "
+            "duplicates from the data",
+            certainty=0.85,
+        )
+
+
+def _few(num: int) -> RunFinding:
+    return RunFinding(
+        name="few_scenarios",
+        weight="notable",
+        title="There are few train scenarios",
+        evidence=f"the steps that were looked at played {num} different ones",
+        reason="They are soon learned by heart.",
+        change="more scenarios in the env's scenarios(), of the split train",
+    )
+
+
+def leaked_answer(run: Evidence) -> Iterator[RunFinding]:
+    """What the scenario's data calls its answer stands in the opening."""
+    names = {"answer", "target", "solution", "expected", "gold", "label", "secret"}
+    seen = leaked = 0
+    example = ""
+    for group in run.groups:
+        data = group[0]["scenario"] or {}
+        answers = [str(v) for k, v in data.items() if k.lower() in names and len(str(v)) >= 2]
+        if answers:
+            seen += 1
+            text = "\n".join(opening_of(group[0]))
+            if any(answer in text for answer in answers):
+                leaked += 1
+                example = example or place(group[0])
+    if seen >= 8 and leaked / seen > 0.5:
+        yield RunFinding(
+            name="leaked_answer",
+            weight="serious",
+            title="The answer stands in the prompt",
+            evidence=f"in {leaked} of {seen} scenarios the opening has the answer word for word",
+            reason="The policy learns to copy it, and fails where it is not there.",
+            change="the env's start(), or the column that env.args reads as the question",
+            certainty=0.8,
+            example=example,
+        )
+
+
+RULES = (
+    no_signal,
+    acts_for_nothing,
+    same_play_other_reward,
+    siblings_differ_at_start,
+    scenarios_repeat,
+    leaked_answer,
+)

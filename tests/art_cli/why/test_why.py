@@ -1,0 +1,277 @@
+"""Each rule of `art why`, on a run whose numbers are made by hand: with its fault, and without."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from art_cli.cli.main import app
+from art_cli.runs.directory import RunDir
+from art_cli.why.diagnose import diagnose, verdict
+from art_cli.why.evidence import Evidence, read_evidence
+
+STEPS, GROUPS, SIZE = 18, 4, 4
+
+
+def row(step: int, group: int, index: int, split: str = "train", chance: float = 0.5) -> Any:
+    """Return a trajectory of a healthy run: what it says decides what it earns."""
+    rng = random.Random(f"{split}{step}{group}{index}")
+    is_right = rng.random() < chance
+    number = step * GROUPS + group if split == "train" else 10_000 + group
+    said = f"{'right' if is_right else 'wrong'} {index}"
+    return {
+        "step": step,
+        "split": split,
+        "group": group,
+        "index": index,
+        "scenario_id": f"{split}-{number}",
+        "seed": number,
+        "scenario": {"answer": f"answer-{number}"},
+        "reward": float(is_right),
+        "advantage": float(is_right) - chance,
+        "metrics": {},
+        "stop_reason": "env",
+        "truncated": False,
+        "error": None,
+        "num_sampled": 20 + rng.randrange(9),
+        "steps": [{"tool": "look", "result": f"record {number}", "is_error": False}] * 3,
+        "messages": [
+            {"role": "user", "content": f"question {number}"},
+            {"role": "assistant", "content": said},
+        ],
+        "sequences": [
+            {
+                "ids": [1, 2, 10 + step, index],
+                "mask": [0, 0, 1, 1],
+                "engine_logprobs": [0.0, 0.0, -0.5, -0.1],
+            }
+        ],
+    }
+
+
+def healthy() -> Evidence:
+    """Return a run that learns: from 0.3 to 0.7, in training and held out."""
+    chances = [0.3 + 0.4 * s / (STEPS - 1) for s in range(STEPS)]
+    metrics = [
+        {
+            "training_step": s + 1,
+            "train/reward": chances[s],
+            "train/tokens": 25.0,
+            "data/groups": 8,
+            "data/groups_zero_variance": 1,
+            "data/trajectories": 64,
+            "data/trajectories_failed": 0,
+            "data/truncated": 0,
+            "data/context_full": 0,
+            "data/forks": 0,
+            "loss/entropy": 0.5 - 0.2 * s / STEPS,
+            "loss/logprob_gap": 1e-6,
+            "loss/ratio_max": 1.0,
+            "loss/grad_norm": 0.3,
+            "time/step_s": 10.0,
+        }
+        for s in range(STEPS)
+    ]
+    train = {
+        s + 1: [[row(s + 1, g, i, chance=chances[s]) for i in range(SIZE)] for g in range(GROUPS)]
+        for s in range(STEPS)
+    }
+    held_out = {
+        s: [row(s, g, 0, "val", chance) for g in range(64)]
+        for s, chance in ((0, 0.2), (STEPS, 0.8))
+    }
+    return Evidence(settings={}, metrics=metrics, train=train, held_out=held_out)
+
+
+def each(run: Evidence, change: Callable[[Any], None]) -> None:
+    """Change every trajectory."""
+    for rows in (run.rows, *run.held_out.values()):
+        for one in rows:
+            change(one)
+
+
+def metric(run: Evidence, **values: float) -> None:
+    """Set metrics at every step; `loss__kl` is `loss/kl`."""
+    for line in run.metrics:
+        line.update({name.replace("__", "/"): value for name, value in values.items()})
+
+
+def over_steps(run: Evidence, name: str, value: Callable[[float], float]) -> None:
+    """Set a metric by how far the run is, from 0 to 1."""
+    for n, line in enumerate(run.metrics):
+        line[name] = value(n / (STEPS - 1))
+
+
+def flat(run: Evidence) -> None:
+    metric(run, data__groups_zero_variance=8)
+    each(run, lambda r: r.update(reward=0.0))
+
+
+def solved(run: Evidence) -> None:
+    metric(run, data__groups_zero_variance=8)
+    each(run, lambda r: r.update(reward=1.0))
+
+
+def acts_for_nothing(run: Evidence) -> None:
+    each(run, lambda r: r.update(reward=float(r["group"] % 2)))
+
+
+def chance(run: Evidence) -> None:
+    def change(one: Any) -> None:
+        one["messages"][1]["content"] = "the same"
+
+    each(run, change)
+
+
+def luck(run: Evidence) -> None:
+    each(run, lambda r: r["messages"][0].update(content=f"question {r['index']}"))
+
+
+def repeats(run: Evidence) -> None:
+    def change(one: Any) -> None:
+        one["messages"][0]["content"] = "the question"
+        one["steps"] = [{"tool": "look", "result": "the record", "is_error": False}]
+
+    each(run, change)
+
+
+def leaks(run: Evidence) -> None:
+    each(run, lambda r: r["messages"][0].update(content=f"say {r['scenario']['answer']}"))
+
+
+def outage(run: Evidence) -> None:
+    def change(one: Any) -> None:
+        if one["index"] == 0:
+            one["steps"] = [{"tool": "look", "result": "Connection refused", "is_error": True}]
+
+    each(run, change)
+
+
+def dead(run: Evidence) -> None:
+    step = {"tool": "look", "result": "no such thing", "is_error": True}
+    each(run, lambda r: r.update(steps=[step]))
+
+
+def unread(run: Evidence) -> None:
+    each(run, lambda r: r.update(steps=[{"tool": "", "result": "no JSON", "is_error": True}]))
+
+
+def still(run: Evidence) -> None:
+    run.held_out[STEPS] = run.held_out[0]
+
+
+def hardly(run: Evidence) -> None:
+    other = [{**one, "sequences": [{"ids": [3]}]} for one in run.held_out[0][50:]]
+    run.held_out[STEPS] = run.held_out[0][:50] + other
+
+
+def shifted(run: Evidence) -> None:
+    each(run, lambda r: r["sequences"][0].update(mask=[0, 1, 1, 0]))
+
+
+def negated(run: Evidence) -> None:
+    each(run, lambda r: r.update(advantage=-r["advantage"]))
+
+
+def seen(run: Evidence) -> None:
+    run.held_out = {s: rows[:40] for s, rows in run.held_out.items()}
+    for rows in run.held_out.values():
+        for one, other in zip(rows, run.rows[::4], strict=False):
+            one.update(seed=other["seed"], messages=other["messages"])
+
+
+def long(run: Evidence) -> None:
+    over_steps(run, "train/tokens", lambda x: 20 + 40 * x)
+    each(run, lambda r: r.update(num_sampled=20 + 10 * r["index"], reward=r["index"] / 4))
+
+
+def gamed(run: Evidence) -> None:
+    each(
+        run, lambda r: r.update(metrics={"ruler_score": 1 - r["reward"], "env_reward": r["reward"]})
+    )
+
+
+FAULTS: list[tuple[str, Callable[[Evidence], None]]] = [
+    ("too_hard", flat),
+    ("solved", solved),
+    ("acts_for_nothing", acts_for_nothing),
+    ("same_play_other_reward", chance),
+    ("siblings_differ_at_start", luck),
+    ("scenarios_repeat", repeats),
+    ("leaked_answer", leaks),
+    ("truncated", lambda run: metric(run, data__truncated=20)),
+    ("context_full", lambda run: metric(run, data__context_full=20)),
+    ("env_fails", lambda run: metric(run, data__trajectories_failed=9)),
+    ("outages_scored", outage),
+    ("forks", lambda run: metric(run, data__forks=64)),
+    ("dead_tool", dead),
+    ("broken_calls", unread),
+    ("not_on_policy", lambda run: metric(run, loss__logprob_gap=0.2)),
+    ("cut_distribution", lambda run: run.settings.update(sampling={"top_p": 0.9})),
+    ("stale_weights", still),
+    ("rate_too_low", hardly),
+    ("no_exploration", lambda run: metric(run, loss__entropy=0.001)),
+    ("entropy_collapse", lambda run: over_steps(run, "loss/entropy", lambda x: 0.5 * (x < 0.5))),
+    ("not_finite", lambda run: metric(run, loss__policy=float("nan"))),
+    ("no_gradient", lambda run: metric(run, loss__grad_norm=0.0)),
+    ("mask_shifted", shifted),
+    ("rate_too_high", lambda run: over_steps(run, "train/reward", lambda x: 0.9 - abs(x - 0.5))),
+    ("moves_away", lambda run: over_steps(run, "train/reward", lambda x: 0.6 - 0.5 * x)),
+    ("wrong_advantages", negated),
+    ("no_rise", lambda run: (metric(run, train__reward=0.5), still(run))[0]),
+    ("memorised", still),
+    ("train_is_held_out", seen),
+    ("length_is_paid", long),
+    ("judge_ties", lambda run: metric(run, judge__tie_rate=0.9)),
+    ("judge_against_env", gamed),
+    ("judge_fails", lambda run: metric(run, judge__failures=4)),
+    ("slow_judge", lambda run: metric(run, time__score_s=6.0)),
+]
+
+
+def test_nothing_is_said_of_a_run_that_learns() -> None:
+    assert diagnose(healthy()) == []
+    assert verdict(healthy()).startswith("The held-out reward rose over 18 steps: +0.")
+
+
+@pytest.mark.parametrize(("name", "plant"), FAULTS, ids=[name for name, _ in FAULTS])
+def test_a_fault_is_found(name: str, plant: Callable[[Evidence], None]) -> None:
+    run = healthy()
+    plant(run)
+    assert name in [finding.name for finding in diagnose(run)]
+
+
+def test_a_run_of_an_hour_has_few_files_opened(tmp_path: Path) -> None:
+    """The steps are spread over the run, with its end."""
+    run = RunDir.create(tmp_path / "p" / "r")
+    run.config.write_text("train: {learning_rate: 0.5}\n")
+    for step in range(1, 101):
+        run.trajectory_file(step, "train").write_bytes(b"")
+    found = read_evidence(run)
+    assert found.train == {} and found.setting("train.learning_rate") == 0.5
+    assert found.setting("train.max_grad_norm") == 1.0  # the schema's
+
+
+def test_a_damaged_run_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path / "p" / "r")
+    run.config.write_text("train: [")
+    run.metrics.write_text('{"training_step": 1, "train/reward": 0.5}\n{"torn')
+    run.trajectory_file(1, "train").write_bytes(b"no gzip")
+    said = CliRunner().invoke(app, ["why", str(run.root), "--json"])
+    row = json.loads(said.stdout)
+    assert said.exit_code == 0 and row["findings"] == []
+    assert [part for part in ("config.yaml", "000001") if part in " ".join(row["unread"])] == [
+        "config.yaml",
+        "000001",
+    ]
+
+
+def test_what_is_no_run_is_said(tmp_path: Path) -> None:
+    said = CliRunner().invoke(app, ["why", str(tmp_path)])
+    assert "holds no run" in str(said.exception)
