@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 CONFIG = Path(__file__).parents[2] / "configs/quickstart.yaml"
+WARM = "warm"  # the run whose base, after its warm-up, all others begin with
 SIZE = ["train.steps=30", "train.scenarios_per_step=8", "eval.every=15", "eval.episodes=64"]
 LIMIT = 900  # seconds of one run
 
@@ -334,9 +335,12 @@ def play_one(name: str, runs_dir: Path) -> None:
     from art_cli.cli.main import main
 
     fault = FAULTS.get(name)
-    overrides = list(fault.overrides) if fault else HEALTHY[name]
+    overrides = list(fault.overrides) if fault else HEALTHY.get(name, ["train.steps=1"])
     if fault and fault.patch:
         fault.patch()
+    if name != WARM and not any("demo" in override for override in overrides):
+        base = runs_dir / "faults" / WARM / "base"
+        overrides = [f"model.base={base}", "warmup=null", *overrides]
     sys.argv = ["art", "run", str(CONFIG), *SIZE, f"name={folder_of(name)}", "project=faults"]
     sys.argv += [*overrides, "--runs-dir", str(runs_dir), "--overwrite"]
     main()
@@ -355,6 +359,7 @@ def play_all(names: list[str], runs_dir: Path, jobs: int) -> None:
         print(f"{name}: {'ran' if not out.returncode else 'stopped'}", file=sys.stderr, flush=True)
 
     runs_dir.mkdir(parents=True, exist_ok=True)
+    play(WARM)
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(play, names))
 
