@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import statistics
 from dataclasses import dataclass, field
@@ -163,6 +164,12 @@ def opening_of(row: Row) -> tuple[str, ...]:
             break
         told.append(str(message["content"]))
     return tuple(told)
+
+
+def scenario_of(row: Row) -> tuple[object, ...]:
+    """Return what a scenario is, whatever its name: its opening, and its data or else its seed."""
+    data = row["scenario"]
+    return opening_of(row), json.dumps(data, sort_keys=True) if data else row["seed"]
 
 
 def conduct_of(row: Row) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def no_signal(run: Evidence) -> Iterator[RunFinding]:
             reason="Siblings that all earn the most teach nothing more.",
             change="a harder level in env.args, or fewer train.steps",
         )
-    elif level is None or level < 2 * NEAR:
+    elif (level is None or level < 2 * NEAR) and not _was_better(run, reward):
         yield RunFinding(
             name="too_hard",
             weight="serious",
@@ -52,6 +52,11 @@ def no_signal(run: Evidence) -> Iterator[RunFinding]:
             "warmup, or a larger train.group_size",
             certainty=0.8,
         )
+
+
+def _was_better(run: Evidence, reward: float) -> bool:
+    """Return whether the task was less hard once: then it is not its difficulty."""
+    return max((p.value for p in run.series("train/reward")), default=reward) > reward + 0.2
 
 
 def acts_for_nothing(run: Evidence) -> Iterator[RunFinding]:

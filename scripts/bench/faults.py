@@ -3,7 +3,7 @@
     python scripts/bench/faults.py --runs-dir /tmp/faults          # plays what is not there yet
     python scripts/bench/faults.py --runs-dir /tmp/faults --only-report
 
-Each fault, and each healthy run, is a run of the order desk of some 30 steps in a process of its
+Each fault, and each healthy run, is a run of the order desk of 21 steps in a process of its
 own. Half of them are kept apart while rules are tuned: those whose names hash to 1. Printed: for
 each fault whether its finding came, and its rank; for each healthy run what was called serious.
 """
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import multiprocessing
+import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from typing import Any
 
 CONFIG = Path(__file__).parents[2] / "configs/quickstart.yaml"
 WARM = "warm"  # the run whose base, after its warm-up, all others begin with
-SIZE = ["train.steps=30", "train.scenarios_per_step=8", "eval.every=15", "eval.episodes=64"]
+SIZE = ["train.steps=21", "train.scenarios_per_step=8", "eval.every=7", "eval.episodes=64"]
 LIMIT = 900  # seconds of one run
 
 
@@ -330,9 +331,14 @@ def folder_of(name: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in name)
 
 
-def play_one(name: str, runs_dir: Path) -> None:
-    """Run one in this process, with its fault in place."""
-    from art_cli.cli.main import main
+def play_one(name: str, runs_dir: Path, log: Path) -> None:
+    """Run one in this process, with its fault in place; what it prints goes to the log."""
+    from art_cli.cli.main import main as art
+
+    half_written = log.with_suffix(".part")
+    file = os.open(half_written, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
 
     fault = FAULTS.get(name)
     overrides = list(fault.overrides) if fault else HEALTHY.get(name, ["train.steps=1"])
@@ -342,8 +348,11 @@ def play_one(name: str, runs_dir: Path) -> None:
         base = runs_dir / "faults" / WARM / "base"
         overrides = [f"model.base={base}", "warmup=null", *overrides]
     sys.argv = ["art", "run", str(CONFIG), *SIZE, f"name={folder_of(name)}", "project=faults"]
-    sys.argv += [*overrides, "--runs-dir", str(runs_dir), "--overwrite"]
-    main()
+    sys.argv += [*overrides, "--runs-dir", str(runs_dir), "--overwrite", "--yes"]
+    try:
+        art()
+    finally:
+        half_written.rename(log)
 
 
 def play_all(names: list[str], runs_dir: Path, jobs: int) -> None:
@@ -353,12 +362,17 @@ def play_all(names: list[str], runs_dir: Path, jobs: int) -> None:
         log = runs_dir / f"{folder_of(name)}.log"
         if log.exists():
             return
-        command = [sys.executable, __file__, "--play", name, "--runs-dir", str(runs_dir)]
-        out = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
-        log.write_text(out.stdout + out.stderr)
-        print(f"{name}: {'ran' if not out.returncode else 'stopped'}", file=sys.stderr, flush=True)
+        process = context.Process(target=play_one, args=(name, runs_dir, log))
+        process.start()
+        process.join(LIMIT)
+        if process.is_alive():
+            process.kill()
+        said = "ran" if process.exitcode == 0 else "stopped"
+        print(f"{name}: {said}", file=sys.stderr, flush=True)
 
     runs_dir.mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["art_cli.backends.local", "art_cli.cli.main", "art_cli.loop"])
     play(WARM)
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(play, names))
@@ -425,17 +439,14 @@ def main() -> None:
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only-report", action="store_true")
-    parser.add_argument("--play", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.play:
-        return play_one(args.play, args.runs_dir)
     if not args.only_report:
-        play_all([*FAULTS, *HEALTHY], args.runs_dir, args.jobs)
+        names = [*FAULTS, *HEALTHY]
+        play_all(names[::2] + names[1::2], args.runs_dir, args.jobs)
     there = [n for n in (*FAULTS, *HEALTHY) if (args.runs_dir / f"{folder_of(n)}.log").exists()]
     reports = {name: examine(name, args.runs_dir) for name in there}
     tell_faults([r for n, r in reports.items() if n in FAULTS])
     tell_healthy([r for n, r in reports.items() if n in HEALTHY])
-    return None
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def over_steps(run: Evidence, name: str, value: Callable[[float], float]) -> Non
 
 
 def flat(run: Evidence) -> None:
-    metric(run, data__groups_zero_variance=8)
+    metric(run, data__groups_zero_variance=8, train__reward=0.0)
     each(run, lambda r: r.update(reward=0.0))
 
 
@@ -183,7 +183,7 @@ def seen(run: Evidence) -> None:
     run.held_out = {s: rows[:40] for s, rows in run.held_out.items()}
     for rows in run.held_out.values():
         for one, other in zip(rows, run.rows[::4], strict=False):
-            one.update(seed=other["seed"], messages=other["messages"])
+            one.update(scenario=other["scenario"], messages=other["messages"])
 
 
 def long(run: Evidence) -> None:
