@@ -53,6 +53,7 @@ class Hosted:
         self.waits_for = ""  # what its agent has to do next, where that is known
         self.given: str | None = None  # the answer that the agent wrote down
         self.num_calls = 0
+        self.num_requests = 0  # of any kind, answered or refused
         self.refusal = ""  # what was said to the last call that was refused
         self.num_unheard = 0  # answers that nobody received
         self.usd = 0.0  # that models beside the policy have cost
