@@ -1,8 +1,9 @@
 """An agent as a service, with the standard library alone: python agent_service.py PORT HOW [PAUSE]
 
 HOW it ends its episodes: `answers`, `posts` (202, then its end), `twice` (posts it two times, and
-answers too), `wrong key`, `silent` (takes it and never ends), `mute` (never answers), `fails`,
-`busy` (503 at first). It asks the policy once, PAUSE seconds after it was given the episode.
+answers too), `wrong key`, `silent` (takes it and never ends), `loses` (so, and says it), `mute`
+(never answers), `fails`, `busy` (503 at first). It asks the policy once, PAUSE seconds after it was
+given the episode.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Service
 
     def do_GET(self) -> None:
-        self._answer(405, {})
+        self._answer(410 if self.server.how == "loses" and "?episode=" in self.path else 405, {})
 
     def do_POST(self) -> None:
         task = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -66,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
         status, said = post(f"{task['base_url']}/chat/completions", key, body)
         if how == "fails" or status != 200:
             return self._answer(500, {"error": f"no idea: {status} {said}"})
-        if how == "silent":
+        if how in ("silent", "loses"):
             return self._answer(202, {})
         end = {"answer": said["choices"][0]["message"]["content"], "reward": REWARD}
         end |= {"metrics": {"steps": 3}, "logs": ["done", {"an": "event"}]}

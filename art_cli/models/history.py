@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from art_cli.models.dialect import Dialect
 from art_cli.models.tool_formats.readers import Schemas
 from art_cli.models.turns import Turn, WrittenCall, plain
-from art_cli.types import Message
 
 DESCRIBED = """
 
@@ -38,12 +38,11 @@ class History:
             shown = "\n".join(json.dumps(t) for t in tools)
             self._described = DESCRIBED.format(schemas=shown, shape=dialect.speech.format.shape)
 
-    def put(self, messages: list[Message]) -> list[Said]:
-        """Return the messages for the template; turns are in the model's own words."""
+    def put(self, messages: Iterable[tuple[str, str]]) -> list[Said]:
+        """Return messages, role and content, as the template takes them; turns in own words."""
         said: list[Said] = []
         waiting: list[Said] = []  # calls whose results come next, in order
-        for n, message in enumerate(messages):
-            role, content = message["role"], message["content"]
+        for n, (role, content) in enumerate(messages):
             if role in ("user", "tool"):
                 content = self._harmless(content)
             if role == "assistant":

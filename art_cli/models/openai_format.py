@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import dataclass, field
 from typing import Any
 
 from art_cli.models.turns import Turn, WrittenCall
@@ -27,24 +28,42 @@ def read_messages(values: list[Any]) -> list[Message]:
 
     Raises ChatFormatError.
     """
-    calls: dict[str, tuple[int, str]] = {}  # the places and the tools of all calls, by their ids
-    out: list[Message] = []
-    results: list[tuple[int, Message]] = []  # of the last turn's calls
+    reading = Reading()
     for value in values:
+        reading.add(value)
+    return reading.messages
+
+
+@dataclass(slots=True)
+class Reading:
+    """OpenAI's messages up to some place, as ours."""
+
+    messages: list[Message] = field(default_factory=list)
+    # The places and the tools of all calls, by their ids; the results of the last turn's calls.
+    _calls: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _results: list[tuple[int, Message]] = field(default_factory=list)
+
+    def copied(self) -> Reading:
+        """Return the same, to go on from here in another way."""
+        return Reading(list(self.messages), dict(self._calls), list(self._results))
+
+    def add(self, value: Any) -> None:
+        """Read the next message. Raises ChatFormatError."""
         message = read_message(value)
         for call in _listed(value.get("tool_calls")):
-            calls[str(call.get("id"))] = len(calls), call.get("function", call)["name"]
+            self._calls[str(call.get("id"))] = len(self._calls), call.get("function", call)["name"]
         if message["role"] != "tool":
-            results = []
-            out.append(message)
-            continue
-        place, name = calls.get(str(value.get("tool_call_id")), (len(calls), ""))
+            self._results.clear()
+            self.messages.append(message)
+            return
+        unknown = len(self._calls), ""
+        place, name = self._calls.get(str(value.get("tool_call_id")), unknown)
         if name:
             message["name"] = name
-        results.append((place, message))
-        results.sort(key=lambda each: each[0])
-        out[len(out) + 1 - len(results) :] = [each for _, each in results]
-    return out
+        self._results.append((place, message))
+        self._results.sort(key=lambda each: each[0])
+        sorted_results = [each for _, each in self._results]
+        self.messages[len(self.messages) + 1 - len(sorted_results) :] = sorted_results
 
 
 def read_message(value: Any) -> Message:

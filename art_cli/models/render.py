@@ -9,7 +9,6 @@ rewritten text, and the model is trained on what it really read in each.
 from __future__ import annotations
 
 import copy
-import json
 import sys
 import threading
 from collections.abc import Mapping
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 CACHED = 2**22  # bytes of renderings, and as many of their ids: siblings begin alike
+Said = tuple[tuple[str, str], ...]  # roles and contents
 ID = 40  # bytes of one in a tuple
 LONG = 2**15  # characters; a longer text is measured before it is tokenized
 
@@ -91,7 +91,7 @@ class Renderer:
         self._schemas = schemas_by_name(tools)
         self._history = History(dialect, self._specials, self._tools, self._schemas)
         self._render_cached = Recent(
-            self._render, lambda key, text: sys.getsizeof(key[0]) + sys.getsizeof(text), CACHED
+            self._render, lambda key, text: _size(key[0]) + sys.getsizeof(text), CACHED
         )
         self.encode = Recent(
             self._encode, lambda text, ids: sys.getsizeof(text) + ID * len(ids), CACHED
@@ -123,7 +123,8 @@ class Renderer:
 
         Its turns are in the model's own words.
         """
-        return self._render_cached((json.dumps(messages), generate))
+        said = tuple((m["role"], m["content"]) for m in messages)  # a template is shown no more
+        return self._render_cached((said, generate))
 
     def read(self, text: str) -> Turn:
         """Take a turn in the model's own words apart."""
@@ -137,7 +138,8 @@ class Renderer:
 
     def text_form(self, text: str) -> str:
         """Return a turn in the model's own words as all others see it."""
-        return self.dialect.speech.text_form(text, self.read(text))
+        speech = self.dialect.speech
+        return text if speech.is_text_form else speech.text_form(text, self.read(text))
 
     def own_words(self, text: str) -> str:
         """Return a turn in the text form as the model would say it behind its prompt.
@@ -219,14 +221,18 @@ class Renderer:
                 return tuple(self._tokenizer.encode(text, add_special_tokens=False))
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def _render(self, key: tuple[str, bool]) -> str:
-        messages_json, generate = key
-        said = self._history.put(json.loads(messages_json))
+    def _render(self, key: tuple[Said, bool]) -> str:
+        messages, generate = key
+        said = self._history.put(messages)
         tools = self._tools if self.dialect.shows_tools else None
         return self._template(said, tools, generate=generate)
 
     def _token(self, id: int) -> str:
         return str(self._tokenizer.convert_ids_to_tokens(id))
+
+
+def _size(said: Said) -> int:
+    return sum(sys.getsizeof(content) for _, content in said)
 
 
 class Conversation:

@@ -12,15 +12,23 @@ import json
 import queue
 import sys
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from service import Handler, serve
 
 WAIT = 20.0  # seconds that a worker's request waits for an episode
 episodes: queue.Queue[Any] = queue.Queue()
+known: set[str] = set()  # ids since it was started; a few bytes each
 
 
 class QueueHandler(Handler):
     """POST /episodes puts one in, POST /next takes one out."""
+
+    def do_GET(self) -> None:
+        """Say that it is there; or, asked `?episode=ID`, whether it knows that one."""
+        asked = parse_qs(urlsplit(self.path).query).get("episode", [])
+        is_lost = self.is_let_in() and not known.issuperset(asked)
+        return self.answer(410, {}) if is_lost else super().do_GET()
 
     def do_POST(self) -> None:
         """Take or give an episode."""
@@ -28,7 +36,9 @@ class QueueHandler(Handler):
         if not self.is_let_in():
             return self.answer(401, {"error": "the key is missing or wrong"})
         if self.path == "/episodes":
-            episodes.put(json.loads(body))
+            episode = json.loads(body)
+            known.add(episode["id"])
+            episodes.put(episode)
             return self.answer(202, {})
         try:
             self.answer(200, episodes.get(timeout=WAIT))

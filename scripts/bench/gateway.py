@@ -5,14 +5,17 @@
 For each protocol 256 episodes at once, each of 20 calls with tools and a history that grows,
 through a real socket; their clients are a process of their own. The engine is a wait of about a
 second (0.5 to 1.5), so that what is left of a call's time is the gateway, the socket and the
-client. Printed: the median and the 95th percentile of that, for a single episode too; and whether
-any call was lost.
+client. Printed: the median and the 95th percentile of that, for a single episode too; whether any
+call was lost; and the same of a bare server of aiohttp in the gateway's place, which waits as long
+and then sends one prepared answer: what HTTP, the socket and the client cost by themselves. `own`
+is the difference of the two medians.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import multiprocessing
 import os
@@ -22,6 +25,8 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from aiohttp import ClientSession, TCPConnector, web
 
 from art_cli.config.schema import TinyConfig
 from art_cli.models import tiny
@@ -36,6 +41,7 @@ from art_envs.order_desk import OrderDesk
 
 EPISODES, CALLS = 256, 20
 SHORTEST, LONGEST = 0.5, 1.5  # seconds of the engine
+DIGITS = 9  # of how long that was, in microseconds
 GOAL = 2.0  # ms, of the median
 CALL = '{"name": "get_order", "arguments": {"order_id": "W4"}}'
 SAYS = f" exchange delivered <tool_call>{CALL}</tool_call>"
@@ -49,6 +55,13 @@ class Desk(OrderDesk):
     max_turns = 10**6
 
 
+async def wait() -> str:
+    """Wait as long as an engine might. Return for how many microseconds that was."""
+    began = time.monotonic()
+    await asyncio.sleep(random.uniform(SHORTEST, LONGEST))
+    return f"{1e6 * (time.monotonic() - began):0{DIGITS}.0f}"
+
+
 @dataclass
 class Waiting:
     """A Session that says one thing after a while."""
@@ -57,10 +70,7 @@ class Waiting:
 
     async def generate(self, ids: list[int], **_: Any) -> Completion:
         """See Session. The client cannot know how long this took, so it is told."""
-        began = time.monotonic()
-        await asyncio.sleep(random.uniform(SHORTEST, LONGEST))
-        took = time.monotonic() - began
-        said = self.renderer.encode(f"{1e6 * took:.0f}{SAYS}{self.renderer.end_of_turn}")
+        said = self.renderer.encode(f"{await wait()}{SAYS}{self.renderer.end_of_turn}")
         return Completion(
             token_ids=[*said],
             logprobs=[-0.1] * len(said),
@@ -102,23 +112,46 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=EPISODES)
     parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=[*PROTOCOLS])
     args = parser.parse_args()
-    print(
-        "| protocol | episodes at once | calls | lost | median ms | 95% ms | CPU ms a call | goal |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    head = "protocol | episodes at once | calls | lost | median ms | 95% ms | CPU ms a call"
+    print(f"| {head} | bare server: median | 95% | CPU | own: median ms | CPU | goal |")
+    print("|---" * 13 + "|")
     for name in args.protocols:
         for num in (1, args.episodes):
-            over, lost, cpu = asyncio.run(measure(name, num))
-            high = statistics.quantiles(over, n=20)[-1]
+            ours = asyncio.run(measure(name, num))
+            bare = asyncio.run(measure(name, num, bare=True))
+            own = ours.median - bare.median, ours.cpu - bare.cpu
             print(
-                f"| {name} | {num} | {len(over)} | {lost} | {1000 * statistics.median(over):.2f} "
-                f"| {1000 * high:.1f} | {1000 * cpu / len(over):.2f} | {GOAL} |",
+                f"| {name} | {num} | {len(ours.over)} | {ours.lost} | {ours} | {bare} "
+                f"| {own[0]:.2f} | {own[1]:.2f} | {GOAL} |",
                 flush=True,
             )
 
 
-async def measure(name: str, num: int) -> tuple[list[float], int, float]:
-    """-> seconds beyond the engine's of each call; calls without an answer; our CPU seconds."""
+@dataclass
+class Measured:
+    """What some calls took."""
+
+    over: list[float]  # seconds beyond the engine's, of each
+    lost: int  # calls without an answer
+    seconds: float  # of our CPU
+
+    @property
+    def median(self) -> float:
+        """Milliseconds."""
+        return 1000 * statistics.median(self.over)
+
+    @property
+    def cpu(self) -> float:
+        """Milliseconds a call."""
+        return 1000 * self.seconds / len(self.over)
+
+    def __str__(self) -> str:
+        high = statistics.quantiles(self.over, n=20)[-1]
+        return f"{self.median:.2f} | {1000 * high:.1f} | {self.cpu:.2f}"
+
+
+async def measure(name: str, num: int, *, bare: bool = False) -> Measured:
+    """Let so many clients play, against the gateway or a bare server."""
     played = OrderDesk.demonstrations(OrderDesk.Config(), 50)
     demonstrations = await asyncio.to_thread(list, played)  # it plays on a loop of its own
     _, tokenizer = tiny.make(TinyConfig(), texts_of(demonstrations, OrderDesk), 0)
@@ -129,6 +162,13 @@ async def measure(name: str, num: int) -> tuple[list[float], int, float]:
     hosted = [await host(gateway, n) for n in range(num)]
     urls = [f"{gateway.url}{h.path}{PROTOCOLS[name].path}" for h in hosted]
     tools = hosted[0].tools
+    runner = None
+    if bare:
+        last = await host(gateway, num)
+        runner, url = await serve(await recorded(name, gateway.url + last.path, tools))
+        urls = [url] * num
+    gc.collect()
+    gc.freeze()  # as a run does once its model is there
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     process = context.Process(target=clients, args=(name, urls, tools, queue), daemon=True)
@@ -137,9 +177,39 @@ async def measure(name: str, num: int) -> tuple[list[float], int, float]:
     cpu = time.process_time()
     over, lost = await asyncio.to_thread(queue.get, timeout=600)
     cpu = time.process_time() - cpu
-    process.join()
+    await asyncio.to_thread(process.join)
+    if runner:
+        await runner.cleanup()
     await gateway.close()
-    return over, lost + num * CALLS - len(over), cpu
+    gc.unfreeze()
+    return Measured(over, lost + num * CALLS - len(over), cpu)
+
+
+async def recorded(name: str, base: str, tools: list[Any]) -> bytes:
+    """Return the gateway's answer to a first call."""
+    agent = PROTOCOLS[name](tools)
+    async with ClientSession() as session, session.post(base + agent.path, json=agent.body()) as r:
+        return await r.read()
+
+
+async def serve(answer: bytes) -> tuple[web.AppRunner, str]:
+    """Start a bare server: it reads a body, waits, and sends this answer. Return its address."""
+    begin = answer.index(SAYS.split("<")[0].strip().encode()) - 1 - DIGITS
+    before, digits, behind = answer[:begin], answer[begin:][:DIGITS], answer[begin + DIGITS :]
+    assert digits.isdigit()
+
+    async def reply(request: web.Request) -> web.Response:
+        await request.read()
+        body = before + (await wait()).encode() + behind
+        return web.Response(body=body, content_type="application/json")
+
+    app = web.Application(client_max_size=2**25)
+    app.router.add_post("/", reply)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
+    await site.start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}/"
 
 
 async def host(gateway: Gateway, n: int) -> Hosted:
@@ -265,8 +335,6 @@ def clients(name: str, urls: list[str], tools: list[Any], queue: Any) -> None:
 
 
 async def _all(name: str, urls: list[str], tools: list[Any]) -> tuple[list[float], int]:
-    from aiohttp import ClientSession, TCPConnector
-
     async with ClientSession(connector=TCPConnector(limit=0)) as session:
         agents = [PROTOCOLS[name](tools) for _ in urls]
         plays = (_one(session, u, a) for u, a in zip(urls, agents, strict=True))

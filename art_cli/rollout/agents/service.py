@@ -4,6 +4,8 @@
                "deadline"}
 
 It plays, and answers 200 with the end (gateway/end.py), or 202 and posts the end to `end_url`.
+
+    GET URL?episode=ID    answered with 410 where the service took the episode and lost it
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds before another attempt, doubling
 KEEP_TRYING = 60.0  # seconds for a service to come back before an episode fails
 CONNECT_TIMEOUT = 10.0  # seconds
 CHECK_TIMEOUT = 10.0  # seconds for the service to say that it is there
+QUIET = 60.0  # seconds without a request of an agent, until its service is asked for the episode
+LOST = 410
 BUSY = (429, 502, 503)  # it has not begun: full, starting, or a proxy found nobody
 REFUSED = (401, 403)
 SHOWN = 500  # characters of an answer that is none
@@ -96,7 +100,7 @@ class ServiceRunner:
                 if answer.status_code != 202:
                     await self._take(hosted, answer)
                 hosted.waits_for = "it took the episode (HTTP 202) and has not posted its end"
-            end = await asyncio.shield(hosted.told)
+            end = await self._posted(hosted)
         finally:
             posting.cancel()
             await asyncio.gather(posting, return_exceptions=True)
@@ -132,6 +136,30 @@ class ServiceRunner:
                 )
             await asyncio.sleep(wait * random.uniform(0.5, 1.5))
             wait = min(2 * wait, LONGEST_WAIT)
+
+    async def _posted(self, hosted: Hosted) -> AgentEnd:
+        """Return the end that is posted. Raises AgentError where the service has lost the episode.
+
+        It is asked, as often as nothing was heard of the agent for a while.
+        """
+        heard = -1
+        while not (await asyncio.wait({hosted.told}, timeout=QUIET))[0]:
+            if hosted.num_requests == heard and await self._has_lost(hosted):
+                raise AgentError(
+                    f"the service {self._url} took the episode (HTTP 202), and has lost it: asked "
+                    "for it, it answers HTTP 410"
+                )
+            heard = hosted.num_requests
+        return await asyncio.shield(hosted.told)
+
+    async def _has_lost(self, hosted: Hosted) -> bool:
+        assert self._client
+        url = httpx.URL(self._url).copy_merge_params({"episode": hosted.id})
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT):
+                return (await self._client.get(url)).status_code == LOST
+        except (httpx.HTTPError, TimeoutError):  # its workers may play on while it starts again
+            return False
 
     async def _take(self, hosted: Hosted, answer: httpx.Response) -> None:
         """Take the end that an answer holds. Raises CrashError, AgentError."""

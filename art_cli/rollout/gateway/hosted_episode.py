@@ -53,6 +53,7 @@ class Hosted:
         self.waits_for = ""  # what its agent has to do next, where that is known
         self.given: str | None = None  # the answer that the agent wrote down
         self.num_calls = 0
+        self.num_requests = 0  # of any kind, answered or refused
         self.refusal = ""  # what was said to the last call that was refused
         self.num_unheard = 0  # answers that nobody received
         self.usd = 0.0  # that models beside the policy have cost
@@ -62,6 +63,7 @@ class Hosted:
         self._seed = seed
         tools = episode.trajectory.tools
         self._dialogue = Dialogue(opening, tools, served.answer_tool)
+        self._tools: tuple[list[Any], Renderer | None] = [], None  # of the last call
         self._context_full = False  # of the call that was made last
         self._replied = False
 
@@ -109,7 +111,7 @@ class Hosted:
         if route.llm:
             return [await self._ask(route.llm, asked, begun)]
         engine = route.base or self._served.engine
-        renderer = await self._served.renderer(asked.tools, asked.size)
+        renderer = await self._renderer(asked)
         await check_schema(asked, engine)
         thread = self._thread(asked, renderer, route)
         thread.busy = True  # and stays so where this fails: nothing can go on behind it
@@ -124,10 +126,13 @@ class Hosted:
             raise
         self._check_goes_on()
         grammar = grammar_of(talk, renderer, asked, engine)
-        others = (self._begin(asked, renderer, route, talk.forked()) for _ in range(asked.n - 1))
+        others = [self._begin(asked, renderer, route, talk.forked()) for _ in range(asked.n - 1)]
         threads = [thread, *others]
         try:
-            sampled = await asyncio.gather(*(t.sample(asked, grammar) for t in threads))
+            if others:
+                sampled = await asyncio.gather(*(t.sample(asked, grammar) for t in threads))
+            else:  # a task of its own would cost as much as a short call
+                sampled = [await thread.sample(asked, grammar)]
         except ConstraintError as e:
             raise RequestError(400, str(e)) from None
         except EngineError as e:
@@ -308,6 +313,14 @@ class Hosted:
     def _fitting(self, asked: Asked, kind: object) -> Thread | None:
         fitting = [t for t in self._dialogue.threads if t.goes_on_as(asked, kind)]
         return max(fitting, key=lambda t: (len(t.said), t.num_tokens), default=None)
+
+    async def _renderer(self, asked: Asked) -> Renderer:
+        """Return the template with a request's tools; one that grew has those very objects."""
+        tools, known = self._tools
+        if known is None or tools is not asked.tools:
+            known = await self._served.renderer(asked.tools, asked.size)
+            self._tools = asked.tools, known
+        return known
 
     def _thread(self, asked: Asked, renderer: Renderer, route: Route) -> Thread:
         known = self._fitting(asked, (renderer, route))

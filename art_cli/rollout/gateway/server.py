@@ -143,6 +143,7 @@ class Gateway:
             hosted, endpoints = self._asked_for(request)
         except RequestError as e:
             return refuse(self._nowhere.api_of(words), e)
+        hosted.num_requests += 1
         try:
             if request.method == "POST" and words == ["mcp"]:
                 return await _mcp(hosted, request)

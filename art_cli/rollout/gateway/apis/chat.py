@@ -12,6 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from art_cli.models.openai_format import Reading
+from art_cli.rollout.gateway.apis.bodies import Bodies
+from art_cli.rollout.gateway.apis.continued import Continued
 from art_cli.rollout.gateway.apis.openai_parts import error_body, pieces, token_logprobs, usage
 from art_cli.rollout.gateway.apis.request_body import (
     MAX_MESSAGES,
@@ -20,7 +23,7 @@ from art_cli.rollout.gateway.apis.request_body import (
     MAX_TURNS,
     Stops,
     conversation,
-    read_as,
+    readings,
 )
 from art_cli.rollout.gateway.apis.tool_choice import Mode, Offer, offer
 from art_cli.rollout.gateway.asked import Answered, AnsweredCall, Asked, RequestError
@@ -89,10 +92,10 @@ class ChatRequest(BaseModel):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     seed: int | None = None
 
-    def asked(self, size: int) -> Asked:
+    def asked(self, size: int, known: Continued[Reading]) -> Asked:
         """Return what it asks of the policy. Raises RequestError."""
-        messages, prefill = conversation(self.messages)
-        offered = self._offer()
+        messages, prefill = conversation(self.messages, "messages", known)
+        offered = self.offered
         return Asked(
             messages=messages,
             size=size,
@@ -113,7 +116,9 @@ class ChatRequest(BaseModel):
             seed=self.seed,
         )
 
-    def _offer(self) -> Offer:
+    @cached_property
+    def offered(self) -> Offer:
+        """Its tools. Raises RequestError."""
         tools = [t.model_dump() for t in self.tools or []]
         choice = self.tool_choice or "auto"
         if isinstance(choice, _Choice):
@@ -139,9 +144,13 @@ class ChatApi:
 
     heartbeat = ": still sampling\n\n"
 
+    def __init__(self) -> None:
+        self._bodies = Bodies(ChatRequest, "messages")
+        self._readings = readings()
+
     def read(self, body: bytes) -> ChatQuestion:
-        request = read_as(ChatRequest, body)
-        return ChatQuestion(request, request.asked(len(body)))
+        request = self._bodies.read(body)
+        return ChatQuestion(request, request.asked(len(body), self._readings))
 
     def error(self, error: RequestError) -> dict[str, Any]:
         return error_body(error)

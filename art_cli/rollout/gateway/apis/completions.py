@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from art_cli.rollout.gateway.apis.openai_parts import error_body, pieces, usage
+from art_cli.rollout.gateway.apis.openai_parts import error_body, usage
 from art_cli.rollout.gateway.apis.request_body import MAX_TURNS, Stops, read_as
 from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 
@@ -111,14 +111,12 @@ class CompletionsQuestion:
         }
 
     def body(self, answers: list[Answered]) -> dict[str, Any]:
-        choices = [self._choice(n, a.words, a) for n, a in enumerate(answers)]
+        choices = [self._choice(n, a) for n, a in enumerate(answers)]
         return {**self._head, "choices": choices, "usage": usage(answers)}
 
     def events(self, answers: list[Answered]) -> Iterator[str]:
-        for index, answer in enumerate(answers):
-            for piece in pieces(answer.words):
-                yield self._event(self._choice(index, piece, None))
-            yield self._event(self._choice(index, "", answer))
+        for index, answer in enumerate(answers):  # in one piece: OpenAI's type needs a reason
+            yield self._event(self._choice(index, answer))
         if (self.request.stream_options or {}).get("include_usage"):
             yield self._event(usage=usage(answers))
         yield "data: [DONE]\n\n"
@@ -129,13 +127,12 @@ class CompletionsQuestion:
     def _event(self, *choices: dict[str, Any], **more: Any) -> str:
         return f"data: {json.dumps(self._head | {'choices': choices} | more)}\n\n"
 
-    def _choice(self, index: int, text: str, ended: Answered | None) -> dict[str, Any]:
-        with_logprobs = ended is not None and self.asked.logprobs
+    def _choice(self, index: int, answer: Answered) -> dict[str, Any]:
         return {
             "index": index,
-            "text": text,
-            "finish_reason": ended.ended if ended else None,
-            "logprobs": _logprobs(ended) if ended and with_logprobs else None,
+            "text": answer.words,
+            "finish_reason": answer.ended,
+            "logprobs": _logprobs(answer) if self.asked.logprobs else None,
         }
 
 

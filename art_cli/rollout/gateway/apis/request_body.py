@@ -6,7 +6,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from art_cli.models.openai_format import ChatFormatError, read_messages
+from art_cli.models.openai_format import ChatFormatError, Reading
+from art_cli.rollout.gateway.apis.continued import Continued
 from art_cli.rollout.gateway.asked import RequestError
 from art_cli.system.outside import read_json
 from art_cli.types import Message
@@ -47,15 +48,30 @@ def read_as(model: type[M], body: bytes) -> M:
         raise RequestError(400, f"the body is not JSON that can be used: {e}") from None
 
 
+def readings() -> Continued[Reading]:
+    """Return what reads the messages of one caller."""
+    return Continued(Reading.copied, lambda reading, _, message: reading.add(message))
+
+
+def copied(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages in OpenAI's form to whose last one, if it is a turn, more can be added."""
+    if not messages or messages[-1]["role"] != "assistant":
+        return list(messages)
+    last = dict(messages[-1])
+    if "tool_calls" in last:
+        last["tool_calls"] = list(last["tool_calls"])
+    return [*messages[:-1], last]
+
+
 def conversation(
-    messages: list[dict[str, Any]], where: str = "messages"
+    messages: list[dict[str, Any]], where: str, known: Continued[Reading]
 ) -> tuple[list[Message], str]:
     """Return messages in OpenAI's form as ours, and the beginning of the turn that is asked for.
 
     The assistant's own words at the end are that beginning. Raises RequestError.
     """
     try:
-        read = read_messages(messages)
+        read = list(known.read(messages, Reading()).messages)
     except ChatFormatError as e:
         raise RequestError(400, f"{where}: {e}") from None
     prefill = ""

@@ -39,7 +39,8 @@ def refuse(api: Api, error: RequestError) -> web.Response:
 async def timely_body(request: web.Request) -> bytes:
     """Return the body of a request. Raises RequestError where it does not come."""
     try:
-        return await asyncio.wait_for(read_body(request), BODY_TIMEOUT)
+        async with asyncio.timeout(BODY_TIMEOUT):
+            return await read_body(request)
     except TimeoutError:
         raise RequestError(408, f"the body was not there within {BODY_TIMEOUT:g} s") from None
 

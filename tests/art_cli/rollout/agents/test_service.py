@@ -142,6 +142,14 @@ def test_a_service_that_never_ends_fails_by_its_deadline(play: Any) -> None:
     assert t.reward is None and f"1 s: {mute.url} has not answered" in (t.error or "")
 
 
+def test_a_service_that_lost_an_episode_says_so(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "QUIET", 0.1)
+    [t], engine = play(started("loses").url)
+    assert t.reward is None and "has lost it" in (t.error or "") and engine.num_open == 0
+    [t], _ = play(started("posts", pause=0.5).url)  # it is asked, says nothing of it, and goes on
+    assert t.reward == pytest.approx(0.1)
+
+
 def test_what_a_service_says_of_its_failure_is_kept(play: Any) -> None:
     [t], _ = play(started("fails").url)
     assert t.metrics["crashed"] == 1 and "HTTP 500" in t.logs[0] and "no idea" in t.logs[0]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from art_cli.models.openai_format import Reading
+from art_cli.rollout.gateway.apis.bodies import Bodies
+from art_cli.rollout.gateway.apis.continued import Continued
 from art_cli.rollout.gateway.apis.messages.answer import event, events_of, message_of
-from art_cli.rollout.gateway.apis.messages.blocks import HOSTED, chat_messages
+from art_cli.rollout.gateway.apis.messages.blocks import HOSTED, add_message, text_of
 from art_cli.rollout.gateway.apis.request_body import (
     MAX_MESSAGES,
     MAX_TOOLS,
     Stops,
     conversation,
-    read_as,
+    copied,
+    readings,
 )
 from art_cli.rollout.gateway.apis.tool_choice import Offer, offer
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
@@ -63,6 +68,16 @@ class _Output(BaseModel):
     format: _Format | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was read of a caller's messages before."""
+
+    blocks: Continued[list[dict[str, Any]]] = field(
+        default_factory=lambda: Continued(copied, add_message)
+    )
+    messages: Continued[Reading] = field(default_factory=readings)
+
+
 class CountRequest(BaseModel):
     """What is counted: a request without its limit."""
 
@@ -81,12 +96,13 @@ class CountRequest(BaseModel):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     thread: dict[str, Any] | None = None  # a history that the server keeps
 
-    def asked(self, size: int) -> Asked:
+    def asked(self, size: int, known: Known) -> Asked:
         """Return what it asks of the policy. Raises RequestError."""
         if self.thread is not None:
             raise RequestError(400, "thread: send all messages with each request", UNTHREADED)
-        messages, prefill = conversation(chat_messages(self.system, self.messages))
-        offered = self._offer()
+        said = known.blocks.read(self.messages, [])
+        messages, prefill = conversation([*self.system_said, *said], "messages", known.messages)
+        offered = self.offered
         wanted = self.output_format or (self.output_config and self.output_config.format)
         choice = self.tool_choice
         return Asked(
@@ -110,7 +126,15 @@ class CountRequest(BaseModel):
         """Whether the answer has blocks of thinking: clients that ask for none expect none."""
         return self.thinking is not None and self.thinking.type != "disabled"
 
-    def _offer(self) -> Offer:
+    @cached_property
+    def system_said(self) -> list[dict[str, Any]]:
+        """Its system prompt as a message. Raises RequestError."""
+        text = text_of(self.system, "system") if self.system else ""
+        return [{"role": "system", "content": text}] if text else []
+
+    @cached_property
+    def offered(self) -> Offer:
+        """Its tools. Raises RequestError."""
         for number, tool in enumerate(self.tools or []):
             if tool.type not in (None, "custom"):
                 what = f"a tool of type {tool.type!r:.100} cannot be used"
@@ -148,11 +172,13 @@ class MessagesApi:
     heartbeat = event("ping", {})
 
     def __init__(self, *, counts: bool = False) -> None:
-        self._model = CountRequest if counts else MessagesRequest
+        model = CountRequest if counts else MessagesRequest
+        self._bodies = Bodies[CountRequest](model, "messages")
+        self._known = Known()
 
     def read(self, body: bytes) -> MessagesQuestion:
-        request = read_as(self._model, body)
-        return MessagesQuestion(request, request.asked(len(body)))
+        request = self._bodies.read(body)
+        return MessagesQuestion(request, request.asked(len(body), self._known))
 
     def error(self, error: RequestError) -> dict[str, Any]:
         return _error(error)

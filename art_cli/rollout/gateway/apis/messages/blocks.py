@@ -15,20 +15,16 @@ ROLES = ("user", "assistant", "system")
 HOSTED = "only Anthropic has what it needs; give the agent a tool of its own that does it"
 
 
-def chat_messages(system: Any, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a system prompt and messages. Raises RequestError."""
-    said = text_of(system, "system") if system else ""
-    out: list[dict[str, Any]] = [{"role": "system", "content": said}] if said else []
-    for number, message in enumerate(messages):
-        role = message.get("role")
-        where = f"messages.{number}"
-        if role not in ROLES:
-            raise RequestError(400, f"{where}.role: expected one of {ROLES}, got {role!r:.100}")
-        if role == "assistant":
-            _add_turn(out, message.get("content"), where)
-        else:
-            _add_said(out, str(role), message.get("content"), where)
-    return out
+def add_message(out: list[dict[str, Any]], number: int, message: dict[str, Any]) -> None:
+    """Add a message, which has this number, to those before it. Raises RequestError."""
+    role = message.get("role")
+    where = f"messages.{number}"
+    if role not in ROLES:
+        raise RequestError(400, f"{where}.role: expected one of {ROLES}, got {role!r:.100}")
+    if role == "assistant":
+        _add_turn(out, message.get("content"), where)
+    else:
+        _add_said(out, str(role), message.get("content"), where)
 
 
 def text_of(content: Any, where: str) -> str:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from art_cli.models.openai_format import Reading
+from art_cli.rollout.gateway.apis.bodies import Bodies
+from art_cli.rollout.gateway.apis.continued import Continued
 from art_cli.rollout.gateway.apis.openai_parts import error_body
 from art_cli.rollout.gateway.apis.request_body import (
     MAX_MESSAGES,
     MAX_TOOLS,
     MAX_TOP_LOGPROBS,
     conversation,
-    read_as,
+    copied,
+    readings,
 )
 from art_cli.rollout.gateway.apis.responses.events import event, events_of
-from art_cli.rollout.gateway.apis.responses.items import HOSTED, chat_messages, text_of
+from art_cli.rollout.gateway.apis.responses.items import (
+    HOSTED,
+    add_item,
+    chat_messages,
+    text_of,
+)
 from art_cli.rollout.gateway.apis.responses.output import finished, head, output_of
 from art_cli.rollout.gateway.apis.responses.store import ResponseStore, StoredResponse
 from art_cli.rollout.gateway.apis.tool_choice import Mode, Offer, offer
@@ -58,6 +67,16 @@ class _Format(BaseModel):
 
 class _Text(BaseModel):
     format: _Format | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was read of a caller's items before."""
+
+    items: Continued[list[dict[str, Any]]] = field(
+        default_factory=lambda: Continued(copied, add_item)
+    )
+    messages: Continued[Reading] = field(default_factory=readings)
 
 
 class ResponsesRequest(BaseModel):
@@ -104,18 +123,21 @@ class ResponsesRequest(BaseModel):
             return [{"type": "message", "role": "user", "content": self.input}]
         return self.input or []
 
-    def asked(self, items: list[dict[str, Any]], size: int) -> Asked:
+    @cached_property
+    def instructed(self) -> list[dict[str, Any]]:
+        """Its instructions as messages. Raises RequestError."""
+        given = self.instructions or []
+        text = given if isinstance(given, str) else chat_messages(given)
+        texts = [text] if isinstance(text, str) else [text_of(m["content"]) for m in text]
+        return [{"role": "system", "content": t} for t in texts]
+
+    def asked(self, items: list[dict[str, Any]], size: int, known: Known) -> Asked:
         """Return what it asks of the policy, behind all these items. Raises RequestError."""
-        said = chat_messages(items)
-        if self.instructions:
-            given = self.instructions
-            text = given if isinstance(given, str) else chat_messages(given)
-            texts = [text] if isinstance(text, str) else [text_of(m["content"]) for m in text]
-            said = [*({"role": "system", "content": t} for t in texts), *said]
+        said = [*self.instructed, *known.items.read(items, [])]
         if not said:
             raise RequestError(400, "input: Field required")
-        messages, prefill = conversation(said, "input")
-        offered = self._offer()
+        messages, prefill = conversation(said, "input", known.messages)
+        offered = self.offered
         return Asked(
             messages=messages,
             size=size,
@@ -133,7 +155,9 @@ class ResponsesRequest(BaseModel):
             top_p=self.top_p,
         )
 
-    def _offer(self) -> Offer:
+    @cached_property
+    def offered(self) -> Offer:
+        """Its tools. Raises RequestError."""
         tools = [
             {"type": "function", "function": t.model_dump(exclude={"type"}, exclude_none=True)}
             for t in self.tools or []
@@ -159,16 +183,19 @@ class ResponsesApi:
 
     def __init__(self, store: ResponseStore) -> None:
         self._store = store
+        self._bodies = Bodies(ResponsesRequest, "input")
+        self._known = Known()
 
     def read(self, body: bytes) -> ResponsesQuestion:
-        request = read_as(ResponsesRequest, body)
+        request = self._bodies.read(body)
         request.check()
         before = request.previous_response_id
         items = list(self._store.get(before).items) if before else []
         items += self._store.resolved(request.items)
         if len(items) > MAX_MESSAGES:
             raise RequestError(400, f"input: more than {MAX_MESSAGES} items")
-        return ResponsesQuestion(request, items, request.asked(items, len(body)), self._store)
+        asked = request.asked(items, len(body), self._known)
+        return ResponsesQuestion(request, items, asked, self._store)
 
     def error(self, error: RequestError) -> dict[str, Any]:
         return error_body(error)
@@ -189,7 +216,7 @@ class ResponsesQuestion:
 
     @cached_property
     def _head(self) -> dict[str, Any]:
-        return head(self.request.model_dump(mode="json", by_alias=True))
+        return head(self.request.model_dump(mode="json", by_alias=True, exclude={"input"}))
 
     def body(self, answers: list[Answered]) -> dict[str, Any]:
         include, reasoning = self.request.include or [], self.request.reasoning or {}

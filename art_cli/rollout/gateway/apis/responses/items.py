@@ -29,11 +29,16 @@ def chat_messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return items as messages; those of one turn of the assistant as one. Raises RequestError."""
     out: list[dict[str, Any]] = []
     for number, item in enumerate(items):
-        try:
-            _add(out, item)
-        except RequestError as e:
-            raise RequestError(e.status, f"input.{number}: {e}", e.code) from None
+        add_item(out, number, item)
     return out
+
+
+def add_item(out: list[dict[str, Any]], number: int, item: dict[str, Any]) -> None:
+    """Add an item, which has this number, to the messages before it. Raises RequestError."""
+    try:
+        _add(out, item)
+    except RequestError as e:
+        raise RequestError(e.status, f"input.{number}: {e}", e.code) from None
 
 
 def _add(out: list[dict[str, Any]], item: dict[str, Any]) -> None:
