@@ -135,7 +135,7 @@ def _check(path: Path) -> None:
         raise UsageError(f"{path}: there is no such run or folder; `art runs` lists the runs")
     if not path.is_dir():
         raise UsageError(
-            f"{path} is a file, not the directory of a run: name the folder that holds metrics.jsonl"
+            f"{path} is a file, not the directory of a run: name the folder that it is in"
         )
     if not os.access(path, os.R_OK | os.X_OK):
         raise PreflightError(f"{path} may not be read by this user; see `ls -ld {path}`")

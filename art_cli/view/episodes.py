@@ -170,12 +170,14 @@ def _sequences(row: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the sequences that are whole; logprobs rounded to what the eye can tell."""
     found = []
     for s in _list(row.get("sequences")):
-        parts = [s.get(k) if isinstance(s, dict) else None for k in ("ids", "mask")]
-        if all(isinstance(p, list) for p in parts) and len(parts[0]) == len(parts[1]):
+        if not isinstance(s, dict):
+            continue
+        ids, mask = _list(s.get("ids")), _list(s.get("mask"))
+        if ids and len(ids) == len(mask):
             logprobs = _list(s.get("engine_logprobs"))
             rounded = [round(x, 3) if is_number(x) else None for x in logprobs]
-            ids = [i if isinstance(i, int) else -1 for i in parts[0]]
-            found.append({"ids": ids, "mask": parts[1], "logprobs": rounded})
+            whole = [i if isinstance(i, int) else -1 for i in ids]
+            found.append({"ids": whole, "mask": mask, "logprobs": rounded})
     return found
 
 

@@ -15,7 +15,6 @@ from art_cli.view.episodes import StepFile, step_files
 from art_cli.view.frame import as_json, has_charts, whole_page
 
 MOST_BYTES = 8 << 20  # of conversations, compressed, over all runs of a file
-REPORT = "report.html"
 LARGEST_REPORT = 64 << 20  # bytes of trajectories, compressed: above, a run does not wait for it
 
 
@@ -43,9 +42,8 @@ def write_report(run: RunDir) -> Path | None:
     size = sum(file.stamp[1] for file in step_files(run))
     if not has_charts() or size > LARGEST_REPORT:
         return None
-    path = run.root / REPORT
-    atomic_write(path, page_of(Collection([run.root])))
-    return path
+    atomic_write(run.report, page_of(Collection([run.root])))
+    return run.report
 
 
 def _kept(shown: ShownRun, most_bytes: int) -> tuple[dict[str, str], str]:

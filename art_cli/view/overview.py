@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from art_cli.runs.directory import RunDir
 from art_cli.view.meanings import CURVES
@@ -45,31 +45,36 @@ def verdict(val: dict[str, list[Any]] | None, state: str, step: int, num_rows: i
     `val` is the curve of the held-out reward, with half the width of its interval as `ci`.
     """
     points = list(zip(val["step"], val["y"], val["ci"], strict=True)) if val else []
+    where = _state_words(state, step)
+    if not num_rows:
+        return f"{where}. No number has been written yet."
     if not points:
         return (
-            "No number has been written yet."
-            if not num_rows
-            else (
-                f"{_state_words(state, step)}. Nothing was evaluated on held-out scenarios, so whether "
-                "it has learned cannot be said from the training reward alone."
-            )
+            f"{where}. Nothing was evaluated on held-out scenarios, so whether it has learned "
+            "cannot be said from the training reward alone."
         )
-    (s0, first, ci0), (s1, last, ci1) = points[0], points[-1]
     if len(points) == 1:
-        return f"{_state_words(state, step)}. Held-out reward {first:.2f} at step {s0}; nothing to compare it with yet."
-    gap, noise = last - first, math.hypot(ci0 or 0.0, ci1 or 0.0)
-    moved = "rose" if gap > 0 else "fell"
-    what = f"Held-out reward {moved} from {first:.2f} (step {s0}) to {last:.2f} (step {s1})"
-    if ci0 is None or ci1 is None:
-        sure = f"by {abs(gap):.2f}; how sure that is was not recorded"
-    elif abs(gap) > noise:
-        sure = f"by {abs(gap):.2f}, more than the {noise:.2f} that could be chance"
-    else:
-        what = f"Held-out reward went from {first:.2f} (step {s0}) to {last:.2f} (step {s1})"
-        sure = f"a change of {gap:+.2f} that may be chance (the 95% interval is +/-{noise:.2f}); evaluate more scenarios"
+        (s0, first, _), so_far = points[0], "there is nothing to compare it with yet"
+        return f"{where}. Held-out reward was {first:.2f} at step {s0}; {so_far}."
     best_step, best, _ = max(points, key=lambda p: p[1])
-    more = f" Its best was {best:.2f} at step {best_step}." if best > last else ""
-    return f"{_state_words(state, step)}. {what}, {sure}.{more}"
+    more = f" Its best was {best:.2f} at step {best_step}." if best > points[-1][1] else ""
+    return f"{where}. {_change(points[0], points[-1])}.{more}"
+
+
+def _change(first: tuple[int, float, float | None], last: tuple[int, float, float | None]) -> str:
+    (s0, y0, ci0), (s1, y1, ci1) = first, last
+    gap, ends = y1 - y0, f"from {y0:.2f} (step {s0}) to {y1:.2f} (step {s1})"
+    moved = "rose" if gap > 0 else "fell"
+    if ci0 is None or ci1 is None:
+        return f"Held-out reward {moved} {ends}; how sure that is was not recorded"
+    noise = math.hypot(ci0, ci1)
+    if abs(gap) > noise:
+        so = f"by {abs(gap):.2f}, more than the {noise:.2f} that could be chance"
+        return f"Held-out reward {moved} {ends}, {so}"
+    return (
+        f"Held-out reward went {ends}: {gap:+.2f} may be chance, since it is within "
+        f"+/-{noise:.2f}; evaluate more scenarios to know"
+    )
 
 
 def _state_words(state: str, step: int) -> str:
@@ -156,6 +161,6 @@ def _number(row: dict[str, Any], name: str) -> float:
     return value if is_number(value) else 0.0
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Return whether it is a finite number; True and False are none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

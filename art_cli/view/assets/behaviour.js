@@ -4,12 +4,12 @@ async function behaviourView(root, r) {
   const head = el('div', {class: 'row'}), list = el('div', {class: 'charts'}), moves = el('div');
   root.append(el('h1', null, 'Behaviour'), head, list, moves);
   const cards = {
-    tools: card('Tools: share of all calls', 'Which tools the policy calls. One that is never called, or alone, is worth a look.'),
-    first: card('First actions', 'What an episode begins with.'),
-    endings: card('Endings', 'env: the env ended it; max_turns, timeout, context: it was cut off; error: it failed and teaches nothing.'),
-    length: card('Tokens: a tenth, half, nine tenths', 'A tenth of the episodes is shorter than the lowest line, a tenth longer than the highest.'),
-    turns: card('Turns and tool errors an episode', 'Errors are calls that the env refused or that could not be read.'),
-    words: card('Last words', 'The last words of an episode, such as the answer or a refusal.'),
+    tools: card('Tools: share of all calls', 'Which tools the policy calls. One that is never called, or alone, is worth a look.', {named: true}),
+    first: card('First actions', 'What an episode begins with.', {named: true}),
+    endings: card('Endings', 'env: the env ended it; max_turns, timeout, context: it was cut off; error: it failed and teaches nothing.', {named: true}),
+    length: card('Tokens: a tenth, half, nine tenths', 'A tenth of the episodes is shorter than the lowest line, a tenth longer than the highest.', {named: true}),
+    turns: card('Turns and tool errors an episode', 'Errors are calls that the env refused or that could not be read.', {named: true}),
+    words: card('Last words', 'The last words of an episode, such as the answer or a refusal.', {named: true}),
   };
   list.append(...Object.values(cards).map(c => c.made));
   async function update() {

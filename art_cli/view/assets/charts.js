@@ -27,7 +27,7 @@ function draw(div, traces, extra) {
 // A card with a title, what it means (on hover, and on a click or a key), and a place for the plot.
 function card(title, meaning, options) {
   const o = options || {};
-  const plot = el('div', {class: 'plot' + (o.tall ? ' tall' : ''), role: 'img', 'aria-label': o.label || title});
+  const plot = el('div', {class: 'plot' + (o.tall ? ' tall' : o.named ? ' named' : ''), role: 'img', 'aria-label': o.label || title});
   const words = el('p', {class: 'meaning small dim', hidden: true}, meaning);
   const about = meaning && el('button', {class: 'about', type: 'button', title: meaning, 'aria-label': 'What is ' + title + '?',
     on: {click: () => { words.hidden = !words.hidden; }}}, 'i');

@@ -60,6 +60,6 @@ function controls(rows, r, changed) {
 
 function episodeLine(x, r) {
   return el('a', {href: link('group', r.run, [x.split, x.step, x.group])}, rewardCell(x.reward), ' ', x.split + ' ' + x.step + ' ', el('b', null, x.scenario + ' #' + x.index),
-    el('span', {class: 'dim small'}, '  ' + x.stop + (x.failed ? ', failed' : '') + (x.truncated ? ', truncated' : '') + ', ' + x.turns + ' turns, ' + x.tokens + ' tokens' + (x.errors ? ', ' + x.errors + ' errors' : '') + '  ' +
+    el('span', {class: 'dim small'}, '  ' + x.stop + (x.failed ? ', failed' : '') + (x.truncated ? ', truncated' : '') + ', ' + x.turns + ' turns, ' + x.tokens + ' tokens' + (x.errors ? ', ' + x.errors + ' tool error' + (x.errors > 1 ? 's' : '') : '') + '  ' +
       brief(x.tools.join(' > ') || 'no tool', 120) + (x.last ? '  "' + brief(x.last, 60) + '"' : '')));
 }

@@ -93,7 +93,16 @@ function drawCurve(div, name, axis) {
     traces.push(trace);
     if (c.y.length > 60) traces.push({x, y: smooth(c.y), mode: 'lines', line: {color: colour, width: 2.5}, hoverinfo: 'skip'});
   }
-  draw(div, traces, {xaxis: {title: {text: AXES[axis], font: {size: 10}}, rangemode: 'tozero'}});
+  const shown = traces.flatMap(t => t.y), extra = {};
+  if (name === 'signal') Object.assign(extra, {range: [0, 1.05], tickformat: '.0%'});
+  else if (shown.length && !traces.some(t => t.error_y)) Object.assign(extra, wideEnough(shown));
+  draw(div, traces, {xaxis: {title: {text: AXES[axis], font: {size: 10}}, rangemode: 'tozero'}, yaxis: extra});
+}
+
+// What moves by less than a thousandth is shown as flat, not as a storm.
+function wideEnough(values) {
+  const low = values.reduce((a, b) => Math.min(a, b)), high = values.reduce((a, b) => Math.max(a, b));
+  return high - low < 1e-3 * Math.abs(high) || high === low ? {range: [low - 0.1 * (Math.abs(low) || 1), high + 0.1 * (Math.abs(high) || 1)]} : {};
 }
 
 function smooth(values) {

@@ -22,7 +22,7 @@ function messageOf(m, options) {
     el('div', {class: 'role'}, message.role, message.name && ' ' + message.name, message.is_error && ' (error)'));
   const content = typeof message.content === 'string' ? message.content : JSON.stringify(message.content ?? '');
   if (role === 'tool') {
-    made.append(fold(el('code', null, brief(content)), el('pre', null, content), message.is_error || content.length < 120));
+    made.append(content.length < 160 ? el('pre', null, content || '(empty)') : fold(el('code', null, brief(content)), el('pre', null, content), message.is_error));
     return made;
   }
   const calls = Array.isArray(message.tool_calls) ? message.tool_calls : [];
@@ -90,7 +90,7 @@ function column(item, n, talks, shared, firstLabel) {
   const same = n ? agreement(talks[0], talks[n]) : shared;
   talks[n].slice(shared).forEach((m, i) => {
     const at = shared + i, isFork = at === same && talks.length > 1;
-    if (isFork) made.append(el('div', {class: 'fork'}, n ? 'first divergence from ' + firstLabel : 'here the others diverge'));
+    if (isFork) made.append(el('div', {class: 'fork'}, n ? 'first divergence from ' + firstLabel : 'here the first of the others diverges'));
     const other = isFork && n && talks[0][at] && talks[0][at].role === m.role ? String(talks[0][at].content) : undefined;
     made.append(messageOf(m, {same: n > 0 && at < same, against: other}));
   });
