@@ -1,7 +1,7 @@
 """The page on loopback. Its address holds a secret; who does not know that gets nothing.
 
 Every answer is made from files at the moment it is asked for, in a thread. The page asks each
-second whether anything has changed, which costs a handful of calls of stat.
+half a second whether anything has changed, which costs a handful of calls of stat.
 """
 
 from __future__ import annotations

@@ -20,8 +20,29 @@ function layout(extra) {
   };
 }
 
+// Plotly is large: the page is there before it, and a chart is drawn when it is first scrolled to.
+const drawable = window.Plotly ? Promise.resolve() : new Promise(done => window.addEventListener('load', done));
+const watcher = new IntersectionObserver(seen => seen.filter(s => s.isIntersecting).forEach(s => paint(s.target)), {rootMargin: '200px'});
+const jobs = new WeakMap();
+
 function draw(div, traces, extra) {
-  return Plotly.react(div, traces, layout(extra), {displayModeBar: false, responsive: true});
+  const known = jobs.get(div) || {painted: false, then: null};
+  jobs.set(div, Object.assign(known, {traces, extra}));
+  if (known.painted) paint(div); else watcher.observe(div);
+}
+
+async function paint(div) {
+  watcher.unobserve(div);
+  await drawable;
+  const job = jobs.get(div);
+  if (!window.Plotly) { div.textContent = 'The chart could not be drawn: its script is missing.'; return; }
+  await Plotly.react(div, job.traces, layout(job.extra), {displayModeBar: false, responsive: true});
+  if (!job.painted && job.then) job.then();
+  job.painted = true;
+}
+
+function onClick(div, run) {
+  jobs.get(div).then = () => div.on('plotly_click', e => run(e.points[0]));
 }
 
 // A card with a title, what it means (on hover, and on a click or a key), and a place for the plot.

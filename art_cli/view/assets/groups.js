@@ -38,8 +38,8 @@ async function groupsView(root, r) {
     list.replaceChildren(...stepList(groups, steps, shownStep, r, v => { setQuery({step: v}); update(); }));
   }
   await update();
-  plot.on && plot.on('plotly_click', e => {
-    const p = e.points[0], g = cells[p.pointIndex[0]] && cells[p.pointIndex[0]][p.pointIndex[1]];
+  if (cells.length) onClick(plot, p => {
+    const g = cells[p.pointIndex[0]] && cells[p.pointIndex[0]][p.pointIndex[1]];
     if (g) go(link('group', r.run, [g.split, g.step, g.group]));
   });
   return update;
