@@ -15,7 +15,7 @@ from art_cli.view.episodes import StepFile, step_files
 from art_cli.view.frame import as_json, has_charts, whole_page
 
 MOST_BYTES = 8 << 20  # of conversations, compressed, over all runs of a file
-LARGEST_REPORT = 64 << 20  # bytes of trajectories, compressed: above, a run does not wait for it
+LARGEST_REPORT = 8 << 20  # bytes of trajectories, compressed: above, a run does not wait for it
 
 
 def page_of(collection: Collection, most_bytes: int = MOST_BYTES) -> str:

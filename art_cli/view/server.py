@@ -1,6 +1,6 @@
 """The page on loopback. Its address holds a secret; who does not know that gets nothing.
 
-Every answer is made from files at the moment it is asked for, in a thread. The page asks each
+Every answer is made from files at the moment it is asked for, in a thread. The page asks every
 half a second whether anything has changed, which costs a handful of calls of stat.
 """
 
