@@ -32,6 +32,8 @@ async function overviewView(root) {
     }
   }
   update();
+  // Read once behind the page: damage of trajectories is said here, and the other views open at once.
+  rowsOf(route().run).then(known => { if (known.damage.length && root.isConnected) update(); }).catch(() => {});
   return update;
 }
 

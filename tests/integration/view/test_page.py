@@ -168,7 +168,7 @@ def test_a_run_that_goes_on_shows_its_next_step_within_two_seconds(tmp_path: Pat
             took = await tab.until("document.body.innerText.includes('train 5 train-')")
             await tab.go("#/overview/p%2Fr")
             await asyncio.to_thread(add_step, root, 6)
-            shown = "document.querySelectorAll('.plot')[1].data[0].x.includes(6)"
+            shown = "document.querySelectorAll('.plot')[1].data?.[0].x.includes(6)"
             assert max(took, await tab.until(shown)) < 2
 
     play(look)
@@ -211,5 +211,49 @@ def test_no_view_is_wider_than_the_window(tmp_path: Path, width: int) -> None:
                     "e => !e.ariaLabel && !e.innerText.trim() && !e.labels?.length).length"
                 )
                 assert await tab.run(unnamed) == 0, address
+
+    play(look)
+
+
+def test_a_damaged_run_shows_what_can_be_shown_and_says_what_cannot(tmp_path: Path) -> None:
+    root = make_run(tmp_path / "p" / "r")
+    torn = root / "trajectories" / "train-000002.jsonl.gz"
+    torn.write_bytes(torn.read_bytes()[:200])
+    (root / "status.json").write_text("{")
+    (root / "config.yaml").unlink()
+
+    async def look(tab: Tab) -> None:
+        async with served(root) as url:
+            await see_all(tab, url)
+            await tab.go("#/overview/p%2Fr")
+            await tab.until("document.body.innerText.includes('train-000002.jsonl.gz')")
+            text = await tab.text()
+            assert "status.json" in text and "config.yaml" in text
+            await tab.go("#/group/p%2Fr/train/77/0")
+            assert "no train trajectories of step 77" in await tab.text()
+            tab.errors = [e for e in tab.errors if "404" not in e]
+
+    play(look)
+
+
+def test_several_runs_lie_over_each_other(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make_run(tmp_path / "p" / name)
+
+    async def look(tab: Tab) -> None:
+        await tab.look(1600)
+        async with served(tmp_path) as url:
+            await tab.open(url)
+            assert "2 runs" in await tab.text()
+            await tab.until("document.querySelector('.plot .main-svg')")
+            await tab.until("document.querySelector('.plot').data?.length === 2")
+            await tab.run("document.querySelector('input[type=checkbox]').click()")
+            await tab.until("document.querySelector('.plot').data?.length === 1")
+            await tab.run(
+                "const over = document.querySelector('select[aria-label=Over]');"
+                "over.value = 'tokens'; over.dispatchEvent(new Event('change'))"
+            )
+            await tab.until("location.hash.includes('x=tokens')")
+            await tab.until("document.querySelectorAll('.plot')[1].data?.[0].x[1] === 8000")
 
     play(look)
