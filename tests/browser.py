@@ -24,7 +24,7 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-dev-shm-usage", "--remote-debugging-port=0", "about:blank"),
 )
-PATIENCE = 20.0  # seconds for a condition to come true
+PATIENCE = 60.0  # seconds for a condition to come true
 
 
 class Tab:

@@ -11,9 +11,11 @@ from typing import Any
 from art_cli.errors import PreflightError, UsageError
 from art_cli.runs.directory import RunDir
 from art_cli.view.episodes import (
+    StepEpisodes,
     StepFile,
     advantage_kind,
     group_detail,
+    group_of,
     index_part,
     read_step,
     step_files,
@@ -72,10 +74,9 @@ class ShownRun:
                 return group_detail(self.run, file, found, group, self.pieces)
         raise UsageError(f"no {split} trajectories of step {step} in {self.run.root}")
 
-    def groups(self, file: StepFile) -> list[dict[str, Any]]:
+    def groups(self, file: StepFile, found: StepEpisodes) -> list[dict[str, Any]]:
         """Return all groups of a file to be read."""
-        found = read_step(self.run, file)
-        numbers = sorted({int(row.get("group") or 0) for row in found.rows})
+        numbers = sorted({group_of(row) for row in found.rows})
         return [group_detail(self.run, file, found, n, self.pieces) for n in numbers]
 
     def search(self, text: str) -> dict[str, Any]:

@@ -63,14 +63,14 @@ def read_step(run: RunDir, file: StepFile, kind: str | None = None) -> StepEpiso
     """Read a file as far as it is good, in the order of groups, with advantages of `kind`."""
     rows, damage = read_good_rows(file.path)
     good = [row for row in rows if isinstance(row, dict)]
-    good.sort(key=lambda row: (_int(row.get("group")), _int(row.get("index"))))
+    good.sort(key=lambda row: (group_of(row), _int(row.get("index"))))
     found = StepEpisodes(good, damage)
     if len(good) < len(rows):
         found.damage = f"{file.path}: {len(rows) - len(good)} lines are no trajectory"
     by_group: dict[int, list[int]] = {}
     for n, row in enumerate(good):
         if is_number(row.get("reward")):
-            by_group.setdefault(_int(row.get("group")), []).append(n)
+            by_group.setdefault(group_of(row), []).append(n)
     found.advantages = [None] * len(good)
     if file.split == "train":
         values = advantages(
@@ -92,6 +92,11 @@ def advantage_kind(run: RunDir) -> str:
     return kind if kind in ("mean", "group_std", "batch_std", "leave_one_out") else "mean"
 
 
+def group_of(row: dict[str, Any]) -> int:
+    """Return the number of a row's group; 0 where it has none."""
+    return _int(row.get("group"))
+
+
 def index_part(file: StepFile, found: StepEpisodes) -> dict[str, Any]:
     """Return one short row a trajectory, as columns."""
     pairs = zip(found.rows, found.advantages, strict=True)
@@ -111,7 +116,7 @@ def _index_row(row: dict[str, Any], advantage: float | None) -> tuple[Any, ...]:
     metrics = row.get("metrics") if isinstance(row.get("metrics"), dict) else {}
     said = [str(s.get("said")) for s in steps if s.get("said")]
     return (
-        _int(row.get("group")),
+        group_of(row),
         _int(row.get("index")),
         str(row.get("scenario_id", "?")),
         _rounded(row.get("reward")),
@@ -144,7 +149,7 @@ def group_detail(
 ) -> dict[str, Any]:
     """Return a group as it is read: conversations, rewards, the judge's words, tokens."""
     pairs = list(zip(found.rows, found.advantages, strict=True))
-    mine = [(row, a) for row, a in pairs if _int(row.get("group")) == group]
+    mine = [(row, a) for row, a in pairs if group_of(row) == group]
     ids = {i for row, _ in mine for s in _sequences(row) for i in s["ids"]}
     scenario = str(mine[0][0].get("scenario_id", "?")) if mine else "?"
     return {
@@ -175,8 +180,12 @@ def _sequences(row: dict[str, Any]) -> list[dict[str, Any]]:
         ids, mask = _list(s.get("ids")), _list(s.get("mask"))
         if ids and len(ids) == len(mask):
             logprobs = _list(s.get("engine_logprobs"))
-            rounded = [round(x, 3) if is_number(x) else None for x in logprobs]
-            whole = [i if isinstance(i, int) else -1 for i in ids]
+            # Half of the time of a page goes here: no call a token but of round.
+            rounded = [
+                round(x, 3) if m and type(x) is float and -1e9 < x <= 0 else 0
+                for x, m in zip(logprobs, mask, strict=False)
+            ]
+            whole = [i if type(i) is int else -1 for i in ids]
             found.append({"ids": whole, "mask": mask, "logprobs": rounded})
     return found
 

@@ -4,67 +4,87 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from art_cli.runs.directory import RunDir
 from art_cli.system.files import atomic_write
 from art_cli.view.collection import Collection, ShownRun
-from art_cli.view.episodes import StepFile, step_files
+from art_cli.view.episodes import (
+    StepFile,
+    advantage_kind,
+    index_part,
+    read_step,
+    step_files,
+)
 from art_cli.view.frame import as_json, has_charts, whole_page
 
 MOST_BYTES = 8 << 20  # of conversations, compressed, over all runs of a file
-LARGEST_REPORT = 8 << 20  # bytes of trajectories, compressed: above, a run does not wait for it
+REPORT_BYTES = 1 << 20  # of the page that a run writes: a run does not wait for a large one
 
 
-def page_of(collection: Collection, most_bytes: int = MOST_BYTES) -> str:
-    """Return the whole file. Raises PreflightError without the extra `view`."""
+def page_of(
+    collection: Collection, most_bytes: int = MOST_BYTES, *, all_numbers: bool = True
+) -> str:
+    """Return the whole file. Raises PreflightError without the extra `view`.
+
+    Without `all_numbers`, only the files of trajectories that fit are read at all.
+    """
     runs = collection.runs()
-    shares = [most_bytes // len(runs)] * len(runs)
-    kept = [_kept(shown, share) for shown, share in zip(runs, shares, strict=True)]
+    kept = [_Kept(shown, most_bytes // len(runs), all_numbers) for shown in runs]
     title = ", ".join(shown.key for shown in runs[:3]) + (" ..." if len(runs) > 3 else "")
     data = {
         "runs": [shown.overview() for shown in runs],
-        "index": {shown.key: _packed(shown.index()) for shown in runs},
-        "details": {shown.key: steps for shown, (steps, _) in zip(runs, kept, strict=True)},
-        "left_out": {shown.key: words for shown, (_, words) in zip(runs, kept, strict=True)},
+        "index": {k.shown.key: _packed(k.index()) for k in kept},
+        "details": {k.shown.key: k.details for k in kept},
+        "left_out": {k.shown.key: k.left_out() for k in kept},
     }
     return whole_page(title, data)
 
 
 def write_report(run: RunDir) -> Path | None:
-    """Write report.html of a run that has ended, and return it.
-
-    Return None where nothing was written: without the extra `view`, and for a run so large that
-    reading it again would take minutes.
-    """
-    size = sum(file.stamp[1] for file in step_files(run))
-    if not has_charts() or size > LARGEST_REPORT:
+    """Write report.html of a run that has ended; return None without the extra `view`."""
+    if not has_charts():
         return None
-    atomic_write(run.report, page_of(Collection([run.root])))
+    atomic_write(run.report, page_of(Collection([run.root]), REPORT_BYTES, all_numbers=False))
     return run.report
 
 
-def _kept(shown: ShownRun, most_bytes: int) -> tuple[dict[str, str], str]:
-    """Return the steps whose conversations fit, and a sentence on the others."""
-    files = step_files(shown.run)
-    kept: dict[str, str] = {}
-    size = 0
-    for file in by_weight(files):
-        if size + file.stamp[1] > most_bytes:  # the file's own size is a good guess, and free
-            continue
-        packed = _packed(shown.groups(file))
-        if size + len(packed) <= most_bytes:
-            kept[f"{file.split}-{file.step}"] = packed
-            size += len(packed)
-    if len(kept) == len(files):
-        return kept, ""
-    return kept, (
-        f"This file holds the conversations of {len(kept)} of {len(files)} steps and evaluations "
-        f"({most_bytes >> 20} MiB at the most); all numbers are complete. All conversations: "
-        f"art view {shown.run.root}"
-    )
+class _Kept:
+    """What of a run's trajectories goes into a file; each file of them is read once."""
+
+    def __init__(self, shown: ShownRun, most_bytes: int, all_numbers: bool) -> None:
+        self.shown = shown
+        self.files = by_weight(step_files(shown.run))
+        self.details: dict[str, str] = {}
+        self._parts: list[dict[str, Any]] = []
+        self._most, self._all = most_bytes, all_numbers
+        kind, size = advantage_kind(shown.run), 0
+        for file in self.files:
+            fits = size + file.stamp[1] <= most_bytes  # what it takes here is about as much
+            if not fits and not all_numbers:
+                continue
+            found = read_step(shown.run, file, kind)
+            self._parts.append(index_part(file, found))
+            packed = _packed(shown.groups(file, found)) if fits else ""
+            if fits and size + len(packed) <= most_bytes:
+                self.details[f"{file.split}-{file.step}"] = packed
+                size += len(packed)
+
+    def index(self) -> dict[str, Any]:
+        files = [f"{part['split']}-{part['step']}" for part in self._parts]
+        return {"revision": 1, "parts": self._parts, "files": files}
+
+    def left_out(self) -> str:
+        """Return a sentence on what is missing."""
+        if len(self.details) == len(self.files):
+            return ""
+        what = "conversations" if self._all else "episodes"
+        return (
+            f"This file holds the {what} of {len(self.details)} of {len(self.files)} steps and "
+            f"evaluations ({self._most / 2**20:.3g} MiB at the most); the curves are complete. "
+            f"All of it: art view {self.shown.run.root}"
+        )
 
 
 def by_weight(files: list[StepFile]) -> list[StepFile]:
@@ -85,5 +105,5 @@ def _halving(files: list[StepFile]) -> list[StepFile]:
     return [files[n] for n in (*order, *(set(range(len(files))) - order.keys()))]
 
 
-def _packed(value: Any, dump: Callable[[Any], str] = as_json) -> str:
-    return base64.b64encode(gzip.compress(dump(value).encode(), 6, mtime=0)).decode()
+def _packed(value: Any) -> str:
+    return base64.b64encode(gzip.compress(as_json(value).encode(), 6, mtime=0)).decode()

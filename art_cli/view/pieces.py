@@ -20,6 +20,7 @@ class Pieces:
         self._run = run
         self._tokenizer: Tokenizer | None = None
         self._searched = False
+        self._known: dict[int, str] = {}
 
     def of(self, ids: set[int]) -> dict[int, str]:
         """Return the text of each id; nothing at all where there is no tokenizer here."""
@@ -27,7 +28,9 @@ class Pieces:
             self._tokenizer, self._searched = _find(self._run), True
         if self._tokenizer is None:
             return {}
-        return {i: _text(self._tokenizer, i) for i in ids if i >= 0}
+        for i in ids - self._known.keys():
+            self._known[i] = _text(self._tokenizer, i) if i >= 0 else "[?]"
+        return {i: self._known[i] for i in ids}
 
 
 def _text(tokenizer: Tokenizer, token: int) -> str:

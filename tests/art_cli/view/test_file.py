@@ -66,8 +66,11 @@ def test_nothing_that_was_said_becomes_markup_and_only_our_scripts_may_run(tmp_p
 def test_a_finished_run_writes_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunDir(make_run(tmp_path / "p" / "r"))
     assert write_report(run) == run.report and "<main" in run.report.read_text()
-    monkeypatch.setattr("art_cli.view.file.LARGEST_REPORT", 10)
-    assert write_report(run) is None
+    monkeypatch.setattr("art_cli.view.file.REPORT_BYTES", 4_000)
+    write_report(run)
+    data = data_of(run.report.read_text())
+    assert len(unpacked(data["index"]["p/r"])["parts"]) == len(data["details"]["p/r"]) < 6
+    assert "episodes of" in data["left_out"]["p/r"]
     monkeypatch.setattr("art_cli.view.file.has_charts", lambda: False)
     assert write_report(run) is None
 
