@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -311,9 +312,23 @@ def _report(
         comparison(("untrained", baseline), ("trained", final))
     say(f"\nEverything is in {run.root}   (metrics.jsonl, trajectories/, checkpoints/)")
     tell_shortly(run)
+    page = _write_page(run) if is_finished and outcome else None
+    say(f"See it on a page:   {page or f'art view {run.root}'}")
     if is_finished:
         say(f"Evaluate it again:  art eval {run.root} --checkpoint best --episodes 256")
     if outcome is None:
         say(f"Train it further:   {command} train.steps={2 * max(step, 1)} --resume")
         say(f"Begin it anew:      {command} --overwrite")
     return None
+
+
+def _write_page(run: RunDir) -> str | None:
+    """Write the page of a finished run, and return its file; the run is good without it."""
+    from art_cli.view.file import write_report
+
+    try:
+        page = write_report(run)
+    except Exception as e:  # the run is done: nothing that it could not be shown for may fail it
+        say(f"the page of the run was not written: {e}", file=sys.stderr)
+        return None
+    return page and str(page)

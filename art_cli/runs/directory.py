@@ -3,8 +3,8 @@
     runs/<project>/<name>/
       config.yaml  metrics.jsonl  status.json  costs.jsonl  costs-*.jsonl  run.lock
       trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/
-      deployments/<target>-<name>/
-      evaluations/   judgements/   logs/   smoke.json  stand-in/   cloud.json  shipped/  exit.json
+      deployments/<target>-<name>/   report.html
+      evaluations/  judgements/  logs/  smoke.json  stand-in/  cloud.json  shipped/  exit.json
 
 Whole files appear by one atomic rename; metrics.jsonl grows line by line, and a torn last line is
 ignored by every reader and removed by `truncate_metrics`.
@@ -85,6 +85,7 @@ class RunDir:
         self.llm_costs, self.agent_costs = (root / f"costs-{w}.jsonl" for w in ("llm", "agent"))
         self.cloud = root / "cloud.json"  # it goes on elsewhere: where
         self.shipped = root / "shipped"  # what was sent there beside the user's code
+        self.report = root / "report.html"  # the page of the run, once it is done
         self.exit = root / "exit.json"  # of a run on a cluster: how it ended
 
     @classmethod
@@ -323,9 +324,8 @@ class RunDir:
         for path in self.trajectories.glob("*.jsonl.gz"):
             if (found := _step_of(path)) is not None and found > step:
                 path.unlink()
-        for folder in (self.root, self.trajectories):
-            for path in folder.glob(".*.tmp"):
-                path.unlink()
+        for path in (*self.root.glob(".*.tmp"), *self.trajectories.glob(".*.tmp")):
+            path.unlink()
 
     def summary(self) -> RunSummary:
         """Return how far the run is and how good, from status.json and metrics.jsonl."""

@@ -30,6 +30,14 @@ def write_rows(path: Path, step: int, split: Split, groups: list[TrajectoryGroup
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Return what `write_rows` wrote. Raise ArtError, with file:line, where it is damaged."""
+    rows, damage = read_good_rows(path)
+    if damage:
+        raise ArtError(damage)
+    return rows
+
+
+def read_good_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
+    """Return the rows before the first damaged line, and what is wrong with that: "" if nothing."""
     rows: list[dict[str, Any]] = []
     try:
         with gzip.open(path) as lines:
@@ -37,8 +45,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
                 rows.append(json.loads(line))
     except (OSError, EOFError, ValueError, zlib.error, RecursionError) as e:
         place = f"{path}:{len(rows) + 1}"
-        raise ArtError(f"{place} is damaged ({e}); the lines before it are good") from None
-    return rows
+        return rows, f"{place} is damaged ({e}); the lines before it are good"
+    return rows, ""
 
 
 def grouped(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

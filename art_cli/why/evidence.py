@@ -23,6 +23,7 @@ Row = dict[str, Any]
 READ_STEPS = 24  # training steps whose trajectories are read: the whole run, evenly, and its end
 LAST_STEPS = 4
 MISSING = object()
+NEEDED = {"reward", "metrics", "steps", "messages", "sequences", "scenario", "stop_reason"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +186,14 @@ def place(row: Row) -> str:
 
 def _rows(run: RunDir, step: int, split: Split, unread: list[str]) -> list[Row]:
     try:
-        return run.read_trajectories(step, split)
+        rows = run.read_trajectories(step, split)
     except ArtError as e:
         unread.append(str(e))
         return []
+    if not all(row.keys() >= NEEDED for row in rows):
+        unread.append(f"{run.trajectory_file(step, split)} is of another version, and left out")
+        return []
+    return rows
 
 
 def _spread(steps: list[int]) -> list[int]:

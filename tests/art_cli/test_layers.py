@@ -14,18 +14,8 @@ import art_cli
 ROOT = Path(art_cli.__file__).parent
 ROOMS = (
     *("printed", "errors", "types", "system", "config", "envs", "models", "runs", "engines"),
-    *(
-        "llms",
-        "rollout",
-        "training",
-        "backends",
-        "evaluation",
-        "loop",
-        "preflight",
-        "deploy",
-        "why",
-    ),
-    *("cli", "__main__"),
+    *("llms", "rollout", "training", "backends", "evaluation", "loop", "preflight", "deploy"),
+    *("why", "view", "cli", "__main__"),
 )
 INNER = re.compile(r"\s*(from|import) art_cli\.")
 STRANGERS = {("models", "envs"), ("preflight", "backends")}
@@ -35,6 +25,7 @@ HOMES = {  # a heavy dependency is imported in one file, or in one room
     "sky": "backends/cloud/skypilot.py",
     "peft": "models",
     "llguidance": "models/grammar",
+    "plotly": "view/frame.py",
     "art_envs": None,  # the program knows no task
     "vllm": None,  # it is a process of its own, which loads engines/vllm/worker.py
 }

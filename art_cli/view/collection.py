@@ -1,0 +1,182 @@
+"""The runs that a page shows, and what of them has been read: each file once, until it changes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from art_cli.errors import PreflightError, UsageError
+from art_cli.runs.directory import RunDir
+from art_cli.view.episodes import (
+    StepEpisodes,
+    StepFile,
+    advantage_kind,
+    group_detail,
+    group_of,
+    index_part,
+    read_step,
+    step_files,
+    texts_of,
+)
+from art_cli.view.overview import overview, stamp
+from art_cli.view.pieces import Pieces
+from art_cli.why.diagnose import diagnose
+from art_cli.why.evidence import read_evidence
+
+MARKS = ("config.yaml", "metrics.jsonl", "status.json")  # any of them makes a folder a run
+PATIENCE = 100  # times as long as the rules took, until a run that goes on is judged again
+MOST_HITS = 2000  # of a search, in a run
+
+
+class ShownRun:
+    """One run, as the page shows it. Its methods may be called from several threads."""
+
+    def __init__(self, run: RunDir, key: str) -> None:
+        self.run, self.key = run, key
+        self.pieces = Pieces(run)
+        self._parts: dict[tuple[str, int], tuple[Any, int, dict[str, Any]]] = {}
+        self._revision = 0
+        self._findings: list[dict[str, Any]] = []
+        self._judged: tuple[Any, ...] | None = None  # the stamp of what the findings are of
+        self._judge_again = 0.0  # by the monotonic clock
+        self._lock = threading.Lock()  # one thread reads what has changed, the others wait
+
+    def stamp(self) -> tuple[Any, ...]:
+        """Return what changes whenever there is something new to show."""
+        return stamp(self.run)
+
+    def overview(self) -> dict[str, Any]:
+        """Return the run in numbers."""
+        return overview(self.run) | {"key": self.key, "findings": self._diagnosed()}
+
+    def _diagnosed(self) -> list[dict[str, Any]]:
+        """Return what `art why` says of the run, which costs a hundredth of the time at most."""
+        with self._lock:
+            now, began = self.stamp(), time.monotonic()
+            if now != self._judged and began >= self._judge_again:
+                self._findings = [asdict(f) for f in diagnose(read_evidence(self.run))]
+                ended = time.monotonic()
+                self._judged, self._judge_again = now, ended + PATIENCE * (ended - began)
+            return self._findings
+
+    def index(self, since: int = 0) -> dict[str, Any]:
+        """Return the short rows of all files that were read after revision `since`."""
+        with self._lock:
+            files = step_files(self.run)
+            kind = advantage_kind(self.run)
+            for file in files:
+                name = file.split, file.step
+                if name not in self._parts or self._parts[name][0] != file.stamp:
+                    part = index_part(file, read_step(self.run, file, kind))
+                    self._revision += 1
+                    self._parts[name] = file.stamp, self._revision, part
+            there = {(f.split, f.step) for f in files}
+            self._parts = {k: v for k, v in self._parts.items() if k in there}
+            parts = [part for _, revision, part in self._parts.values() if revision > since]
+            return {
+                "revision": self._revision,
+                "parts": parts,
+                "files": sorted(f"{split}-{step}" for split, step in there),
+            }
+
+    def group(self, split: str, step: int, group: int) -> dict[str, Any]:
+        """Return a group to be read. Raises UsageError where that step has no file."""
+        for file in step_files(self.run):
+            if (file.split, file.step) == (split, step):
+                found = read_step(self.run, file)
+                return group_detail(self.run, file, found, group, self.pieces)
+        raise UsageError(f"no {split} trajectories of step {step} in {self.run.root}")
+
+    def groups(self, file: StepFile, found: StepEpisodes) -> list[dict[str, Any]]:
+        """Return all groups of a file to be read."""
+        numbers = sorted({group_of(row) for row in found.rows})
+        return [group_detail(self.run, file, found, n, self.pieces) for n in numbers]
+
+    def search(self, text: str) -> dict[str, Any]:
+        """Return where a text was said: [split, step, group, index]; without regard to case."""
+        wanted, hits = text.lower(), []
+        for file in step_files(self.run):
+            for row in read_step(self.run, file).rows:
+                if wanted in texts_of(row):
+                    place = row.get("group", 0), row.get("index", 0)
+                    hits.append([file.split, file.step, *place])
+                if len(hits) >= MOST_HITS:
+                    return {"hits": hits, "note": f"Only the first {MOST_HITS} are shown."}
+        return {"hits": hits, "note": ""}
+
+
+class Collection:
+    """All runs of a page. New ones in a folder that was named are found while it goes on."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Raises UsageError where there is no run, PreflightError where it cannot be read."""
+        self._paths = list(paths)
+        self._runs: dict[Path, ShownRun] = {}
+        for path in self._paths:
+            _check(path)
+        if not self.runs():
+            raise UsageError(
+                f"{', '.join(map(str, paths))}: there is no run yet; `art runs` lists runs"
+            )
+
+    def runs(self) -> list[ShownRun]:
+        """Return the runs that there are now."""
+        keys = {shown.key for shown in self._runs.values()}
+        for root in (root for path in self._paths for root in _runs_in(path)):
+            if root not in self._runs:
+                key, n = f"{root.parent.name}/{root.name}", 2
+                while key in keys:
+                    key, n = f"{root.parent.name}/{root.name} ({n})", n + 1
+                keys.add(key)
+                self._runs[root] = ShownRun(RunDir(root), key)
+        return [shown for root, shown in self._runs.items() if root.is_dir()]
+
+    def run(self, key: str) -> ShownRun:
+        """Raise UsageError where there is no such run."""
+        for shown in self._runs.values():
+            if shown.key == key:
+                return shown
+        raise UsageError(f"no run {key} on this page")
+
+    def stamp(self) -> str:
+        """Return what changes whenever there is something new to show."""
+        return str(hash(tuple((shown.key, shown.stamp()) for shown in self.runs())))
+
+
+def _check(path: Path) -> None:
+    """Raise the error that fits where a path shows nothing."""
+    if not os.path.lexists(path):
+        raise UsageError(f"{path}: there is no such run or folder; `art runs` lists the runs")
+    if not path.is_dir():
+        raise UsageError(
+            f"{path} is a file, not the directory of a run: name the folder that it is in"
+        )
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise PreflightError(f"{path} may not be read by this user; see `ls -ld {path}`")
+    if next(_runs_in(path), None) is None:
+        raise UsageError(
+            f"{path} holds no run (no config.yaml, metrics.jsonl or status.json in it)"
+        )
+
+
+def _runs_in(path: Path) -> Iterator[Path]:
+    """Yield the path where it is a run, else the runs one or two folders below it."""
+    path = path.absolute()
+    if _is_run(path):
+        yield path
+        return
+    for folder in sorted((*path.glob("*"), *path.glob("*/*"))):
+        if not folder.name.startswith(".") and _is_run(folder):
+            yield folder
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        return any((folder / mark).is_file() for mark in MARKS)
+    except OSError:  # no permission
+        return False

@@ -1,0 +1,222 @@
+"""The trajectories of a run: one short row each for lists and maps, and whole groups to be read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from art_cli.printed import masked
+from art_cli.runs.directory import RunDir
+from art_cli.runs.trajectories import read_good_rows
+from art_cli.system.files import read_lines
+from art_cli.training.algorithm.advantage import advantages
+from art_cli.view.overview import is_number
+from art_cli.view.pieces import Pieces
+
+FILE = re.compile(r"(\w+)-(\d+)\.jsonl\.gz")
+COLUMNS = (
+    *("group", "index", "scenario", "reward", "advantage", "stop", "truncated", "failed", "turns"),
+    *("tokens", "sequences", "errors", "tools", "first", "score", "last"),
+)
+LONGEST = 80  # characters of a first action or last words in a list
+
+
+@dataclass(frozen=True, slots=True)
+class StepFile:
+    """One file of trajectories."""
+
+    split: str
+    step: int
+    path: Path
+    stamp: tuple[int, int]  # changes when the file does
+
+
+@dataclass(slots=True)
+class StepEpisodes:
+    """What a file of trajectories holds."""
+
+    rows: list[dict[str, Any]]
+    damage: str
+    advantages: list[float | None] = field(default_factory=list)  # one a row
+
+
+def step_files(run: RunDir) -> list[StepFile]:
+    """Return the files of trajectories, evaluations and training, by step."""
+    found = []
+    for path in run.trajectories.glob("*.jsonl.gz"):
+        name = FILE.fullmatch(path.name)
+        try:
+            stat = path.stat()
+        except OSError:  # a resume has removed it
+            continue
+        if name:
+            stamp = stat.st_mtime_ns, stat.st_size
+            found.append(StepFile(name[1], int(name[2]), path, stamp))
+    return sorted(found, key=lambda f: (f.step, f.split))
+
+
+def read_step(run: RunDir, file: StepFile, kind: str | None = None) -> StepEpisodes:
+    """Read a file as far as it is good, in the order of groups, with advantages of `kind`."""
+    rows, damage = read_good_rows(file.path)
+    good = [row for row in rows if isinstance(row, dict)]
+    good.sort(key=lambda row: (group_of(row), _int(row.get("index"))))
+    found = StepEpisodes(good, damage)
+    if len(good) < len(rows):
+        found.damage = f"{file.path}: {len(rows) - len(good)} lines are no trajectory"
+    by_group: dict[int, list[int]] = {}
+    for n, row in enumerate(good):
+        if is_number(row.get("reward")):
+            by_group.setdefault(group_of(row), []).append(n)
+    found.advantages = [None] * len(good)
+    if file.split == "train":
+        values = advantages(
+            [[good[n]["reward"] for n in group] for group in by_group.values()],
+            kind or advantage_kind(run),
+        )
+        for group, some in zip(by_group.values(), values, strict=True):
+            for n, value in zip(group, some, strict=True):
+                found.advantages[n] = value
+    return found
+
+
+def advantage_kind(run: RunDir) -> str:
+    """Return train.advantage of the run's config; `mean` where that cannot be read."""
+    try:
+        kind = yaml.safe_load(run.config.read_text())["train"]["advantage"]
+    except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, RecursionError):
+        return "mean"
+    return kind if kind in ("mean", "group_std", "batch_std", "leave_one_out") else "mean"
+
+
+def group_of(row: dict[str, Any]) -> int:
+    """Return the number of a row's group; 0 where it has none."""
+    return _int(row.get("group"))
+
+
+def index_part(file: StepFile, found: StepEpisodes) -> dict[str, Any]:
+    """Return one short row a trajectory, as columns."""
+    pairs = zip(found.rows, found.advantages, strict=True)
+    rows = [_index_row(row, advantage) for row, advantage in pairs]
+    return {
+        "split": file.split,
+        "step": file.step,
+        "damage": found.damage,
+        "columns": {name: [row[n] for row in rows] for n, name in enumerate(COLUMNS)},
+    }
+
+
+def _index_row(row: dict[str, Any], advantage: float | None) -> tuple[Any, ...]:
+    steps = [s for s in _list(row.get("steps")) if isinstance(s, dict)]
+    tools = [str(s["tool"]) or "(unreadable)" for s in steps if s.get("tool") is not None]
+    sequences = _list(row.get("sequences"))
+    metrics = row.get("metrics") if isinstance(row.get("metrics"), dict) else {}
+    said = [str(s.get("said")) for s in steps if s.get("said")]
+    return (
+        group_of(row),
+        _int(row.get("index")),
+        str(row.get("scenario_id", "?")),
+        _rounded(row.get("reward")),
+        _rounded(advantage),
+        str(row.get("stop_reason", "?")),
+        int(bool(row.get("truncated"))),
+        int(row.get("reward") is None and bool(row.get("error"))),
+        _int(row.get("num_turns")),
+        _int(row.get("num_sampled")),
+        len(sequences),
+        sum(bool(s.get("is_error")) for s in steps),
+        tools,
+        _first_action(steps),
+        _rounded(metrics.get("ruler_score")),
+        said[-1][:LONGEST] if said else "",
+    )
+
+
+def _first_action(steps: list[dict[str, Any]]) -> str:
+    if not steps:
+        return "(nothing)"
+    first = steps[0]
+    if first.get("tool") is None:
+        return "says: " + str(first.get("said", ""))[:40]
+    return str(first["tool"]) or "(unreadable call)"
+
+
+def group_detail(
+    run: RunDir, file: StepFile, found: StepEpisodes, group: int, pieces: Pieces
+) -> dict[str, Any]:
+    """Return a group as it is read: conversations, rewards, the judge's words, tokens."""
+    pairs = list(zip(found.rows, found.advantages, strict=True))
+    mine = [(row, a) for row, a in pairs if group_of(row) == group]
+    ids = {i for row, _ in mine for s in _sequences(row) for i in s["ids"]}
+    scenario = str(mine[0][0].get("scenario_id", "?")) if mine else "?"
+    return {
+        "split": file.split,
+        "step": file.step,
+        "group": group,
+        "episodes": [_episode(row, advantage) for row, advantage in mine],
+        "pieces": pieces.of(ids),
+        "judgements": _judgements(run, file.step, scenario) if file.split == "train" else [],
+    }
+
+
+def _episode(row: dict[str, Any], advantage: float | None) -> dict[str, Any]:
+    kept = ("index", "scenario_id", "seed", "scenario", "reward", "metrics", "stop_reason")
+    kept += ("truncated", "error", "judge_context", "logs", "num_turns", "num_calls")
+    kept += ("num_sampled", "policy_versions", "steps", "messages", "side_conversations")
+    shown = {name: row.get(name) for name in kept}
+    shown["seed"] = str(row.get("seed"))  # JavaScript would round it
+    return shown | {"advantage": advantage, "sequences": _sequences(row)}
+
+
+def _sequences(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the sequences that are whole; logprobs rounded to what the eye can tell."""
+    found = []
+    for s in _list(row.get("sequences")):
+        if not isinstance(s, dict):
+            continue
+        ids, mask = _list(s.get("ids")), _list(s.get("mask"))
+        if ids and len(ids) == len(mask):
+            logprobs = _list(s.get("engine_logprobs"))
+            # Half of the time of a page goes here: no call a token but of round.
+            rounded = [
+                round(x, 3) if m and type(x) is float and -1e9 < x <= 0 else 0
+                for x, m in zip(logprobs, mask, strict=False)
+            ]
+            whole = [i if type(i) is int else -1 for i in ids]
+            found.append({"ids": whole, "mask": mask, "logprobs": rounded})
+    return found
+
+
+def _judgements(run: RunDir, step: int, scenario: str) -> list[dict[str, Any]]:
+    """Return what other judges said of a group, by `art judge rescore`."""
+    out = []
+    for path in sorted((run.root / "judgements").glob("*.jsonl")):
+        for line in read_lines(path)[0]:
+            if line.get("step") == step and line.get("scenario_id") == scenario:
+                scores, words = _list(line.get("scores")), _list(line.get("explanations"))
+                out.append({"judge": path.stem, "scores": scores, "explanations": words})
+    return out
+
+
+def texts_of(row: dict[str, Any]) -> str:
+    """Return all that was said in a trajectory, in lower case, for a search."""
+    parts = [str(row.get("scenario_id", "")), *map(str, _list(row.get("logs")))]
+    for talk in (row.get("messages"), *_list(row.get("side_conversations"))):
+        parts += [str(m.get("content")) for m in _list(talk) if isinstance(m, dict)]
+    parts.append(str(row.get("error") or ""))
+    return masked("\n".join(parts)).lower()
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _int(value: Any) -> int:
+    return int(value) if is_number(value) else 0
+
+
+def _rounded(value: Any) -> float | None:
+    return round(value, 4) if is_number(value) else None

@@ -1,0 +1,107 @@
+"""The page itself: its frame, its looks, its scripts, and Plotly's, which draws the charts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from html import escape
+from importlib import resources, util
+from typing import Any
+
+from art_cli.errors import PreflightError
+from art_cli.printed import masked
+from art_cli.view.episodes import COLUMNS
+from art_cli.view.meanings import CURVES, FACTS
+from art_cli.view.overview import X_AXES
+
+SCRIPTS = (
+    *("dom.js", "source.js", "state.js", "charts.js", "overview.js", "talk.js", "groups.js"),
+    *("tokens.js", "before.js", "behaviour.js", "episodes.js", "main.js"),
+)
+MISSING = "the page of a run needs plotly for its charts: pip install 'art-cli[view]'"
+# Styles: Plotly sets them on what it draws. Nothing else may be loaded, sent or framed.
+POLICY = (
+    "default-src 'none'; script-src {script}; style-src {style} 'unsafe-inline'; "
+    "connect-src {connect}; img-src data:; base-uri 'none'; form-action 'none'"
+)
+
+
+def has_charts() -> bool:
+    """Return whether the extra `view` is installed."""
+    return util.find_spec("plotly") is not None
+
+
+@cache
+def plotly() -> str:
+    """Return Plotly's script. Raises PreflightError without the extra `view`."""
+    if not has_charts():
+        raise PreflightError(MISSING)
+    from plotly.offline import get_plotlyjs
+
+    return get_plotlyjs()
+
+
+@cache
+def asset(name: str) -> str:
+    """Return a file of the page."""
+    return (resources.files("art_cli.view") / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def script() -> str:
+    """Return the scripts of the page as one, whose names nobody else sees."""
+    words = {"curves": CURVES, "facts": FACTS, "columns": COLUMNS, "axes": X_AXES}
+    parts = "\n".join(asset(name) for name in SCRIPTS)
+    return f"(function () {{ 'use strict';\nconst WORDS = {json.dumps(words)};\n{parts}\n}})();\n"
+
+
+def live_page() -> str:
+    """Return the page that asks the server that it came from."""
+    return _page(
+        "art view",
+        '<link rel="stylesheet" href="style.css">',
+        '<script src="plotly.js" async></script><script src="app.js"></script>',
+    )
+
+
+def live_policy() -> str:
+    """Return the Content-Security-Policy of the live page."""
+    policy = POLICY.format(script="'self'", style="'self'", connect="'self'")
+    return policy + "; frame-ancestors 'none'"
+
+
+def whole_page(title: str, data: dict[str, Any]) -> str:
+    """Return one file that needs no other. Raises PreflightError without the extra `view`."""
+    scripts = [_harmless(script()), _harmless(plotly())]  # the large one last: see charts.js
+    hashes = " ".join(f"'sha256-{_sha256(text)}'" for text in scripts)
+    policy = POLICY.format(script=hashes, style="", connect="'none'")
+    head = (
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<style>{asset('style.css')}</style>"
+    )
+    code = "".join(f"<script>{text}</script>" for text in scripts)
+    block = f'<script type="application/json" id="data">{as_json(data)}</script>'
+    return _page(title, head, block + code)
+
+
+def as_json(data: Any) -> str:
+    """Return JSON that no script element ends in, without what nobody should see."""
+    return masked(json.dumps(data, separators=(",", ":"))).replace("<", "\\u003c")
+
+
+def _page(title: str, head: str, code: str) -> str:
+    parts = asset("page.html").split("<!--HEAD-->")
+    begin, end = parts[0], parts[1]
+    body, close = end.split("<!--CODE-->")
+    return begin.replace("TITLE", escape(title)) + head + body + code + close
+
+
+def _harmless(text: str) -> str:
+    """Return a script that cannot end the element that it stands in."""
+    return text.replace("</script", "<\\/script")
+
+
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,69 @@
+"""Token ids as text, with the tokenizer that the run has, or that is on this machine already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from art_cli.runs.directory import RunDir
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+class Pieces:
+    """The text of each token. Nothing is fetched from the network."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._tokenizer: Tokenizer | None = None
+        self._searched = False
+        self._known: dict[int, str] = {}
+
+    def of(self, ids: set[int]) -> dict[int, str]:
+        """Return the text of each id; nothing at all where there is no tokenizer here."""
+        if not self._searched:
+            self._tokenizer, self._searched = _find(self._run), True
+        if self._tokenizer is None:
+            return {}
+        for i in ids - self._known.keys():
+            self._known[i] = _text(self._tokenizer, i) if i >= 0 else "[?]"
+        return {i: self._known[i] for i in ids}
+
+
+def _text(tokenizer: Tokenizer, token: int) -> str:
+    text = tokenizer.decode([token], skip_special_tokens=False)
+    if "\ufffd" in text or not text:  # a part of a character
+        return tokenizer.id_to_token(token) or f"[{token}]"
+    return text
+
+
+def _find(run: RunDir) -> Tokenizer | None:
+    from tokenizers import Tokenizer
+
+    kept = [run.base, *(run.checkpoint(step) for step in reversed(run.checkpoint_steps()))]
+    for path in (*(folder / "tokenizer.json" for folder in kept), _of_base(run)):
+        if path is None or not path.is_file():
+            continue
+        try:
+            return Tokenizer.from_file(str(path))
+        except Exception:  # tokenizers raises no narrower class
+            continue
+    return None
+
+
+def _of_base(run: RunDir) -> Path | None:
+    """Return the tokenizer of model.base: in a folder, or in the cache of the Hugging Face Hub."""
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        base = str(yaml.safe_load(run.config.read_text())["model"]["base"])
+        folder = Path(base)
+        if folder.is_dir():
+            return folder / "tokenizer.json"
+        found = try_to_load_from_cache(base, "tokenizer.json")
+    except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, RecursionError):
+        return None
+    return Path(found) if isinstance(found, str) else None

@@ -1,0 +1,158 @@
+"""What the page is given, of whole, old, half-written and damaged runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from shown_runs import add_step, make_run, trajectory, write_step
+
+from art_cli.errors import PreflightError, UsageError
+from art_cli.runs.directory import RunDir
+from art_cli.view.collection import Collection, ShownRun
+from art_cli.view.overview import verdict
+
+
+def shown(run: Path) -> ShownRun:
+    return Collection([run]).runs()[0]
+
+
+def test_the_curves_are_those_of_the_metrics(tmp_path: Path) -> None:
+    found = shown(make_run(tmp_path / "p" / "r")).overview()
+    curves = found["curves"]
+    assert curves["val/reward"] == {
+        "step": [0, 4],
+        "row": [0, 5],
+        "y": [0.4, 0.44],
+        "ci": [0.05] * 2,
+    }
+    assert len(curves["signal"]["y"]) == 4 and all(0 <= y <= 1 for y in curves["signal"]["y"])
+    assert found["x"]["seconds"] == [0, 2, 4, 6, 8, 8] and found["x"]["tokens"][-1] == 16000
+    assert found["x"]["dollars"][-1] == pytest.approx(0.04)
+    assert found["damaged"] == [] and found["findings"] == []
+
+
+@pytest.mark.parametrize(
+    ("y", "ci", "words"),
+    [
+        ([0.2, 0.6], [0.1, 0.1], "rose from 0.20 (step 0) to 0.60 (step 9), by 0.40, more than"),
+        ([0.6, 0.2], [0.1, 0.1], "fell from 0.60"),
+        ([0.5, 0.55], [0.1, 0.1], "+0.05 may be chance"),
+        ([0.5, 0.55], [None, None], "was not recorded"),
+        ([0.5], [0.1], "nothing to compare"),
+    ],
+)
+def test_the_verdict_weighs_a_change_against_its_noise(
+    y: list[float], ci: list[float | None], words: str
+) -> None:
+    val = {"step": [0, 9][: len(y)], "y": y, "ci": ci}
+    assert words in verdict(val, "done", 9, 10)
+
+
+def test_a_group_has_its_advantages_and_its_index_row_says_the_same(tmp_path: Path) -> None:
+    run = shown(make_run(tmp_path / "p" / "r"))
+    (part,) = [p for p in run.index()["parts"] if (p["split"], p["step"]) == ("train", 2)]
+    group = run.group("train", 2, 1)
+    rewards = [e["reward"] for e in group["episodes"]]
+    middle = sum(rewards) / len(rewards)
+    assert [e["advantage"] for e in group["episodes"]] == pytest.approx(
+        [r - middle for r in rewards]
+    )
+    rows = [n for n, g in enumerate(part["columns"]["group"]) if g == 1]
+    assert [part["columns"]["reward"][n] for n in rows] == rewards
+    assert group["episodes"][0]["seed"] == str(2**62 + 1)  # JavaScript cannot hold the number
+    assert run.group("val", 4, 3)["episodes"][0]["advantage"] is None
+
+
+def test_only_what_is_new_is_read_again(tmp_path: Path) -> None:
+    root = make_run(tmp_path / "p" / "r")
+    run = shown(root)
+    first, stamp = run.index(), run.stamp()
+    assert run.index(first["revision"])["parts"] == [] and run.stamp() == stamp
+    add_step(root, 5)
+    assert run.stamp() != stamp
+    assert [(p["split"], p["step"]) for p in run.index(first["revision"])["parts"]] == [
+        ("train", 5)
+    ]
+    RunDir(root).trajectory_file(5, "train").unlink()
+    assert "train-5" not in run.index()["files"]
+
+
+def test_damage_is_said_and_the_rest_is_shown(tmp_path: Path) -> None:
+    root = make_run(tmp_path / "p" / "r")
+    path = RunDir(root).trajectory_file(1, "train")
+    path.write_bytes(path.read_bytes()[:-80])  # torn by a kill
+    RunDir(root).trajectory_file(2, "train").write_bytes(b"no gzip")
+    write_step(root, 3, "train", [trajectory(3, "train", 0, 0), ["a list"], {}])  # type: ignore[list-item]
+    (root / "status.json").write_text("{")
+    with open(root / "metrics.jsonl", "a") as file:
+        file.write('{"training_step": 5, "train/reward": null, "x": NaN, "y": "text"}\n{"torn": ')
+    (root / "config.yaml").unlink()
+    run = shown(root)
+    found = run.overview()
+    assert any("status.json" in line for line in found["damaged"])
+    assert any("config.yaml" in line for line in found["damaged"])
+    parts = {(p["split"], p["step"]): p for p in run.index()["parts"]}
+    assert (
+        "is damaged" in parts["train", 1]["damage"] and "is damaged" in parts["train", 2]["damage"]
+    )
+    assert "1 lines are no trajectory" in parts["train", 3]["damage"]
+    assert len(parts["train", 3]["columns"]["group"]) == 2
+    assert parts["train", 4]["damage"] == ""
+    json.dumps(run.group("train", 3, 0), allow_nan=False)
+
+
+def test_an_old_row_may_lack_anything_or_hold_something_else(tmp_path: Path) -> None:
+    root = make_run(tmp_path / "p" / "r")
+    names = trajectory(1, "train", 0, 0).keys()
+    rows = [{k: v for k, v in trajectory(9, "train", 0, 0).items() if k != n} for n in names]
+    whole = trajectory(9, "train", 0, 0)
+    rows += [whole | {name: junk} for name in names for junk in (None, "x", [1])]
+    write_step(root, 9, "train", rows)
+    run = shown(root)
+    assert run.index()["parts"]
+    json.dumps(run.group("train", 9, 0))
+    assert run.search("shop")["hits"]
+
+
+def test_a_search_finds_messages_judges_words_and_errors(tmp_path: Path) -> None:
+    root = make_run(tmp_path / "p" / "r")
+    rows = [
+        trajectory(7, "train", 0, 0, logs=["RULER: Curt"]),
+        trajectory(7, "train", 0, 1, error="BOOM"),
+    ]
+    write_step(root, 7, "train", rows)
+    run = shown(root)
+    assert run.search("ruler: CURT")["hits"] == [["train", 7, 0, 0]]
+    assert run.search("boom")["hits"] == [["train", 7, 0, 1]]
+    assert run.search("nobody said this")["hits"] == []
+
+
+def test_a_folder_of_runs_shows_all_and_finds_new_ones(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "p" / "a")
+    found = Collection([tmp_path / "runs"])
+    assert [r.key for r in found.runs()] == ["p/a"]
+    stamp = found.stamp()
+    make_run(tmp_path / "runs" / "p" / "b")
+    assert found.stamp() != stamp and [r.key for r in found.runs()] == ["p/a", "p/b"]
+
+
+def test_runs_of_the_same_name_stay_apart(tmp_path: Path) -> None:
+    roots = [make_run(tmp_path / x / "p" / "a") for x in "12"]
+    assert [r.key for r in Collection(roots).runs()] == ["p/a", "p/a (2)"]
+
+
+def test_what_is_no_run_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    for name, words in (
+        ("nowhere", "no such run"),
+        ("file", "is a file"),
+        ("empty", "holds no run"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            Collection([tmp_path / name])
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(PreflightError, match="may not be read"):
+        Collection([tmp_path / "empty"])
