@@ -113,7 +113,8 @@ def _index_row(row: dict[str, Any], advantage: float | None) -> tuple[Any, ...]:
     steps = [s for s in _list(row.get("steps")) if isinstance(s, dict)]
     tools = [str(s["tool"]) or "(unreadable)" for s in steps if s.get("tool") is not None]
     sequences = _list(row.get("sequences"))
-    metrics = row.get("metrics") if isinstance(row.get("metrics"), dict) else {}
+    found = row.get("metrics")
+    metrics = found if isinstance(found, dict) else {}
     said = [str(s.get("said")) for s in steps if s.get("said")]
     return (
         group_of(row),

@@ -35,7 +35,7 @@ function colourOf(key) { return COLOURS[Math.max(0, state.runs.findIndex(r => r.
 async function rowsOf(key) {
   let known = state.index.get(key);
   if (!known) state.index.set(key, known = {revision: 0, parts: new Map(), rows: [], damage: []});
-  if (known.stale === false || (!source.live && known.revision)) return known;
+  if (!known.loading && (known.stale === false || (!source.live && known.revision))) return known;
   if (!known.loading) {
     known.stale = false;
     known.loading = source.index(key, known.revision).then(found => {

@@ -16,7 +16,7 @@ async function tokensView(root, r) {
   if (!e.sequences.length) root.append(el('div', {class: 'warning'}, 'No tokens are stored of this episode.'));
   e.sequences.forEach((s, n) => {
     const sampled = s.mask.filter(Boolean).length;
-    root.append(el('h2', null, 'Sequence ' + (n + 1) + ' of ' + e.sequences.length), el('p', {class: 'small dim'}, num(s.ids.length) + ' tokens, ' + num(sampled) + ' of them trained on' +
+    root.append(el('h2', null, 'Sequence ' + (n + 1) + ' of ' + e.sequences.length), el('p', {class: 'small dim'}, num(s.ids.length) + ' tokens, ' + num(sampled) + (d.split === 'train' ? ' of them trained on' : ' of them sampled') +
       (s.logprobs.length === s.ids.length ? '; mean log-probability ' + num(mean(s.logprobs.filter((_, i) => s.mask[i]))) : '; its log-probabilities are damaged')),
     legend(by), tokenText(s, d.pieces, by, e.advantage, scale));
   });

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium here: apt-get install chromium"
 )
 pytest.importorskip("plotly", reason="the extra view is not installed")
+SLACK = float(os.environ.get("ART_SLOW", 1))  # above 1 where other work keeps the machine busy
 VIEWS = {  # address -> a word that the view shows
     "#/overview/p%2Fr": "Held-out reward",
     "#/groups/p%2Fr": "with most to learn first",
@@ -145,9 +146,8 @@ def test_ten_thousand_trajectories_stay_fluent(tmp_path: Path) -> None:
             )
             took["search"] = time.monotonic() - began
             print({k: round(v, 2) for k, v in took.items()})
-            slack = float(os.environ.get("ART_SLOW", 1))
-            assert took["open"] < 2 * slack and took["filter"] < 0.5 * slack
-            assert max(took.values()) < 6 * slack
+            assert took["open"] < 2 * SLACK and took["filter"] < 0.5 * SLACK
+            assert max(took.values()) < 6 * SLACK
 
     play(look)
 
@@ -167,9 +167,10 @@ def test_a_run_that_goes_on_shows_its_next_step_within_two_seconds(tmp_path: Pat
             await asyncio.to_thread(add_step, root, 5)
             took = await tab.until("document.body.innerText.includes('train 5 train-')")
             await tab.go("#/overview/p%2Fr")
+            await tab.until("document.querySelector('.plot .main-svg')")
             await asyncio.to_thread(add_step, root, 6)
             shown = "document.querySelectorAll('.plot')[1].data?.[0].x.includes(6)"
-            assert max(took, await tab.until(shown)) < 2
+            assert max(took, await tab.until(shown)) < 2 * SLACK
 
     play(look)
 
