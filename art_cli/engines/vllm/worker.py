@@ -33,7 +33,7 @@ def forget_cpu_experts(model: Any) -> None:
     unquantized_fused_moe_method.py). On a GPU the kernel stays, since CUDA graphs refer to it.
     """
     for layer in model.modules():
-        method = getattr(layer, "quant_method", None)
+        method: Any = getattr(layer, "quant_method", None)
         experts = getattr(layer, "w13_weight", None)
         if experts is not None and experts.is_cpu and hasattr(method, "moe_kernel"):
             method.moe_kernel = None
