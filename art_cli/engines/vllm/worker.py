@@ -35,5 +35,5 @@ def forget_cpu_experts(model: Any) -> None:
     for layer in model.modules():
         method: Any = getattr(layer, "quant_method", None)
         experts = getattr(layer, "w13_weight", None)
-        if experts is not None and experts.is_cpu and hasattr(method, "moe_kernel"):
+        if experts is not None and experts.is_cpu and hasattr(method, "_setup_kernel"):
             method.moe_kernel = None
