@@ -91,7 +91,9 @@ class Renderer:
         self._schemas = schemas_by_name(tools)
         self._history = History(dialect, self._specials, self._tools, self._schemas)
         self._render_cached = Recent(
-            self._render, lambda key, text: _size(key[0]) + sys.getsizeof(text), CACHED
+            self._render,
+            lambda key, text: sum(sys.getsizeof(c) for _, c in key[0]) + sys.getsizeof(text),
+            CACHED,
         )
         self.encode = Recent(
             self._encode, lambda text, ids: sys.getsizeof(text) + ID * len(ids), CACHED
@@ -229,10 +231,6 @@ class Renderer:
 
     def _token(self, id: int) -> str:
         return str(self._tokenizer.convert_ids_to_tokens(id))
-
-
-def _size(said: Said) -> int:
-    return sum(sys.getsizeof(content) for _, content in said)
 
 
 class Conversation:

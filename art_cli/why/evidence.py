@@ -23,7 +23,15 @@ Row = dict[str, Any]
 READ_STEPS = 24  # training steps whose trajectories are read: the whole run, evenly, and its end
 LAST_STEPS = 4
 MISSING = object()
-NEEDED = {"reward", "metrics", "steps", "messages", "sequences", "scenario", "stop_reason"}
+NEEDED = {
+    *("step", "split", "group", "index", "scenario_id", "seed", "scenario"),
+    *("reward", "metrics", "stop_reason", "truncated", "error", "num_sampled"),
+}
+LISTS = {  # of objects, and what each has
+    "steps": {"tool", "result", "is_error"},
+    "messages": {"role", "content"},
+    "sequences": {"ids", "mask", "engine_logprobs"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +198,26 @@ def _rows(run: RunDir, step: int, split: Split, unread: list[str]) -> list[Row]:
     except ArtError as e:
         unread.append(str(e))
         return []
-    if not all(row.keys() >= NEEDED for row in rows):
-        unread.append(f"{run.trajectory_file(step, split)} is of another version, and left out")
-        return []
-    return rows
+    good = [row for row in rows if _is_whole(row)]
+    if len(good) < len(rows):
+        file = run.trajectory_file(step, split)
+        unread.append(f"{file}: {len(rows) - len(good)} of {len(rows)} lines are no trajectories")
+    return good
+
+
+def _is_whole(row: Any) -> bool:
+    """Return whether a line is a trajectory: one of another version may lack much."""
+    return (
+        isinstance(row, dict)
+        and row.keys() >= NEEDED | LISTS.keys()
+        and isinstance(row["metrics"], dict)
+        and isinstance(row["reward"], int | float | None)
+        and all(
+            isinstance(row[name], list)
+            and all(isinstance(part, dict) and part.keys() >= needed for part in row[name])
+            for name, needed in LISTS.items()
+        )
+    )
 
 
 def _spread(steps: list[int]) -> list[int]:

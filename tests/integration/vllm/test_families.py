@@ -30,6 +30,7 @@ engine: {{use: vllm, max_model_len: 256, sync: {sync}, extra: {{enforce_eager: t
 BASES = {
     "biases, merged": ("qwen2", "{rank: 4}", "merged"),
     "windows": ("gemma3_text", "{rank: 4}", "auto"),
+    "experts, all weights": ("qwen3_moe", "null", "auto"),
 }
 
 

@@ -69,7 +69,7 @@ class _Output(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownMessages:
     """What was read of a caller's messages before."""
 
     blocks: Continued[list[dict[str, Any]]] = field(
@@ -96,7 +96,7 @@ class CountRequest(BaseModel):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     thread: dict[str, Any] | None = None  # a history that the server keeps
 
-    def asked(self, size: int, known: Known) -> Asked:
+    def asked(self, size: int, known: KnownMessages) -> Asked:
         """Return what it asks of the policy. Raises RequestError."""
         if self.thread is not None:
             raise RequestError(400, "thread: send all messages with each request", UNTHREADED)
@@ -174,7 +174,7 @@ class MessagesApi:
     def __init__(self, *, counts: bool = False) -> None:
         model = CountRequest if counts else MessagesRequest
         self._bodies = Bodies[CountRequest](model, "messages")
-        self._known = Known()
+        self._known = KnownMessages()
 
     def read(self, body: bytes) -> MessagesQuestion:
         request = self._bodies.read(body)

@@ -70,7 +70,7 @@ class _Text(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownItems:
     """What was read of a caller's items before."""
 
     items: Continued[list[dict[str, Any]]] = field(
@@ -131,7 +131,7 @@ class ResponsesRequest(BaseModel):
         texts = [text] if isinstance(text, str) else [text_of(m["content"]) for m in text]
         return [{"role": "system", "content": t} for t in texts]
 
-    def asked(self, items: list[dict[str, Any]], size: int, known: Known) -> Asked:
+    def asked(self, items: list[dict[str, Any]], size: int, known: KnownItems) -> Asked:
         """Return what it asks of the policy, behind all these items. Raises RequestError."""
         said = [*self.instructed, *known.items.read(items, [])]
         if not said:
@@ -184,7 +184,7 @@ class ResponsesApi:
     def __init__(self, store: ResponseStore) -> None:
         self._store = store
         self._bodies = Bodies(ResponsesRequest, "input")
-        self._known = Known()
+        self._known = KnownItems()
 
     def read(self, body: bytes) -> ResponsesQuestion:
         request = self._bodies.read(body)
