@@ -11,6 +11,7 @@ from typing import Any
 
 from art_cli.envs.base import Done, Env
 from art_cli.envs.tools import ToolError, schemas_of, tools_of
+from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import call
 from art_cli.system.outside import MAX_TEXT, OutsideError, check_json, check_text
 from art_cli.types import Message, Step, Trajectory
@@ -29,6 +30,7 @@ class Episode:
     def __init__(self, env: Env, trajectory: Trajectory) -> None:
         self.env = env
         self.trajectory = trajectory
+        self._lifetime = Lifetime(env)
         self._tools = tools_of(type(env))
         self._left = env.episode_timeout
         self._busy = 0  # calls of the env that go on at this moment
@@ -41,7 +43,9 @@ class Episode:
     async def start(self) -> list[Message]:
         """Return the messages that the episode begins with."""
         self.trajectory.tools = schemas_of(type(self.env))
-        return opening(self.env, await self._timed(self.env.start, what="start()"))
+        with self._clock():
+            started = await self._lifetime.start(max(self._left, SHORTEST_WAIT))
+        return opening(self.env, started)
 
     async def reply(self, text: str, *, turn: int) -> str | Done:
         """Return what comes back to a turn that called no tool."""
@@ -92,6 +96,10 @@ class Episode:
             for name, value in env.metrics.items()
         }
         trajectory.reward = None if reward is None else float(reward)
+
+    async def close(self) -> None:
+        """Close the env, in the task that opened it. Its deadline is a tool's."""
+        await self._lifetime.close()
 
     def _begin(self, step: Step) -> Step:
         """Record a step in the order in which the env gets to it; its result follows."""
