@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from art_cli.engines.base import Engine, Session
 from art_cli.models.render import Conversation, Renderer
@@ -32,6 +33,12 @@ class PolicyAgent(TurnAgent):
     async def play(self, episode: Episode) -> StopReason:
         self._session = self._open_session()
         return await super().play(episode)
+
+    def offer(self, tools: list[dict[str, Any]]) -> None:
+        """See TurnAgent. Tools that are not those of the env's class are bound to the template."""
+        if tools != self._renderer.tools:
+            self._renderer = self._renderer.offering(tools)
+            self.conversation = Conversation(self._renderer)
 
     async def act(self, messages: list[Message]) -> str:
         """Sample a turn. Raises ContextFull where there is no room for one token."""

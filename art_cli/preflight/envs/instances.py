@@ -108,8 +108,8 @@ def check_tools(s: Subject) -> Findings:
         yield failed(what, place_of(s.env_class), todo)
         return
     for name, spec in tools.items():
-        where = place_of(s.env_class, name)
-        for what, todo in _lacks(getattr(s.env_class, name), spec):
+        where = place_of(s.env_class, spec.method)
+        for what, todo in _lacks(getattr(s.env_class, spec.method), spec):
             yield failed(f"{name}: {what}", where, todo)
     yield ok(f"{len(tools)} with a schema: {', '.join(tools)}" if tools else "the env has none")
 
