@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         WarmupConfig,
     )
     from art_cli.deploy.lifecycle import deploy_model
-    from art_cli.envs.base import Done, Env, ToolError, seed_of, tool
+    from art_cli.envs.base import Done, Env, Tool, ToolError, seed_of, tool
     from art_cli.envs.tools import tools_of
     from art_cli.evaluation.held_out import Evaluation, evaluate
     from art_cli.llms.base import LLM, ChatMessage
@@ -48,7 +48,7 @@ _HOME = {
         "WarmupConfig",
     ),
     "art_cli.deploy.lifecycle": ("deploy_model",),
-    "art_cli.envs.base": ("Done", "Env", "ToolError", "seed_of", "tool"),
+    "art_cli.envs.base": ("Done", "Env", "Tool", "ToolError", "seed_of", "tool"),
     "art_cli.envs.tools": ("tools_of",),
     "art_cli.evaluation.held_out": ("Evaluation", "evaluate"),
     "art_cli.training.gather": ("gather_trajectory_groups", "scenarios_of"),
@@ -64,6 +64,7 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "Env",
     "tool",
+    "Tool",
     "Done",
     "ToolError",
     "Message",

@@ -29,6 +29,7 @@ from art_cli.rollout.agents.build import make_runner, open_agents, routes_of
 from art_cli.rollout.agents.hosted import Runner
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.gateway.served import Served
+from art_cli.rollout.groups import slots_of
 from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.runs.checkpoint import (
     Progress,
@@ -224,6 +225,7 @@ class LocalBackend:
             models=models,
             trainer=trainer,
             progress=Progress(),
+            slots=slots_of(cfg.env),
         )
 
     async def _agent_models(self, cfg: AgentConfig, costs: Path | None) -> RunServices:

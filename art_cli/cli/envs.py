@@ -79,13 +79,14 @@ def check_command(
     from art_cli.preflight.envs.check import check
     from art_cli.preflight.envs.subject import Options
 
-    options = Options(episodes=episodes, low=low, timeout=timeout)
     found: list[Finding] = []
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):  # what the env prints is no part of the report
         loaded = _load(use, settings or [])
         use = loaded.experiment.env.use
         env = env_class(use)
+        at_once = loaded.experiment.env.concurrency
+        options = Options(episodes=episodes, low=low, timeout=timeout, concurrency=at_once)
         for finding in check(use, env, loaded.env_settings, options, inputs.progress):
             inputs.progress("")
             found.append(finding)

@@ -21,6 +21,7 @@ MAY_CHANGE = (
     "checkpoint",
     "deploy",
     "backend",
+    "env.concurrency",
     "judge.max_usd",
     "judge.concurrency",
     "judge.timeout",

@@ -43,6 +43,8 @@ class EnvConfig:
 
     use: str  # `art envs` lists the registered ones
     args: dict[str, Any] = field(default_factory=dict)  # checked against the env's own Config
+    # Episodes that are open at once, where each holds a server or the like. null: all that are due.
+    concurrency: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

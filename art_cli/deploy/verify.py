@@ -25,7 +25,7 @@ from art_cli.llms.base import LLM, Budget
 from art_cli.llms.services import open_remote
 from art_cli.models.turns import TOOL_CALL, parse_tool_calls, spoken
 from art_cli.rollout.agents.prompted import PromptedAgent
-from art_cli.rollout.groups import eval_seed, play_groups, scenarios_in
+from art_cli.rollout.groups import eval_seed, play_groups, scenarios_in, slots_of
 from art_cli.system.progress import Report
 from art_cli.types import Message
 
@@ -97,7 +97,8 @@ async def _play(loaded: LoadedExperiment, source: Source, report: Report) -> lis
         agents, services = await policies.at(who)
         scenarios = scenarios_in(env, settings, split)[:SCENARIOS]
         jobs = [(s, [agents.open(eval_seed(cfg.seed, s, 0))]) for s in scenarios]
-        playing = play_groups(env, settings, services, jobs, report=report)
+        slots = slots_of(cfg.env)
+        playing = play_groups(env, settings, services, jobs, slots=slots, report=report)
         groups = dict([played async for played in playing])
     finally:
         await policies.close()

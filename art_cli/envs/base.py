@@ -29,13 +29,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from art_cli.config.schema import LLMConfig
-from art_cli.envs.tools import ToolError, tool
+from art_cli.envs.tools import Tool, ToolError, offered_by, tool
 from art_cli.types import Message, Scenario, Split, Trajectory
 
 if TYPE_CHECKING:
     from art_cli.llms.base import LLM
 
-__all__ = ["Done", "Env", "ToolError", "seed_of", "tool"]
+__all__ = ["Done", "Env", "Tool", "ToolError", "seed_of", "tool"]
 
 
 class Done:
@@ -119,6 +119,21 @@ class Env:
     async def start(self) -> str | list[Message]:
         """Return the first user message, or the whole opening."""
         raise NotImplementedError(f"{type(self).__name__} must override start()")
+
+    def tools(self) -> list[Tool]:
+        """Return the tools of this episode; asked for once, after `start`.
+
+        The default: the methods that are marked with `@tool`. An env whose tools are known only as
+        the episode begins gives them here, together with `call_tool`.
+        """
+        return list(offered_by(type(self)))
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+        """Return what a tool of `tools()` that is no method gives: text, or Done().
+
+        `arguments` are what the model wrote: check them. Raise ToolError to refuse.
+        """
+        raise ToolError(f"there is no tool {name!r:.200}")
 
     async def reply(self, text: str) -> str | Done:
         """Return what the model reads next when its turn called no tool.

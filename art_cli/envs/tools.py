@@ -22,30 +22,54 @@ class ToolError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSpec:
-    """What the core knows of a tool."""
+class Tool:
+    """A tool of one episode, as `Env.tools()` gives it."""
 
     name: str
+    description: str
+    parameters: dict[str, Any]  # the JSON schema of its arguments, an object
+    writes: bool = False  # changes state
+
+    def schema(self) -> dict[str, Any]:
+        """Return the tool as a chat template and an OpenAI client expect it."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": self.parameters,
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """What the core knows of a tool that is a method."""
+
+    name: str
+    method: str  # of the env
     description: str
     writes: bool  # changes state: a judge and a user's policy care
     arguments: type[BaseModel]
 
     def schema(self) -> dict[str, Any]:
         """Return the tool as a chat template and an OpenAI client expect it."""
+        return self.tool().schema()
+
+    def tool(self) -> Tool:
+        """Return the tool as an episode offers it."""
         parameters = self.arguments.model_json_schema()
         parameters.pop("title", None)
         parameters.setdefault("properties", {})
         for value in parameters["properties"].values():
             value.pop("title", None)
         parameters.pop("additionalProperties", None)
-        return {
-            "type": "function",
-            "function": {
-                "name": self.name,
-                "description": self.description,
-                "parameters": parameters,
-            },
-        }
+        return Tool(
+            name=self.name,
+            description=self.description,
+            parameters=parameters,
+            writes=self.writes,
+        )
 
     def parse(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Validated arguments, ready to be passed as keywords.
@@ -63,15 +87,16 @@ class ToolSpec:
         return {name: getattr(parsed, name) for name in type(parsed).model_fields}
 
 
-def tool(*, writes: bool = False) -> Callable[[Method], Method]:
+def tool(*, writes: bool = False, name: str = "") -> Callable[[Method], Method]:
     """Offer a method of an env to the model.
 
     The JSON schema is made from the type hints, the description from the docstring's first
     paragraph, and those of the arguments from its `Args:` section. Unknown arguments are refused.
+    `name` is for a tool whose name is taken by a method of Env, as `reply` is.
     """
 
     def mark(method: Method) -> Method:
-        method._art_tool = writes  # type: ignore[attr-defined]
+        method._art_tool = writes, name  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -79,13 +104,31 @@ def tool(*, writes: bool = False) -> Callable[[Method], Method]:
 
 @cache  # an episode asks for it, and pydantic takes a millisecond to make the models
 def tools_of(env_class: type) -> dict[str, ToolSpec]:
-    """Return the tools of an env class by name, in the order of definition, base classes first."""
+    """Return the tools of an env class by name, in the order of definition, base classes first.
+
+    Raises TypeError where a tool would take the place of a method that is none, as `reply`.
+    """
     found: dict[str, ToolSpec] = {}
+    taken: set[str] = set()
     for klass in reversed(env_class.__mro__):
         for name, method in vars(klass).items():
-            if hasattr(method, "_art_tool"):
-                found[name] = _spec(name, method)
+            if not hasattr(method, "_art_tool"):
+                taken.add(name)
+                continue
+            if name in taken:
+                raise TypeError(
+                    f"{klass.__name__}.{name} is a tool, and a method of its base class too: give "
+                    f'the method another name, and the tool this one: @tool(name="{name}")'
+                )
+            spec = _spec(name, method)
+            found[spec.name] = spec
     return found
+
+
+@cache
+def offered_by(env_class: type) -> list[Tool]:
+    """Return the tools of an env class that are methods, as an episode offers them."""
+    return [spec.tool() for spec in tools_of(env_class).values()]
 
 
 @cache
@@ -94,7 +137,9 @@ def schemas_of(env_class: type) -> list[dict[str, Any]]:
     return [spec.schema() for spec in tools_of(env_class).values()]
 
 
-def _spec(name: str, method: Callable[..., Any]) -> ToolSpec:
+def _spec(method_name: str, method: Callable[..., Any]) -> ToolSpec:
+    writes, name = method._art_tool  # type: ignore[attr-defined]
+    name = name or method_name
     description, argument_docs = _split_docstring(inspect.getdoc(method) or "")
     hints = get_type_hints(method, include_extras=True)
     fields: dict[str, Any] = {}
@@ -112,8 +157,9 @@ def _spec(name: str, method: Callable[..., Any]) -> ToolSpec:
     model.model_rebuild(force=True)
     return ToolSpec(
         name=name,
+        method=method_name,
         description=description,
-        writes=bool(method._art_tool),  # type: ignore[attr-defined]
+        writes=writes,
         arguments=model,
     )
 

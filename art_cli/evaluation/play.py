@@ -26,6 +26,7 @@ class EvalTask:
     scenarios: list[Scenario]
     trials: int
     seed: int
+    concurrency: int | None = None  # episodes of the env that may be open at once
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,6 +88,7 @@ async def play_missing(
     missing = record.missing(task)
     began, done = time.monotonic(), 0
     size = in_waves or max(1, len(missing))
+    at_once = min(filter(None, (at_once, task.concurrency)), default=None)
     for begin in range(0, len(missing), size):
         wave = missing[begin : begin + size]
         jobs = [(s, [agents.open(eval_seed(task.seed, s, trial))]) for s, trial in wave]

@@ -84,6 +84,7 @@ class EvalSession:
             scenarios=scenarios_in(env, settings, split)[:episodes],
             trials=trials,
             seed=cfg.seed,
+            concurrency=cfg.env.concurrency,
         )
         about, run = task_identity(env, settings), folder if folder.config.is_file() else None
         records = []

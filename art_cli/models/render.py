@@ -100,6 +100,11 @@ class Renderer:
         )
 
     @property
+    def tools(self) -> list[Any]:
+        """The JSON schemas of the tools that it is bound to."""
+        return self._tools or []
+
+    @property
     def tools_by_hand(self) -> bool:
         """Whether the tools are described in the system message, since the template does not."""
         return bool(self._tools) and not self.dialect.shows_tools

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Any, Protocol
 
 from art_cli.envs.base import Done
 from art_cli.models.turns import Turn, read_turn
@@ -55,6 +55,9 @@ class TurnAgent:
     cut_off = False  # whether its last turn ended at the limit of tokens, not by itself
     turn: Turn | None = None  # that turn, where it was said in other words than the text form
 
+    def offer(self, tools: list[dict[str, Any]]) -> None:
+        """Take the tools of the episode, before its first turn."""
+
     async def act(self, messages: list[Message]) -> str:
         """Return the next turn, in the text form, given the messages that are new since the last.
 
@@ -74,6 +77,7 @@ class TurnAgent:
     async def play(self, episode: Episode) -> StopReason:
         said = episode.trajectory.messages
         messages = await episode.start()
+        self.offer(episode.trajectory.tools)
         for num in range(episode.env.max_turns):
             said += messages
             try:

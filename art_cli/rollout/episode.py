@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from art_cli.envs.base import Done, Env
-from art_cli.envs.tools import ToolError, schemas_of, tools_of
+from art_cli.envs.tools import Tool, ToolError, tools_of
+from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import call
 from art_cli.system.outside import MAX_TEXT, OutsideError, check_json, check_text
 from art_cli.types import Message, Step, Trajectory
@@ -29,19 +30,24 @@ class Episode:
     def __init__(self, env: Env, trajectory: Trajectory) -> None:
         self.env = env
         self.trajectory = trajectory
-        self._tools = tools_of(type(env))
+        self._lifetime = Lifetime(env)
+        self._offered: list[Tool] = []  # known once it has begun
+        self._methods = tools_of(type(env))
         self._left = env.episode_timeout
         self._busy = 0  # calls of the env that go on at this moment
 
     @property
     def has_tools(self) -> bool:
         """Whether a turn can call anything."""
-        return bool(self._tools)
+        return bool(self._offered)
 
     async def start(self) -> list[Message]:
         """Return the messages that the episode begins with."""
-        self.trajectory.tools = schemas_of(type(self.env))
-        return opening(self.env, await self._timed(self.env.start, what="start()"))
+        with self._clock():
+            started = await self._lifetime.start(max(self._left, SHORTEST_WAIT))
+        self._offered = tools_in(self.env)
+        self.trajectory.tools = [tool.schema() for tool in self._offered]
+        return opening(self.env, started)
 
     async def reply(self, text: str, *, turn: int) -> str | Done:
         """Return what comes back to a turn that called no tool."""
@@ -58,14 +64,10 @@ class Episode:
         """Return what a tool gives; `is_error` marks a refusal, or arguments that do not fit."""
         step = self._begin(Step(turn=turn, tool=name, arguments=arguments))
         try:
-            spec = self._tools.get(name)
-            if spec is None:
-                known = ", ".join(self._tools)
-                raise ToolError(f"there is no tool {name!r:.200}; there are {known}")
-            parsed, method = spec.parse(arguments), getattr(self.env, name)
+            call_it = self._caller(name, arguments)
             limit = max(min(self.env.tool_timeout, self._left), SHORTEST_WAIT)
             with self._clock():
-                result = await call(partial(method, **parsed), seconds=limit, what=f"tool {name}()")
+                result = await call(call_it, seconds=limit, what=f"tool {name}()")
         except ToolError as e:
             step.result, step.is_error = said_by(f"tool {name}()", f"error: {e}"), True
             return {"role": "tool", "name": name, "content": step.result, "is_error": True}
@@ -73,6 +75,15 @@ class Episode:
             return result
         step.result = said_by(f"tool {name}()", str(result))
         return {"role": "tool", "name": name, "content": step.result}
+
+    def _caller(self, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
+        """Return what makes the call. Raise ToolError where there is no such tool, or it cannot."""
+        if all(tool.name != name for tool in self._offered):
+            known = ", ".join(tool.name for tool in self._offered)
+            raise ToolError(f"there is no tool {name!r:.200}; there are {known}")
+        if spec := self._methods.get(name):
+            return partial(getattr(self.env, spec.method), **spec.parse(arguments))
+        return partial(self.env.call_tool, name, arguments)
 
     async def refuse(self, why: str, *, turn: int) -> Message:
         """Return what comes back to a call that cannot be made: it was malformed or cut off."""
@@ -92,6 +103,10 @@ class Episode:
             for name, value in env.metrics.items()
         }
         trajectory.reward = None if reward is None else float(reward)
+
+    async def close(self) -> None:
+        """Close the env, in the task that opened it. Its deadline is a tool's."""
+        await self._lifetime.close()
 
     def _begin(self, step: Step) -> Step:
         """Record a step in the order in which the env gets to it; its result follows."""
@@ -115,6 +130,20 @@ class Episode:
             self._busy -= 1
             if self._busy == 0:
                 self._left -= time.monotonic() - self._since
+
+
+def tools_in(env: Env) -> list[Tool]:
+    """Return the tools of an episode that has begun. Raises TypeError, ValueError."""
+    found = env.tools()
+    if not isinstance(found, list) or not all(isinstance(tool, Tool) for tool in found):
+        raise TypeError(f"tools() returned {found!r:.200}; expected a list of Tool")
+    names = [tool.name for tool in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"tools() gives two tools with the name {twice!r:.200}")
+    for tool in found:
+        said_by(f"the description of the tool {tool.name!r:.200}", tool.description)
+        check_json(tool.schema())
+    return found
 
 
 def opening(env: Env, started: str | list[Message]) -> list[Message]:

@@ -8,9 +8,9 @@ from typing import Any
 from art_cli.envs.base import Env, NoServices, NoServicesError, Services
 from art_cli.envs.tools import tools_of
 from art_cli.errors import ArtError, UsageError, blame
-from art_cli.rollout.episode import opening
-from art_cli.system.deadline import DeadlineError, call, watchdog
-from art_cli.types import Message
+from art_cli.rollout.episode import Episode
+from art_cli.system.deadline import DeadlineError, watchdog
+from art_cli.types import Message, Trajectory
 
 BLOCK_GRACE = 10.0  # seconds beyond start's deadline before a standstill ends the program
 
@@ -47,12 +47,12 @@ async def _open_one(env_class: type[Env], settings: Any, services: Services) -> 
         raise UsageError(f"{name}.scenarios() gives no train scenario")
     env = env_class(scenario, settings)
     env.services = services
+    episode = Episode(env, Trajectory(scenario=scenario))
     try:
-        seconds, what = env.episode_timeout, f"{name}.start()"
-        messages = opening(env, await call(env.start, seconds=seconds, what=what))
+        messages = await episode.start()
     except Exception:
         with suppress(Exception):  # what went wrong first is what the user must know
-            await call(env.close, seconds=env.tool_timeout, what=f"{name}.close()")
+            await episode.close()
         raise
-    await call(env.close, seconds=env.tool_timeout, what=f"{name}.close()")
+    await episode.close()
     return messages

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
+from art_cli.config.schema import EnvConfig
 from art_cli.envs.base import Env, Services, seed_of
 from art_cli.errors import UsageError, blame
 from art_cli.rollout.agent import CRASHED, Agent
@@ -16,6 +18,8 @@ from art_cli.system.deadline import watchdog
 from art_cli.system.files import json_line
 from art_cli.system.progress import Report, silent
 from art_cli.types import Scenario, Split, Trajectory, TrajectoryGroup
+
+Slots = asyncio.Semaphore  # for open episodes of an env, shared by all that play it
 
 MAX_SCENARIOS = 1_000_000
 LAST_LINES = 12  # that are shown of what a program printed before it failed
@@ -29,11 +33,13 @@ async def play_groups(
     groups: list[tuple[Scenario, list[Agent]]],
     *,
     at_once: int | None = None,
+    slots: Slots | None = None,
     report: Report = silent,
 ) -> AsyncGenerator[tuple[int, TrajectoryGroup], None]:
     """Yield each group, with its place in `groups`, as soon as all its agents have played.
 
-    The others play on meanwhile; at most `at_once` episodes go on together. Raise what an episode
+    The others play on meanwhile; at most `at_once` episodes go on together, and each of them holds
+    one of the `slots` from the making of its env until that is closed. Raise what an episode
     raises, but only once all have ended: what was paid for is then kept. Whoever may leave before
     the last group closes the generator (`contextlib.aclosing`), which ends what goes on.
     """
@@ -54,7 +60,7 @@ async def play_groups(
                 while waiting and len(running) < (at_once or total):
                     n, k, scenario, agent = waiting.popleft()
                     episode = rollout(env_class, settings, scenario, agent, services)
-                    task = asyncio.ensure_future(episode)
+                    task = asyncio.ensure_future(_in_its_turn(episode, slots))
                     task.add_done_callback(ended.put_nowait)
                     running[task] = n, k
                 task = await ended.get()
@@ -74,6 +80,20 @@ async def play_groups(
             agent.close()
     if errors:
         raise errors[min(errors)]
+
+
+def slots_of(cfg: EnvConfig) -> Slots | None:
+    """Return the slots of `env.concurrency`; None: there is no limit."""
+    return Slots(cfg.concurrency) if cfg.concurrency else None
+
+
+async def _in_its_turn(episode: Coroutine[Any, Any, Trajectory], slots: Slots | None) -> Trajectory:
+    """Play an episode once it has a slot: its deadlines and its duration begin there."""
+    try:
+        async with slots or nullcontext():
+            return await episode
+    finally:
+        episode.close()  # where it never had its turn
 
 
 def eval_seed(seed: int, scenario: Scenario, trial: int) -> int:

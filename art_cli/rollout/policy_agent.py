@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from art_cli.engines.base import Engine, Session
 from art_cli.models.render import Conversation, Renderer
 from art_cli.models.too_long import TooLongError
 from art_cli.rollout.agent import ContextFull, TurnAgent
+from art_cli.rollout.episode import Episode
 from art_cli.system.deadline import beside
-from art_cli.types import Completion, Message, Sequence, Trajectory
+from art_cli.types import Completion, Message, Sequence, StopReason, Trajectory
 
 
 class PolicyAgent(TurnAgent):
     """The policy behind an engine."""
 
-    def __init__(self, renderer: Renderer, session: Session, max_model_len: int) -> None:
+    def __init__(
+        self, renderer: Renderer, open_session: Callable[[], Session], max_model_len: int
+    ) -> None:
+        """`open_session` is called when the episode begins: an engine may wait for who is open."""
         self.conversation = Conversation(renderer)
         self._renderer = renderer
         self.completions: list[Completion] = []
-        self._session = session
+        self._open_session = open_session
+        self._session: Session | None = None
         self._max_model_len = max_model_len
+
+    async def play(self, episode: Episode) -> StopReason:
+        self._session = self._open_session()
+        return await super().play(episode)
+
+    def offer(self, tools: list[dict[str, Any]]) -> None:
+        """See TurnAgent. Tools that are not those of the env's class are bound to the template."""
+        if tools != self._renderer.tools:
+            self._renderer = self._renderer.offering(tools)
+            self.conversation = Conversation(self._renderer)
 
     async def act(self, messages: list[Message]) -> str:
         """Sample a turn. Raises ContextFull where there is no room for one token."""
@@ -32,6 +50,7 @@ class PolicyAgent(TurnAgent):
         ids = self.conversation.ids
         if len(ids) >= self._max_model_len:
             raise ContextFull
+        self._session = self._session or self._open_session()
         completion = await self._session.generate(ids)
         self.completions.append(completion)
         self.cut_off = completion.finish_reason == "length"
@@ -45,7 +64,8 @@ class PolicyAgent(TurnAgent):
         record_sampled(trajectory, self.conversation.sequences, self.completions, cut=cut)
 
     def close(self) -> None:
-        self._session.close()
+        if self._session:
+            self._session.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +77,7 @@ class PolicyAgents:
     max_model_len: int
 
     def open(self, seed: int) -> PolicyAgent:
-        return PolicyAgent(self.renderer, self.engine.open(seed), self.max_model_len)
+        return PolicyAgent(self.renderer, partial(self.engine.open, seed), self.max_model_len)
 
 
 def record_sampled(

@@ -13,7 +13,7 @@ from art_cli.errors import AgentError, ArtError, EnvError, LLMError, UsageError,
 from art_cli.llms.meter import MeteredServices
 from art_cli.rollout.agent import Agent, TurnAgent
 from art_cli.rollout.episode import Episode
-from art_cli.system.deadline import DeadlineError, call
+from art_cli.system.deadline import DeadlineError
 from art_cli.system.outside import storable
 from art_cli.types import Message, Scenario, Trajectory
 
@@ -34,7 +34,7 @@ async def rollout(
     trajectory = Trajectory(scenario=scenario)
     began = time.monotonic()
     metered = MeteredServices(services or NoServices())
-    env = None
+    episode = None
     try:
         env = env_class(scenario, settings)
         env.services = metered
@@ -54,8 +54,8 @@ async def rollout(
         trajectory.error = f"{blame(e, env_class)}\n{traceback.format_exc(limit=-6)}"
     finally:
         agent.close()
-        if env is not None:
-            await _close(env, trajectory)
+        if episode is not None:
+            await _close(episode, trajectory)
     agent.record(trajectory)  # score() saw it too, unless it was never reached
     trajectory.error = trajectory.error and storable(trajectory.error)
     trajectory.logs = [storable(text) for text in trajectory.logs]
@@ -86,16 +86,19 @@ def play_episode(env: Env, answer: Callable[[], str]) -> Trajectory:
 
     async def go() -> None:
         episode = Episode(env, trajectory)
-        trajectory.stop_reason = await Scripted().play(episode)
-        await episode.finish()
+        try:
+            trajectory.stop_reason = await Scripted().play(episode)
+            await episode.finish()
+        finally:
+            await episode.close()
 
     asyncio.run(go())
     return trajectory
 
 
-async def _close(env: Env, trajectory: Trajectory) -> None:
+async def _close(episode: Episode, trajectory: Trajectory) -> None:
     try:
-        await call(env.close, seconds=env.tool_timeout, what="close()")
+        await episode.close()
     except EnvError:
         raise
     except Exception as e:  # the reward stands; the trajectory says what went wrong

@@ -61,6 +61,21 @@ async def call(function: Callable[..., Any], *args: Any, seconds: float, what: s
     return waiting.result()
 
 
+async def run_here(function: Callable[..., Any], *args: Any, what: str) -> Any:
+    """Return what a function returns: an async one runs in this very task, a plain one in a thread.
+
+    There is no deadline; who cancels the task sees to that, and calls `check_stuck`.
+    """
+    if inspect.iscoroutinefunction(function):
+        return await _survive(function, *args)
+    return await _threads.submit(functools.partial(function, *args), f"{what}{_place(function)}")
+
+
+def check_stuck() -> None:
+    """Raise EnvError where too many threads are left behind in calls."""
+    _threads.check()
+
+
 async def beside(size: int, function: Callable[..., T], *args: Any) -> T:
     """Return the result of a plain function over `size` characters that somebody sent.
 

@@ -65,9 +65,12 @@ def rollouts(
             return parts.agents.open(eval_seed(seed, s, trial))
         return parts.agents.open(seed_of(seed, purpose, moment, s.id, n * group_size + trial))
 
-    # All agents exist before the first episode starts: the engine then knows whom to wait for.
+    # All episodes that have a slot begin in one turn of the event loop, before the first of them
+    # asks for a turn: the engine then knows whom to wait for.
     jobs = [(s, [player(n, k, s) for k in range(group_size)]) for n, s in enumerate(scenarios)]
-    return play_groups(model.env_class, model.settings, parts.services, jobs, report=report)
+    return play_groups(
+        model.env_class, model.settings, parts.services, jobs, slots=parts.slots, report=report
+    )
 
 
 async def score_groups(

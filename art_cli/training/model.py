@@ -35,6 +35,7 @@ from art_cli.llms.services import RunServices
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
 from art_cli.rollout.agent import AgentFactory
+from art_cli.rollout.groups import Slots
 from art_cli.runs.checkpoint import Progress, check_weights, read_progress, save_checkpoint
 from art_cli.runs.directory import RunDir
 from art_cli.training.algorithm.advantage import set_advantages
@@ -64,6 +65,7 @@ class Parts:
     models: RunServices  # that the user's agent asks beside the policy
     trainer: Trainer
     progress: Progress
+    slots: Slots | None = None  # for the open episodes of the env
     scorer: Scorer | None = None  # where a judge has a say in the rewards
 
 

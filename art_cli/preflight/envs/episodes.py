@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from art_cli.envs.base import Env, NoServicesError
-from art_cli.envs.tools import tools_of
+from art_cli.envs.base import NoServicesError
 from art_cli.preflight.envs.instances import content
 from art_cli.preflight.envs.other import play_elsewhere
 from art_cli.preflight.envs.play import Played
@@ -73,7 +72,7 @@ def check_bad_answers(s: Subject) -> Findings:
     if not s.chosen or not s.alone:
         yield skipped(NO_PLAYS)
         return
-    left = [*ODD_TEXTS, *_bad_calls(s.env_class)]
+    left = [*ODD_TEXTS, *_bad_calls(s.alone[0].trajectory.tools)]
     num, plays = len(left), []
     while left:
         plays.append(s.play(s.chosen[0], lambda env: Barrage(left)))
@@ -81,9 +80,9 @@ def check_bad_answers(s: Subject) -> Findings:
     yield ok(f"{num} odd texts and wrong calls broke nothing")
 
 
-def _bad_calls(env_class: type[Env]) -> Iterable[str]:
-    for name, spec in tools_of(env_class).items():
-        arguments = list(spec.arguments.model_fields)
+def _bad_calls(tools: list[dict[str, Any]]) -> Iterable[str]:
+    for function in (tool["function"] for tool in tools):
+        name, arguments = function["name"], list(function["parameters"].get("properties", ()))
         yield call_text(name, {})
         yield call_text(name, {**dict.fromkeys(arguments, "1"), "no_such_argument": 1})
         yield from (call_text(name, dict.fromkeys(arguments, value)) for value in ODD_VALUES)

@@ -16,7 +16,7 @@ from art_cli.envs.tools import ToolSpec, tools_of
 from art_cli.preflight.envs.subject import NUM_DEMONSTRATIONS, Subject
 from art_cli.preflight.finding import Findings, failed, ok, place_of, warning
 from art_cli.rollout.episode import opening
-from art_cli.system.deadline import call
+from art_cli.rollout.lifetime import Lifetime
 from art_cli.types import Message, Scenario
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -108,8 +108,8 @@ def check_tools(s: Subject) -> Findings:
         yield failed(what, place_of(s.env_class), todo)
         return
     for name, spec in tools.items():
-        where = place_of(s.env_class, name)
-        for what, todo in _lacks(getattr(s.env_class, name), spec):
+        where = place_of(s.env_class, spec.method)
+        for what, todo in _lacks(getattr(s.env_class, spec.method), spec):
             yield failed(f"{name}: {what}", where, todo)
     yield ok(f"{len(tools)} with a schema: {', '.join(tools)}" if tools else "the env has none")
 
@@ -193,13 +193,13 @@ async def _of_held_out(s: Subject, found: list[list[Message]]) -> list[tuple[int
 async def _opening_of(s: Subject, scenario: Scenario) -> str:
     env = s.env_class(scenario, s.settings)
     env.services = NoServices()
+    lifetime = Lifetime(env)
     try:
-        started = await call(env.start, seconds=s.options.timeout, what="start()")
-        return _text(opening(env, started))
+        return _text(opening(env, await lifetime.start(s.options.timeout)))
     except NoServicesError:
         return ""
     finally:
-        await call(env.close, seconds=env.tool_timeout, what="close()")
+        await lifetime.close()
 
 
 def _text(messages: Iterable[Message]) -> str:

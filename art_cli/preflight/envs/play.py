@@ -13,7 +13,6 @@ from typing import Any
 from art_cli.envs.base import Done, Env, NoServices
 from art_cli.preflight.envs.players import Player, Repeater
 from art_cli.rollout.episode import Episode
-from art_cli.system.deadline import call
 from art_cli.types import Message, Scenario, Trajectory
 
 MakePlayer = Callable[[Env], Player]
@@ -89,21 +88,21 @@ async def play_one(
     """Play as `rollout` does; what goes wrong is in `error`. Nothing is raised."""
     played = Played(trajectory=Trajectory(scenario=scenario))
     data = copy.deepcopy(scenario.data)
-    env = None
+    episode = None
     try:
         env = env_class(scenario, settings)
         env.services = NoServices()
+        episode = TimedEpisode(env, played)
         player = make_player(env)
         played.turns = player.turns
-        episode = TimedEpisode(env, played)
         played.trajectory.stop_reason = await player.play(episode)
         player.record(played.trajectory)
         await episode.finish()
     except Exception as e:
         played.error = e
-    if env is not None:
+    if episode is not None:
         try:
-            await call(env.close, seconds=env.tool_timeout, what="close()")
+            await episode.close()
         except Exception as e:
             played.error = played.error or e
     played.data_changed = scenario.data != data

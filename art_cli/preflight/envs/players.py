@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from art_cli.envs.base import Env
-from art_cli.envs.tools import schemas_of
 from art_cli.rollout.agent import TurnAgent
 from art_cli.types import Message, Trajectory
 
@@ -106,12 +105,15 @@ class RandomTurns(RandomWords):
 class RandomCalls(RandomWords):
     """Mostly calls of any tool with arguments that its schema allows, texts of what it has read."""
 
-    def __init__(self, seed: int, env_class: type[Env]) -> None:
+    def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self._tools = schemas_of(env_class)
+        self._tools: list[dict[str, Any]] = []
+
+    def offer(self, tools: list[dict[str, Any]]) -> None:
+        self._tools = tools
 
     def answer(self, messages: list[Message]) -> str:
-        if self._rng.random() > OFTEN:
+        if self._rng.random() > OFTEN or not self._tools:
             return super().answer(messages)
         self._read(messages)
         function = self._rng.choice(self._tools)["function"]

@@ -44,6 +44,7 @@ class Options:
     episodes: int = 16  # of each player
     low: float = 0.5  # share of gold's reward that idle and random players may earn
     timeout: float = 60.0  # seconds that an episode may take; scenarios may take longer
+    concurrency: int | None = None  # episodes that may be open at once
 
 
 class Subject:
@@ -126,8 +127,8 @@ class Subject:
             for name, text in zip(IDLE_NAMES, IDLE, strict=True)
         }
         players["random words"] = lambda env: RandomWords(env.scenario.seed)
-        if tools_of(env_class):
-            players["random tool calls"] = lambda env: RandomCalls(env.scenario.seed, env_class)
+        if tools_of(env_class) or env_class.tools is not Env.tools:
+            players["random tool calls"] = lambda env: RandomCalls(env.scenario.seed)
         if turns := [turn for told in self.demonstrated_turns for turn in told]:
             players[AT_RANDOM] = lambda env: RandomTurns(env.scenario.seed, turns)
         return players | ({"gold": Gold} if self.has_gold else {})
@@ -151,9 +152,13 @@ class Subject:
         """Episodes at the same time, on one event loop."""
 
         async def all_of_them() -> list[Played]:
-            pairs = zip(scenarios, players, strict=True)
-            plays = [play_one(self.env_class, self.settings, s, p) for s, p in pairs]
-            return await asyncio.gather(*plays)
+            slots = asyncio.Semaphore(self.options.concurrency or len(scenarios))
+
+            async def played(scenario: Scenario, player: MakePlayer) -> Played:
+                async with slots:
+                    return await play_one(self.env_class, self.settings, scenario, player)
+
+            return await asyncio.gather(*map(played, scenarios, players))
 
         return self.watch.run_async(all_of_them)
 

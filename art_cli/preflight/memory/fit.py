@@ -138,6 +138,7 @@ def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
     at_once = max(train.scenarios_per_step * train.group_size, cfg.eval.episodes if cfg.eval else 0)
     if cfg.agent.type != "builtin":
         at_once = min(at_once, cfg.agent.concurrency)
+    at_once = min(at_once, cfg.env.concurrency or at_once)
     asking = at_once if needs_reference(settings) else 0
     if judge and judge.model == REFERENCE:
         asking += train.scenarios_per_step * judge.votes

@@ -35,6 +35,10 @@ class PromptedAgent(TurnAgent):
         self._usd = 0.0
         self._any_cut = False
 
+    def offer(self, tools: list[dict[str, Any]]) -> None:
+        """See TurnAgent."""
+        self._tools = tools
+
     async def act(self, messages: list[Message]) -> str:
         """Ask for a turn. Raises ContextFull, LLMError, BudgetError."""
         for message in messages:

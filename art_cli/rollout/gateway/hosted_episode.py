@@ -61,8 +61,7 @@ class Hosted:
         self._served = served
         self._episode = episode
         self._seed = seed
-        tools = episode.trajectory.tools
-        self._dialogue = Dialogue(opening, tools, served.answer_tool)
+        self._dialogue = Dialogue(opening, episode.trajectory.tools, served.answer_tool)
         self._tools: tuple[list[Any], Renderer | None] = [], None  # of the last call
         self._context_full = False  # of the call that was made last
         self._replied = False

@@ -65,7 +65,7 @@ async def _call(episode: Hosted, method: Any, params: dict[str, Any]) -> dict[st
         return {}
     if method == "tools/list":
         tools = [_described(t["function"]) for t in episode.tools]
-        return {"tools": [*tools, REPLY] if episode.has_reply else tools}
+        return {"tools": [*tools, REPLY] if _offers_reply(episode) else tools}
     if method == "tools/call":
         return await _call_tool(episode, params)
     raise _RpcError(NO_METHOD, f"there is no method {method!r:.200}")
@@ -76,7 +76,7 @@ async def _call_tool(episode: Hosted, params: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise _RpcError(INVALID_PARAMS, "expected name and arguments")
     try:
-        if name == REPLY["name"] and episode.has_reply:
+        if name == REPLY["name"] and _offers_reply(episode):
             text, is_error = await episode.reply(str(arguments.get("text", ""))), False
         else:
             result = await episode.call_tool(name, arguments)
@@ -85,6 +85,12 @@ async def _call_tool(episode: Hosted, params: dict[str, Any]) -> dict[str, Any]:
         text, is_error = f"error: {e}", True
     result = {"content": [{"type": "text", "text": text}], "isError": is_error}
     return result | {"_meta": {"art/over": True}} if episode.ended.done() else result
+
+
+def _offers_reply(episode: Hosted) -> bool:
+    """Return whether `reply` means the env's words; a tool of the env with that name goes first."""
+    own = {tool["function"]["name"] for tool in episode.tools}
+    return episode.has_reply and REPLY["name"] not in own
 
 
 def _described(tool: dict[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def play(name: str, *turns: str, env: type[Env] = Shop) -> Trajectory:
     """Play an episode whose turns are given in the text form, or in own words behind a "!"."""
     renderer = BY_NAME[name].renderer(schemas_of(env))
     own = [t[1:] if t.startswith("!") else renderer.own_words(t) for t in turns]
-    agent = PolicyAgent(renderer, Says(renderer, own), 10_000)
+    agent = PolicyAgent(renderer, lambda: Says(renderer, own), 10_000)
     return asyncio.run(rollout(env, None, SCENARIO, agent))
 
 

@@ -120,7 +120,7 @@ def run(make_policy: Callable[..., Policy]) -> Iterator[Play]:
 
     def run(env: type[Env], *texts: str | Exception, room: int = 4096) -> Trajectory:
         renderer = Renderer(policy.tokenizer, [t.schema() for t in tools_of(env).values()])
-        agent = PolicyAgent(renderer, Script(renderer, list(texts)), room)
+        agent = PolicyAgent(renderer, lambda: Script(renderer, list(texts)), room)
         return asyncio.run(rollout(env, None, SCENARIO, agent))
 
     Desk.closed = 0
@@ -189,7 +189,7 @@ def test_what_is_trained_on_is_what_was_sampled(run: Play, make_policy: Any) -> 
 def test_each_turn_extends_the_ids_of_the_last(make_policy: Any) -> None:
     renderer = Renderer(make_policy().tokenizer)
     script = Script(renderer, ["hi", "bye"])
-    asyncio.run(rollout(Desk, None, SCENARIO, PolicyAgent(renderer, script, 4096)))
+    asyncio.run(rollout(Desk, None, SCENARIO, PolicyAgent(renderer, lambda: script, 4096)))
     first, second = script.asked
     assert second[: len(first)] == first and len(second) > len(first)
 
@@ -397,7 +397,7 @@ def test_a_template_that_refuses_what_was_said_fails_that_episode(make_policy: A
     )
     renderer = Renderer(policy.tokenizer, [t.schema() for t in tools_of(Desk).values()])
     said = Script(renderer, ["odd", "bye"])
-    t = asyncio.run(rollout(Desk, None, SCENARIO, PolicyAgent(renderer, said, 4096)))
+    t = asyncio.run(rollout(Desk, None, SCENARIO, PolicyAgent(renderer, lambda: said, 4096)))
     assert (t.reward, t.stop_reason) == (None, "error")
     assert t.error and "'alternating/model' refuses the messages" in t.error
     assert "not that" in t.error
@@ -412,7 +412,7 @@ def test_two_results_are_one_where_a_template_wants_roles_to_alternate(make_poli
     )
     renderer = Renderer(policy.tokenizer, [t.schema() for t in tools_of(Desk).values()])
     said = Script(renderer, [call("size", of="small") * 2, "bye"])
-    t = asyncio.run(rollout(Desk, None, SCENARIO, PolicyAgent(renderer, said, 4096)))
+    t = asyncio.run(rollout(Desk, None, SCENARIO, PolicyAgent(renderer, lambda: said, 4096)))
     assert (t.reward, t.error, len(results(t))) == (0.5, None, 2)
     assert "\n".join(results(t)) in renderer.text(t.messages)
 
@@ -438,7 +438,7 @@ def test_a_long_text_is_read_beside_the_other_episodes(make_policy: Any) -> None
     long = subclass(start=lambda self: "the value " * 5000)
 
     async def both() -> list[Trajectory]:
-        agents = [PolicyAgent(renderer, Script(renderer, ["bye"]), 10**6) for _ in range(2)]
+        agents = [PolicyAgent(renderer, lambda: Script(renderer, ["bye"]), 10**6) for _ in range(2)]
         first = asyncio.ensure_future(rollout(long, None, SCENARIO, agents[0]))
         second = await rollout(Desk, None, SCENARIO, agents[1])
         going_on.set()

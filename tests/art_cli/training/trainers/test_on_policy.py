@@ -133,9 +133,10 @@ def gather(
         await served.sync(version)
         scenarios = [Scenario(id=f"train-{i}", split="train", seed=i) for i in range(num)]
         sessions = [served.open(100 * version + i) for i in range(4 * num)]
+        room = EngineConfig(**engine).max_model_len
 
         async def one(i: int) -> Trajectory:
-            agent = PolicyAgent(setup.renderer, sessions[i], EngineConfig(**engine).max_model_len)
+            agent = PolicyAgent(setup.renderer, lambda: sessions[i], room)
             return await rollout(Lookup, None, scenarios[i // 4], agent)
 
         played = await asyncio.gather(*(one(i) for i in range(4 * num)))

@@ -1,0 +1,94 @@
+"""An env from `start()` to `close()`, both in one task.
+
+A client built on anyio, as MCP's is, must be closed in the task that opened it. So one task runs
+`start()`, sleeps while the episode is played, and runs `close()`; tools, `reply()` and `score()`
+are called from tasks of their own, which may use what `start()` opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from art_cli.envs.base import Env
+from art_cli.system.deadline import DeadlineError, call, check_stuck, is_debugged, run_here
+
+
+class Lifetime:
+    """Opens and closes one env, under deadlines."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._task: asyncio.Task[None] | None = None
+        self._is_starting = False
+        self._num_cancelled = 0  # times, by us, since start() began
+        self._wants_end = asyncio.Event()
+
+    async def start(self, seconds: float) -> Any:
+        """Return what `start()` gives. Raise what it raises, DeadlineError, EnvError."""
+        started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._is_starting = True
+        self._task = asyncio.ensure_future(self._live(started))
+        await asyncio.wait(
+            {started, self._task},
+            timeout=None if is_debugged() else seconds,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if started.done():
+            return started.result()
+        if self._task.done():
+            self._task.result()
+        self._give_up_start(self._task)
+        check_stuck()
+        raise DeadlineError(f"start() did not return within {seconds:.3g} s")
+
+    async def close(self) -> None:
+        """Run `close()`. Raise what it raises, DeadlineError, EnvError."""
+        seconds = self._env.tool_timeout
+        self._wants_end.set()
+        if self._task and self._is_starting:  # nobody waits for it any more
+            self._give_up_start(self._task)
+            await asyncio.sleep(0)
+        if self._task is None or self._is_starting:  # there is no task that could
+            return await call(self._env.close, seconds=seconds, what="close()")
+        await asyncio.wait({self._task}, timeout=None if is_debugged() else seconds)
+        if self._task.done():
+            return self._task.result()
+        self._task.cancel()
+        check_stuck()
+        raise DeadlineError(f"close() did not return within {seconds:.3g} s")
+
+    def _give_up_start(self, task: asyncio.Task[None]) -> None:
+        self._num_cancelled += 1
+        task.cancel()
+
+    def _forget_cancellation(self) -> None:
+        """Let close() run as if nobody had cancelled its task: a scope looks at that as it ends."""
+        task = asyncio.current_task()
+        assert task
+        for _ in range(self._num_cancelled):
+            task.uncancel()
+        self._num_cancelled = 0
+
+    async def _live(self, started: asyncio.Future[Any]) -> None:
+        try:
+            opening = await run_here(self._env.start, what="start()")
+        except asyncio.CancelledError:
+            _settle(started, RuntimeError("start() was cancelled from within"))
+            self._forget_cancellation()
+        except Exception as e:
+            _settle(started, e)
+        else:
+            started.set_result(opening)
+        self._is_starting = False
+        # A scope that start() opened may fail, and cancels this task: only close() can leave it.
+        with suppress(asyncio.CancelledError):
+            await self._wants_end.wait()
+        await run_here(self._env.close, what="close()")
+
+
+def _settle(started: asyncio.Future[Any], error: Exception) -> None:
+    """Tell who waits, if anybody does."""
+    started.set_exception(error)
+    started.exception()
