@@ -161,14 +161,14 @@ def train_is_held_out(run: Evidence) -> Iterator[RunFinding]:
 
 
 def length_is_paid(run: Evidence) -> Iterator[RunFinding]:
-    """Longer siblings earn more, and the policy grows longer."""
+    """Longer siblings earn more, always, or so often that the policy grows longer."""
     lengths = run.series("train/tokens")
     taus = [t for group in run.groups if (t := _length_correlation(group)) is not None]
     if len(taus) < 20 or len(lengths) < 6:
         return
     grew = mean(last_third(lengths)) / max(1e-9, mean(first_third(lengths)))
     correlation = statistics.fmean(taus)
-    if correlation > 0.7 and grew > 1.3:
+    if correlation > 0.95 or (correlation > 0.7 and grew > 1.3):
         longest = max(run.late_groups[-1], key=_num_sampled)
         yield RunFinding(
             name="length_is_paid",

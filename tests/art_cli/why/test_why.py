@@ -167,8 +167,8 @@ def still(run: Evidence) -> None:
 
 
 def hardly(run: Evidence) -> None:
-    other = [{**one, "sequences": [{"ids": [3]}]} for one in run.held_out[0][50:]]
-    run.held_out[STEPS] = run.held_out[0][:50] + other
+    other = [{**one, "sequences": [{"ids": [3]}]} for one in run.held_out[0][60:]]
+    run.held_out[STEPS] = run.held_out[0][:60] + other
 
 
 def shifted(run: Evidence) -> None:
