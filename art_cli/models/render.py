@@ -12,6 +12,7 @@ import copy
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -90,10 +91,8 @@ class Renderer:
         self._tools = tools or None
         self._schemas = schemas_by_name(tools)
         self._history = History(dialect, self._specials, self._tools, self._schemas)
-        self._render_cached = Recent(
-            self._render,
-            lambda key, text: sum(sys.getsizeof(c) for _, c in key[0]) + sys.getsizeof(text),
-            CACHED,
+        self._render_cached = Recent(  # its key holds about the same characters
+            self._render, lambda key, text: 2 * sys.getsizeof(text), CACHED
         )
         self.encode = Recent(
             self._encode, lambda text, ids: sys.getsizeof(text) + ID * len(ids), CACHED
@@ -223,14 +222,11 @@ class Renderer:
                 raise TooLongError(num)
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        if len(text) > LONG:
-            with _one_at_a_time:
-                return tuple(self._tokenizer.encode(text, add_special_tokens=False))
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+        with _one_at_a_time if len(text) > LONG else nullcontext():
+            return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
     def _render(self, key: tuple[Said, bool]) -> str:
-        messages, generate = key
-        said = self._history.put(messages)
+        said, generate = self._history.put(key[0]), key[1]
         tools = self._tools if self.dialect.shows_tools else None
         return self._template(said, tools, generate=generate)
 

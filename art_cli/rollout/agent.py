@@ -55,6 +55,9 @@ class TurnAgent:
     cut_off = False  # whether its last turn ended at the limit of tokens, not by itself
     turn: Turn | None = None  # that turn, where it was said in other words than the text form
 
+    def begin(self) -> None:
+        """Make ready, as the episode begins."""
+
     def offer(self, tools: list[dict[str, Any]]) -> None:
         """Take the tools of the episode, before its first turn."""
 
@@ -75,6 +78,7 @@ class TurnAgent:
         """See Agent."""
 
     async def play(self, episode: Episode) -> StopReason:
+        self.begin()
         said = episode.trajectory.messages
         messages = await episode.start()
         self.offer(episode.trajectory.tools)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Coroutine
-from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
@@ -60,7 +59,7 @@ async def play_groups(
                 while waiting and len(running) < (at_once or total):
                     n, k, scenario, agent = waiting.popleft()
                     episode = rollout(env_class, settings, scenario, agent, services)
-                    task = asyncio.ensure_future(_in_its_turn(episode, slots))
+                    task = asyncio.ensure_future(_in_its_turn(episode, slots) if slots else episode)
                     task.add_done_callback(ended.put_nowait)
                     running[task] = n, k
                 task = await ended.get()
@@ -87,10 +86,10 @@ def slots_of(cfg: EnvConfig) -> Slots | None:
     return Slots(cfg.concurrency) if cfg.concurrency else None
 
 
-async def _in_its_turn(episode: Coroutine[Any, Any, Trajectory], slots: Slots | None) -> Trajectory:
+async def _in_its_turn(episode: Coroutine[Any, Any, Trajectory], slots: Slots) -> Trajectory:
     """Play an episode once it has a slot: its deadlines and its duration begin there."""
     try:
-        async with slots or nullcontext():
+        async with slots:
             return await episode
     finally:
         episode.close()  # where it never had its turn

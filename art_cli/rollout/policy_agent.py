@@ -11,9 +11,8 @@ from art_cli.engines.base import Engine, Session
 from art_cli.models.render import Conversation, Renderer
 from art_cli.models.too_long import TooLongError
 from art_cli.rollout.agent import ContextFull, TurnAgent
-from art_cli.rollout.episode import Episode
 from art_cli.system.deadline import beside
-from art_cli.types import Completion, Message, Sequence, StopReason, Trajectory
+from art_cli.types import Completion, Message, Sequence, Trajectory
 
 
 class PolicyAgent(TurnAgent):
@@ -30,9 +29,9 @@ class PolicyAgent(TurnAgent):
         self._session: Session | None = None
         self._max_model_len = max_model_len
 
-    async def play(self, episode: Episode) -> StopReason:
+    def begin(self) -> None:
+        """See TurnAgent."""
         self._session = self._open_session()
-        return await super().play(episode)
 
     def offer(self, tools: list[dict[str, Any]]) -> None:
         """See TurnAgent. Tools that are not those of the env's class are bound to the template."""

@@ -91,7 +91,7 @@ def policy_stands_still(run: Evidence) -> Iterator[RunFinding]:
             title="The policy hardly changes",
             evidence=evidence,
             reason="The updates are too small for the steps that there are.",
-            change=f"train.learning_rate: {10 * rate:g} (it is {rate:g}), or more train.steps",
+            change=f"train.learning_rate: {10 * rate:.2g} (it is {rate:g}), or more train.steps",
             certainty=0.6 + share / 3,
             example=place(same[0]),
         )
@@ -119,7 +119,7 @@ def entropy(run: Evidence) -> Iterator[RunFinding]:
             reason="Siblings that all do the same cannot be compared.",
             change="fewer warmup.epochs, or sampling.temperature: 1.0"
             if early
-            else f"train.learning_rate: {rate / 3:g}, or train.clip_high: 0.28",
+            else f"train.learning_rate: {rate / 3:.2g}, or train.clip_high: 0.28",
             certainty=0.75,
         )
     elif ended > 2 * began and ended > 0.3 and falls:
@@ -129,7 +129,7 @@ def entropy(run: Evidence) -> Iterator[RunFinding]:
             title="The policy becomes noise",
             evidence=f"entropy rose from {began:.2f} to {ended:.2f} while the reward fell",
             reason="Updates are too large, or push away from what was sampled.",
-            change=f"train.learning_rate: {rate / 10:g} (it is {rate:g})",
+            change=f"train.learning_rate: {rate / 10:.2g} (it is {rate:g})",
             certainty=0.8,
         )
 

@@ -40,7 +40,7 @@ def falls(run: Evidence) -> Iterator[RunFinding]:
             + (f"; held-out by {val[0]:+.2f} ± {val[1]:.2f}" if val else ""),
             reason="Either updates are far too large, or what is pushed up is the worse play: a "
             "reward with the wrong sign, or advantages of other trajectories.",
-            change=f"the sign of score(); train.learning_rate: {rate / 10:g} (it is {rate:g})",
+            change=f"the sign of score(); train.learning_rate: {rate / 10:.2g} (it is {rate:g})",
             certainty=0.85,
         )
     elif ended < best - 2 * DROP * scale:
@@ -50,7 +50,7 @@ def falls(run: Evidence) -> Iterator[RunFinding]:
             title="The reward rose and fell again",
             evidence=f"it was {best:.2f} at best and is {ended:.2f} in the last third",
             reason="Updates are too large to keep what was learned.",
-            change=f"train.learning_rate: {rate / 3:g} (it is {rate:g})",
+            change=f"train.learning_rate: {rate / 3:.2g} (it is {rate:g})",
             certainty=0.85,
         )
 
