@@ -43,6 +43,7 @@ def trajectory(step: int, split: str, group: int, index: int, **changes: Any) ->
         {"role": "tool", "name": tool, "content": '{"ok": true}' * 20, "is_error": not good},
         {"role": "assistant", "content": "done" if good else f"sorry, never {index}"},
     ]
+    reward = 1.0 if good else rng.choice([0.0, 0.5])
     ids = list(range(60))
     mask = [0] * 30 + [1] * 30
     return {
@@ -53,7 +54,8 @@ def trajectory(step: int, split: str, group: int, index: int, **changes: Any) ->
         "scenario_id": f"{split}-{group}",
         "seed": 2**62 + group,
         "scenario": {"order": group},
-        "reward": 1.0 if good else rng.choice([0.0, 0.5]),
+        "reward": reward,
+        "advantage": reward - 0.5 if split == "train" else None,
         "metrics": {"success": float(good)},
         "stop_reason": "env",
         "truncated": False,

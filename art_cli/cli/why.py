@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from art_cli.cli.inputs import AsJson
+from art_cli.cli.inputs import AsJson, read_dotenv
 from art_cli.printed import say
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def why(
     from art_cli.why.diagnose import diagnose, verdict
     from art_cli.why.evidence import read_evidence
 
+    read_dotenv(Path(".env"))  # the config may name variables
     evidence = read_evidence(RunDir.open(run))
     found = diagnose(evidence)
     if as_json:

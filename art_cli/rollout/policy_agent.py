@@ -49,7 +49,7 @@ class PolicyAgent(TurnAgent):
         ids = self.conversation.ids
         if len(ids) >= self._max_model_len:
             raise ContextFull
-        self._session = self._session or self._open_session()
+        assert self._session, "act() comes after begin()"
         completion = await self._session.generate(ids)
         self.completions.append(completion)
         self.cut_off = completion.finish_reason == "length"

@@ -15,7 +15,6 @@ from art_cli.runs.directory import RunDir
 from art_cli.view.episodes import (
     StepEpisodes,
     StepFile,
-    advantage_kind,
     group_detail,
     group_of,
     index_part,
@@ -23,9 +22,9 @@ from art_cli.view.episodes import (
     step_files,
     texts_of,
 )
-from art_cli.view.overview import overview, stamp
+from art_cli.view.overview import overview, stamp, state_words
 from art_cli.view.pieces import Pieces
-from art_cli.why.diagnose import diagnose
+from art_cli.why.diagnose import diagnose, verdict
 from art_cli.why.evidence import read_evidence
 
 MARKS = ("config.yaml", "metrics.jsonl", "status.json")  # any of them makes a folder a run
@@ -41,8 +40,8 @@ class ShownRun:
         self.pieces = Pieces(run)
         self._parts: dict[tuple[str, int], tuple[Any, int, dict[str, Any]]] = {}
         self._revision = 0
-        self._findings: list[dict[str, Any]] = []
-        self._judged: tuple[Any, ...] | None = None  # the stamp of what the findings are of
+        self._judgement: dict[str, Any] = {}  # its verdict and findings
+        self._judged: tuple[Any, ...] | None = None  # the stamp of what the judgement is of
         self._judge_again = 0.0  # by the monotonic clock
         self._lock = threading.Lock()  # one thread reads what has changed, the others wait
 
@@ -52,27 +51,30 @@ class ShownRun:
 
     def overview(self) -> dict[str, Any]:
         """Return the run in numbers."""
-        return overview(self.run) | {"key": self.key, "findings": self._diagnosed()}
+        found, judgement = overview(self.run), self._diagnosed()
+        so_far = f"{state_words(found['state'], found['step'])}. {judgement['verdict']}"
+        return found | judgement | {"key": self.key, "verdict": so_far}
 
-    def _diagnosed(self) -> list[dict[str, Any]]:
+    def _diagnosed(self) -> dict[str, Any]:
         """Return what `art why` says of the run, which costs a hundredth of the time at most."""
         with self._lock:
             now, began = self.stamp(), time.monotonic()
             if now != self._judged and began >= self._judge_again:
-                self._findings = [asdict(f) for f in diagnose(read_evidence(self.run))]
+                evidence = read_evidence(self.run)
+                findings = [asdict(finding) for finding in diagnose(evidence)]
+                self._judgement = {"verdict": verdict(evidence), "findings": findings}
                 ended = time.monotonic()
                 self._judged, self._judge_again = now, ended + PATIENCE * (ended - began)
-            return self._findings
+            return self._judgement
 
     def index(self, since: int = 0) -> dict[str, Any]:
         """Return the short rows of all files that were read after revision `since`."""
         with self._lock:
             files = step_files(self.run)
-            kind = advantage_kind(self.run)
             for file in files:
                 name = file.split, file.step
                 if name not in self._parts or self._parts[name][0] != file.stamp:
-                    part = index_part(file, read_step(self.run, file, kind))
+                    part = index_part(file, read_step(file))
                     self._revision += 1
                     self._parts[name] = file.stamp, self._revision, part
             there = {(f.split, f.step) for f in files}
@@ -88,7 +90,7 @@ class ShownRun:
         """Return a group to be read. Raises UsageError where that step has no file."""
         for file in step_files(self.run):
             if (file.split, file.step) == (split, step):
-                found = read_step(self.run, file)
+                found = read_step(file)
                 return group_detail(self.run, file, found, group, self.pieces)
         raise UsageError(f"no {split} trajectories of step {step} in {self.run.root}")
 
@@ -101,7 +103,7 @@ class ShownRun:
         """Return where a text was said: [split, step, group, index]; without regard to case."""
         wanted, hits = text.lower(), []
         for file in step_files(self.run):
-            for row in read_step(self.run, file).rows:
+            for row in read_step(file).rows:
                 if wanted in texts_of(row):
                     place = row.get("group", 0), row.get("index", 0)
                     hits.append([file.split, file.step, *place])

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from art_cli.printed import masked
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trajectories import read_good_rows
 from art_cli.system.files import read_lines
-from art_cli.training.algorithm.advantage import advantages
 from art_cli.view.overview import is_number
 from art_cli.view.pieces import Pieces
 
@@ -41,7 +38,6 @@ class StepEpisodes:
 
     rows: list[dict[str, Any]]
     damage: str
-    advantages: list[float | None] = field(default_factory=list)  # one a row
 
 
 def step_files(run: RunDir) -> list[StepFile]:
@@ -59,37 +55,14 @@ def step_files(run: RunDir) -> list[StepFile]:
     return sorted(found, key=lambda f: (f.step, f.split))
 
 
-def read_step(run: RunDir, file: StepFile, kind: str | None = None) -> StepEpisodes:
-    """Read a file as far as it is good, in the order of groups, with advantages of `kind`."""
+def read_step(file: StepFile) -> StepEpisodes:
+    """Read a file as far as it is good, in the order of groups."""
     rows, damage = read_good_rows(file.path)
     good = [row for row in rows if isinstance(row, dict)]
     good.sort(key=lambda row: (group_of(row), _int(row.get("index"))))
-    found = StepEpisodes(good, damage)
     if len(good) < len(rows):
-        found.damage = f"{file.path}: {len(rows) - len(good)} lines are no trajectory"
-    by_group: dict[int, list[int]] = {}
-    for n, row in enumerate(good):
-        if is_number(row.get("reward")):
-            by_group.setdefault(group_of(row), []).append(n)
-    found.advantages = [None] * len(good)
-    if file.split == "train":
-        values = advantages(
-            [[good[n]["reward"] for n in group] for group in by_group.values()],
-            kind or advantage_kind(run),
-        )
-        for group, some in zip(by_group.values(), values, strict=True):
-            for n, value in zip(group, some, strict=True):
-                found.advantages[n] = value
-    return found
-
-
-def advantage_kind(run: RunDir) -> str:
-    """Return train.advantage of the run's config; `mean` where that cannot be read."""
-    try:
-        kind = yaml.safe_load(run.config.read_text())["train"]["advantage"]
-    except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, RecursionError):
-        return "mean"
-    return kind if kind in ("mean", "group_std", "batch_std", "leave_one_out") else "mean"
+        damage = f"{file.path}: {len(rows) - len(good)} lines are no trajectory"
+    return StepEpisodes(good, damage)
 
 
 def group_of(row: dict[str, Any]) -> int:
@@ -99,8 +72,7 @@ def group_of(row: dict[str, Any]) -> int:
 
 def index_part(file: StepFile, found: StepEpisodes) -> dict[str, Any]:
     """Return one short row a trajectory, as columns."""
-    pairs = zip(found.rows, found.advantages, strict=True)
-    rows = [_index_row(row, advantage) for row, advantage in pairs]
+    rows = [_index_row(row) for row in found.rows]
     return {
         "split": file.split,
         "step": file.step,
@@ -109,7 +81,7 @@ def index_part(file: StepFile, found: StepEpisodes) -> dict[str, Any]:
     }
 
 
-def _index_row(row: dict[str, Any], advantage: float | None) -> tuple[Any, ...]:
+def _index_row(row: dict[str, Any]) -> tuple[Any, ...]:
     steps = [s for s in _list(row.get("steps")) if isinstance(s, dict)]
     tools = [str(s["tool"]) or "(unreadable)" for s in steps if s.get("tool") is not None]
     sequences = _list(row.get("sequences"))
@@ -121,7 +93,7 @@ def _index_row(row: dict[str, Any], advantage: float | None) -> tuple[Any, ...]:
         _int(row.get("index")),
         str(row.get("scenario_id", "?")),
         _rounded(row.get("reward")),
-        _rounded(advantage),
+        _rounded(row.get("advantage")),
         str(row.get("stop_reason", "?")),
         int(bool(row.get("truncated"))),
         int(row.get("reward") is None and bool(row.get("error"))),
@@ -149,27 +121,28 @@ def group_detail(
     run: RunDir, file: StepFile, found: StepEpisodes, group: int, pieces: Pieces
 ) -> dict[str, Any]:
     """Return a group as it is read: conversations, rewards, the judge's words, tokens."""
-    pairs = list(zip(found.rows, found.advantages, strict=True))
-    mine = [(row, a) for row, a in pairs if group_of(row) == group]
-    ids = {i for row, _ in mine for s in _sequences(row) for i in s["ids"]}
-    scenario = str(mine[0][0].get("scenario_id", "?")) if mine else "?"
+    mine = [row for row in found.rows if group_of(row) == group]
+    ids = {i for row in mine for s in _sequences(row) for i in s["ids"]}
+    scenario = str(mine[0].get("scenario_id", "?")) if mine else "?"
     return {
         "split": file.split,
         "step": file.step,
         "group": group,
-        "episodes": [_episode(row, advantage) for row, advantage in mine],
+        "episodes": [_episode(row) for row in mine],
         "pieces": pieces.of(ids),
         "judgements": _judgements(run, file.step, scenario) if file.split == "train" else [],
     }
 
 
-def _episode(row: dict[str, Any], advantage: float | None) -> dict[str, Any]:
+def _episode(row: dict[str, Any]) -> dict[str, Any]:
     kept = ("index", "scenario_id", "seed", "scenario", "reward", "metrics", "stop_reason")
     kept += ("truncated", "error", "judge_context", "logs", "num_turns", "num_calls")
     kept += ("num_sampled", "policy_versions", "steps", "messages", "side_conversations")
     shown = {name: row.get(name) for name in kept}
     shown["seed"] = str(row.get("seed"))  # JavaScript would round it
-    return shown | {"advantage": advantage, "sequences": _sequences(row)}
+    advantage = row.get("advantage")
+    shown["advantage"] = advantage if is_number(advantage) else None
+    return shown | {"sequences": _sequences(row)}
 
 
 def _sequences(row: dict[str, Any]) -> list[dict[str, Any]]:

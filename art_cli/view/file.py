@@ -12,7 +12,6 @@ from art_cli.system.files import atomic_write
 from art_cli.view.collection import Collection, ShownRun
 from art_cli.view.episodes import (
     StepFile,
-    advantage_kind,
     index_part,
     read_step,
     step_files,
@@ -59,12 +58,12 @@ class _Kept:
         self.details: dict[str, str] = {}
         self._parts: list[dict[str, Any]] = []
         self._most, self._all = most_bytes, all_numbers
-        kind, size = advantage_kind(shown.run), 0
+        size = 0
         for file in self.files:
             fits = size + file.stamp[1] <= most_bytes  # what it takes here is about as much
             if not fits and not all_numbers:
                 continue
-            found = read_step(shown.run, file, kind)
+            found = read_step(file)
             self._parts.append(index_part(file, found))
             packed = _packed(shown.groups(file, found)) if fits else ""
             if fits and size + len(packed) <= most_bytes:

@@ -1,4 +1,4 @@
-"""A run in numbers: its verdict, its curves over steps, what of it cannot be read."""
+"""A run in numbers: its curves over steps, what of it cannot be read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ def overview(run: RunDir) -> dict[str, Any]:
     rows = run.read_metrics()
     status = run.read_status()
     state, step = run.state(), max([status.step if status else 0, *map(_step, rows)])
-    curves = _curves(rows)
     return {
         "name": f"{run.root.parent.name}/{run.root.name}",
         "path": str(run.root),
@@ -25,9 +24,8 @@ def overview(run: RunDir) -> dict[str, Any]:
         "step": step,
         "steps": status.steps if status else 0,
         "message": status.message if status else "",
-        "verdict": verdict(curves.get("val/reward"), state, step, len(rows)),
         "x": _axes(rows),
-        "curves": curves,
+        "curves": _curves(rows),
         "damaged": [*run.damaged(), *_lacking(run)],
     }
 
@@ -38,45 +36,8 @@ def stamp(run: RunDir) -> tuple[Any, ...]:
     return (*map(_moved, files), run.state())
 
 
-def verdict(val: dict[str, list[Any]] | None, state: str, step: int, num_rows: int) -> str:
-    """Return in a sentence what the run came to, or how far it is.
-
-    `val` is the curve of the held-out reward, with half the width of its interval as `ci`.
-    """
-    points = list(zip(val["step"], val["y"], val["ci"], strict=True)) if val else []
-    where = _state_words(state, step)
-    if not num_rows:
-        return f"{where}. No number has been written yet."
-    if not points:
-        return (
-            f"{where}. Nothing was evaluated on held-out scenarios, so whether it has learned "
-            "cannot be said from the training reward alone."
-        )
-    if len(points) == 1:
-        (s0, first, _), so_far = points[0], "there is nothing to compare it with yet"
-        return f"{where}. Held-out reward was {first:.2f} at step {s0}; {so_far}."
-    best_step, best, _ = max(points, key=lambda p: p[1])
-    more = f" Its best was {best:.2f} at step {best_step}." if best > points[-1][1] else ""
-    return f"{where}. {_change(points[0], points[-1])}.{more}"
-
-
-def _change(first: tuple[int, float, float | None], last: tuple[int, float, float | None]) -> str:
-    (s0, y0, ci0), (s1, y1, ci1) = first, last
-    gap, ends = y1 - y0, f"from {y0:.2f} (step {s0}) to {y1:.2f} (step {s1})"
-    moved = "rose" if gap > 0 else "fell"
-    if ci0 is None or ci1 is None:
-        return f"Held-out reward {moved} {ends}; how sure that is was not recorded"
-    noise = math.hypot(ci0, ci1)
-    if abs(gap) > noise:
-        so = f"by {abs(gap):.2f}, more than the {noise:.2f} that could be chance"
-        return f"Held-out reward {moved} {ends}, {so}"
-    return (
-        f"Held-out reward went {ends}: {gap:+.2f} may be chance, since it is within "
-        f"+/-{noise:.2f}; evaluate more scenarios to know"
-    )
-
-
-def _state_words(state: str, step: int) -> str:
+def state_words(state: str, step: int) -> str:
+    """Return how far a run is, in words."""
     words = {
         "running": f"It goes on, at step {step}",
         "done": f"Finished at step {step}",
@@ -136,7 +97,7 @@ def _lacking(run: RunDir) -> list[str]:
     if not run.metrics.exists():
         lacks.append("It has no metrics.jsonl yet, so there are no curves.")
     if not run.config.exists():
-        lacks.append("It has no config.yaml, so advantages are computed as train.advantage=mean.")
+        lacks.append("It has no config.yaml, so its settings are taken for the defaults.")
     if not run.trajectory_steps("train") and not run.trajectory_steps("val"):
         lacks.append("It has no trajectories, so there are no groups, episodes or tokens to show.")
     return lacks

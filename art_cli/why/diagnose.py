@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from art_cli.why import costs, episodes, policy, progress, signal
-from art_cli.why.evidence import Evidence, first_third, last_third, mean
+from art_cli.why import episodes, judge, policy, progress, signal
+from art_cli.why.evidence import Evidence, interval
 from art_cli.why.finding import RunFinding
 
-RULES = (*signal.RULES, *episodes.RULES, *policy.RULES, *progress.RULES, *costs.RULES)
+RULES = (*signal.RULES, *episodes.RULES, *policy.RULES, *progress.RULES, *judge.RULES)
 
 
 def diagnose(run: Evidence) -> list[RunFinding]:
@@ -16,18 +16,24 @@ def diagnose(run: Evidence) -> list[RunFinding]:
 
 
 def verdict(run: Evidence) -> str:
-    """Say in a sentence whether the reward rose."""
-    val = run.val_change
-    if val is not None:
-        gained, half = val
-        steps = max(run.held_out)
-        how = "rose" if gained > half else "fell" if gained < -half else "did not change for sure"
-        return f"The held-out reward {how} over {steps} steps: {gained:+.2f} ± {half:.2f}."
-    points = run.series("train/reward")
-    if not points:
-        return "No step is finished yet."
-    began, ended = mean(first_third(points)), mean(last_third(points))
-    return (
-        f"The train reward was {began:.2f} in the first third of {run.steps} steps and {ended:.2f} "
-        "in the last; there is no held-out evaluation to compare."
-    )
+    """Say whether the held-out reward rose, and how sure that is."""
+    val, change = run.series("val/reward"), run.val_change
+    if not val:
+        return (
+            "Nothing was evaluated on held-out scenarios, so whether it has learned cannot be said "
+            "from the training reward alone."
+            if run.steps
+            else "No step is finished yet."
+        )
+    first, last, best = val[0], val[-1], max(val, key=lambda point: point.value)
+    if len(val) == 1:
+        at = f"{first.value:.2f} at step {first.step}"
+        return f"Held-out reward was {at}; there is nothing to compare it with yet."
+    ends = f"from {first.value:.2f} (step {first.step}) to {last.value:.2f} (step {last.step})"
+    more = f" Its best was {best.value:.2f} at step {best.step}." if best.value > last.value else ""
+    if change is None:
+        return f"Held-out reward went {ends}; how sure that is cannot be said.{more}"
+    if not change.excludes_zero:
+        return f"Held-out reward went {ends}: {interval(change)}, so it may be chance.{more}"
+    how = "rose" if change.value > 0 else "fell"
+    return f"Held-out reward {how} {ends}: {interval(change)}.{more}"

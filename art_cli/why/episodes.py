@@ -25,7 +25,7 @@ def truncated(run: Evidence) -> Iterator[RunFinding]:
     share = _late_share(run, "data/truncated")
     if not share > SOME:
         return
-    tokens = run.setting("sampling.max_tokens")
+    tokens = run.experiment.sampling.max_tokens
     rows = [row for row in run.rows if row["truncated"] and row["stop_reason"] != "context"]
     began = run.ratio("data/truncated", "data/trajectories")[:3]
     endless = mean(began) > 0.8 and share > 0.8
@@ -39,7 +39,7 @@ def truncated(run: Evidence) -> Iterator[RunFinding]:
         else "A turn that is cut off calls no tool and gives no answer.",
         change="model.base (an instruct model), its chat template, or a warmup"
         if endless
-        else f"sampling.max_tokens: {2 * int(tokens)}, or ask for less in the prompt",
+        else f"sampling.max_tokens: {2 * tokens}, or ask for less in the prompt",
         certainty=min(1.0, 0.4 + share),
         example=place(rows[-1]) if rows else "",
     )
@@ -49,14 +49,14 @@ def context_full(run: Evidence) -> Iterator[RunFinding]:
     """Conversations outgrow the model's context."""
     share = _late_share(run, "data/context_full")
     if share > SOME:
-        length = run.setting("engine.max_model_len")
+        length = run.experiment.engine.max_model_len
         yield RunFinding(
             name="context_full",
             weight=_weight(share),
             title="Conversations outgrow the context",
             evidence=f"{share:.0%} of the last trajectories filled engine.max_model_len ({length})",
             reason="The episode ends there, whatever was done.",
-            change=f"engine.max_model_len: {2 * int(length)}, or shorter results of tools",
+            change=f"engine.max_model_len: {2 * length}, or shorter results of tools",
             certainty=min(1.0, 0.4 + share),
         )
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import statistics
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, get_type_hints
+from typing import Any
 
-import yaml
-
-from art_cli.config.explain import section_type
-from art_cli.config.schema import Experiment
+from art_cli.config.load import load_experiment
+from art_cli.config.schema import EnvConfig, Experiment, ModelConfig, TrainConfig
 from art_cli.errors import ArtError
+from art_cli.evaluation.statistics import Estimate, difference
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trajectories import grouped
 from art_cli.types import Split
@@ -22,7 +20,6 @@ from art_cli.types import Split
 Row = dict[str, Any]
 READ_STEPS = 24  # training steps whose trajectories are read: the whole run, evenly, and its end
 LAST_STEPS = 4
-MISSING = object()
 NEEDED = {
     *("step", "split", "group", "index", "scenario_id", "seed", "scenario"),
     *("reward", "metrics", "stop_reason", "truncated", "error", "num_sampled"),
@@ -46,18 +43,13 @@ class Point:
 class Evidence:
     """What the rules of `art why` look at. All of it is read once; nothing is changed."""
 
-    settings: dict[str, Any]  # config.yaml, as written
+    experiment: Experiment  # with defaults, where the config cannot be used
     metrics: list[Row]
     train: dict[int, list[list[Row]]] = field(default_factory=dict)  # step -> groups of rows
-    held_out: dict[int, list[Row]] = field(default_factory=dict)  # step -> rows of an evaluation
+    held_out: dict[int, list[Row]] = field(
+        default_factory=dict
+    )  # of the first evaluation, the last
     unread: list[str] = field(default_factory=list)  # what is damaged, with its place
-
-    def setting(self, key: str) -> Any:
-        """Return what a key of the config is, by default what the schema says."""
-        node: Any = self.settings
-        for part in key.split("."):
-            node = node.get(part, MISSING) if isinstance(node, dict) else MISSING
-        return _default_of(key) if node is MISSING else node
 
     def series(self, name: str) -> list[Point]:
         """Return the metric's finite values, in the order of steps."""
@@ -98,46 +90,46 @@ class Evidence:
         return [row for group in self.groups for row in group]
 
     @cached_property
-    def val_change(self) -> tuple[float, float] | None:
-        """The held-out reward's change from the first to the last evaluation, and its 95% half.
+    def val_change(self) -> Estimate | None:
+        """The held-out reward's change from the first evaluation to the last, scenario by scenario.
 
-        The same scenarios are played at both, so the interval is of paired differences.
+        None where fewer than two scenarios were played at both.
         """
         if len(self.held_out) < 2:
             return None
-        first, last = (self.held_out[s] for s in (min(self.held_out), max(self.held_out)))
-        before = {played(r): r["reward"] for r in first if r["reward"] is not None}
-        gaps = [
-            r["reward"] - before[played(r)]
-            for r in last
-            if r["reward"] is not None and played(r) in before
-        ]
-        if len(gaps) < 2:
-            return None
-        return statistics.fmean(gaps), 1.96 * statistics.stdev(gaps) / math.sqrt(len(gaps))
+        first, last = (_by_scenario(self.held_out[step]) for step in sorted(self.held_out))
+        change = difference(last, first)
+        return change if change and change.is_bounded else None
 
 
 def read_evidence(run: RunDir) -> Evidence:
     """Read a run, also one that goes on, is half written, or in part damaged."""
-    settings: Any = {}
     unread = list(run.damaged())
     try:
-        settings = yaml.safe_load(run.config.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as e:
-        unread.append(f"{run.config} cannot be read ({str(e).splitlines()[0]})")
-    evidence = Evidence(
-        settings=settings if isinstance(settings, dict) else {},
-        metrics=run.read_metrics(),
-        unread=unread,
-    )
+        experiment = load_experiment([run.config], []).experiment
+    except ArtError as e:
+        unread.append(f"{e}\n(the defaults are taken for what the config says)")
+        experiment = Experiment(
+            name=run.root.name,
+            env=EnvConfig(use="unknown"),
+            model=ModelConfig(base="unknown"),
+            train=TrainConfig(steps=0),
+        )
+    evidence = Evidence(experiment=experiment, metrics=run.read_metrics(), unread=unread)
     for step in _spread(run.trajectory_steps("train")):
         if rows := _rows(run, step, "train", unread):
             evidence.train[step] = grouped(rows)
-    split = evidence.setting("eval.split") or "val"
-    for step in run.trajectory_steps(split):
+    split = experiment.eval.split if experiment.eval else "val"
+    steps = run.trajectory_steps(split)
+    for step in {*steps[:1], *steps[-1:]}:
         if rows := _rows(run, step, split, unread):
             evidence.held_out[step] = rows
     return evidence
+
+
+def interval(change: Estimate) -> str:
+    """Return a change and its 95% interval in figures."""
+    return f"{change.value:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
 
 
 def mean(points: list[Point]) -> float:
@@ -192,6 +184,15 @@ def place(row: Row) -> str:
     return f"{file}, group {row['group']}, trajectory {row['index']}"
 
 
+def _by_scenario(rows: list[Row]) -> dict[str, float]:
+    """Return the mean reward of each scenario."""
+    rewards: dict[str, list[float]] = {}
+    for row in rows:
+        if row["reward"] is not None:
+            rewards.setdefault(row["scenario_id"], []).append(row["reward"])
+    return {scenario: statistics.fmean(values) for scenario, values in rewards.items()}
+
+
 def _rows(run: RunDir, step: int, split: Split, unread: list[str]) -> list[Row]:
     try:
         rows = run.read_trajectories(step, split)
@@ -226,16 +227,3 @@ def _spread(steps: list[int]) -> list[int]:
     rest = steps[:-LAST_STEPS]
     num = READ_STEPS - LAST_STEPS
     return [rest[i * (len(rest) - 1) // (num - 1)] for i in range(num)] + steps[-LAST_STEPS:]
-
-
-def _default_of(key: str) -> Any:
-    section: type | None = Experiment
-    for part in key.split("."):
-        if section is None:
-            return None
-        found = {f.name: f for f in dataclasses.fields(section)}[part]
-        hint = get_type_hints(section, include_extras=True)[part]
-        section = section_type(hint)
-        if section is None:
-            return None if found.default is dataclasses.MISSING else found.default
-    return None

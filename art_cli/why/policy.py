@@ -18,12 +18,12 @@ MOST = 0.8
 
 def not_on_policy(run: Evidence) -> Iterator[RunFinding]:
     """The trainer gives what was sampled other probabilities than the engine did."""
-    if run.setting("train.max_staleness"):
+    if run.experiment.train.max_staleness:
         return
     gaps = run.series("loss/logprob_gap")
     if len(gaps) < 2 or not (gap := mean(last_third(gaps))) > GAP:
         return
-    temperature = run.setting("sampling.temperature")
+    temperature = run.experiment.sampling.temperature
     yield RunFinding(
         name="not_on_policy",
         weight="serious",
@@ -40,7 +40,7 @@ def not_on_policy(run: Evidence) -> Iterator[RunFinding]:
 
 def cut_distribution(run: Evidence) -> Iterator[RunFinding]:
     """top_p or top_k leave tokens out, which the update does not know."""
-    top_p, top_k = run.setting("sampling.top_p"), run.setting("sampling.top_k")
+    top_p, top_k = run.experiment.sampling.top_p, run.experiment.sampling.top_k
     if top_p < 1 or top_k > 0:
         yield RunFinding(
             name="cut_distribution",
@@ -64,14 +64,14 @@ def policy_stands_still(run: Evidence) -> Iterator[RunFinding]:
     if len(both) < 8:
         return
     share, val = len(same) / len(both), run.val_change
-    is_learning = val is not None and val[0] > val[1]
+    is_learning = val is not None and val.low > 0
     has_signal = mean(run.ratio("data/groups_zero_variance", "data/groups")) < MOST
     evidence = (
         f"{len(same)} of {len(both)} held-out episodes went token by token as before the first "
         f"update, {max(run.held_out)} steps later"
     )
     norms = run.series("loss/grad_norm")
-    rate = run.setting("train.learning_rate")
+    rate = run.experiment.train.learning_rate
     if share == 1.0 and norms and mean(norms) > 1e-6:
         yield RunFinding(
             name="stale_weights",
@@ -103,7 +103,7 @@ def entropy(run: Evidence) -> Iterator[RunFinding]:
     if len(points) < 6:
         return
     began, ended = mean(first_third(points)), mean(last_third(points))
-    rate = run.setting("train.learning_rate")
+    rate = run.experiment.train.learning_rate
     falls = mean(last_third(run.series("train/reward"))) < mean(
         first_third(run.series("train/reward"))
     )

@@ -10,6 +10,7 @@ from art_cli.why.evidence import (
     Evidence,
     Row,
     first_third,
+    interval,
     last_third,
     mean,
     place,
@@ -29,7 +30,7 @@ def falls(run: Evidence) -> Iterator[RunFinding]:
     scale = _scale(run)
     began, ended = mean(first_third(points)), mean(last_third(points))
     best = max((mean(points[i : i + 3]) for i in range(len(points) - 2)), default=points[0].value)
-    rate = run.setting("train.learning_rate")
+    rate = run.experiment.train.learning_rate
     val = run.val_change
     if ended < began - DROP * scale and best < began + DROP * scale:
         yield RunFinding(
@@ -37,7 +38,7 @@ def falls(run: Evidence) -> Iterator[RunFinding]:
             weight="serious",
             title="Training moves away from the reward",
             evidence=f"the train reward fell from {began:.2f} to {ended:.2f}, without ever rising"
-            + (f"; held-out by {val[0]:+.2f} ± {val[1]:.2f}" if val else ""),
+            + (f"; held-out by {interval(val)}" if val else ""),
             reason="Either updates are far too large, or what is pushed up is the worse play: a "
             "reward with the wrong sign, or advantages of other trajectories.",
             change=f"the sign of score(); train.learning_rate: {rate / 10:.2g} (it is {rate:g})",
@@ -47,7 +48,7 @@ def falls(run: Evidence) -> Iterator[RunFinding]:
         yield RunFinding(
             name="rate_too_high",
             weight="serious",
-            title="The reward rose and fell again",
+            title="The reward fell from its best",
             evidence=f"it was {best:.2f} at best and is {ended:.2f} in the last third",
             reason="Updates are too large to keep what was learned.",
             change=f"train.learning_rate: {rate / 3:.2g} (it is {rate:g})",
@@ -89,8 +90,8 @@ def no_rise(run: Evidence) -> Iterator[RunFinding]:
         return
     began, ended = mean(first_third(points)), mean(last_third(points))
     val = run.val_change
-    if ended - began < 0.02 * _scale(run) and (val is None or val[0] < max(val[1], 0.03)):
-        rate = run.setting("train.learning_rate")
+    if ended - began < 0.02 * _scale(run) and (val is None or val.low <= 0 or val.value < 0.03):
+        rate = run.experiment.train.learning_rate
         yield RunFinding(
             name="no_rise",
             weight="serious",
@@ -110,12 +111,12 @@ def memorised(run: Evidence) -> Iterator[RunFinding]:
     if len(points) < 6 or val is None:
         return
     gained = mean(last_third(points)) - mean(first_third(points))
-    if gained > 0.15 * _scale(run) and val[0] + val[1] < gained / 2:
+    if gained > 0.15 * _scale(run) and val.high < gained / 2:
         yield RunFinding(
             name="memorised",
             weight="serious",
             title="What is learned does not hold on other scenarios",
-            evidence=f"train rose by {gained:+.2f}, held-out by {val[0]:+.2f} ± {val[1]:.2f}",
+            evidence=f"train rose by {gained:+.2f}, held-out by {interval(val)}",
             reason="The train scenarios are learned by heart, or differ from the held-out ones.",
             change="more, and more various, train scenarios; fewer train.steps",
             certainty=0.85,
@@ -127,15 +128,13 @@ def noisy_evaluation(run: Evidence) -> Iterator[RunFinding]:
     val = run.val_change
     if val is None or run.steps < 10:
         return
-    gained, half = val
-    episodes = int(run.setting("eval.episodes") or 0)
-    if half > 0.1 * _scale(run) and abs(gained) < half:
+    episodes = run.experiment.eval.episodes if run.experiment.eval else 0
+    if val.high - val.low > 0.2 * _scale(run) and not val.excludes_zero:
         yield RunFinding(
             name="noisy_evaluation",
             weight="notable",
             title="The evaluation is too small to show a change",
-            evidence=f"the held-out reward changed by {gained:+.2f} ± {half:.2f} over "
-            f"{episodes} episodes",
+            evidence=f"the held-out reward changed by {interval(val)} over {episodes} episodes",
             reason="A change smaller than the noise cannot be seen.",
             change=f"eval.episodes: {4 * episodes} halves the noise",
         )
@@ -163,13 +162,13 @@ def train_is_held_out(run: Evidence) -> Iterator[RunFinding]:
 def length_is_paid(run: Evidence) -> Iterator[RunFinding]:
     """Longer siblings earn more, always, or so often that the policy grows longer."""
     lengths = run.series("train/tokens")
-    taus = [t for group in run.groups if (t := _length_correlation(group)) is not None]
-    if len(taus) < 20 or len(lengths) < 6:
+    correlations = [c for group in run.groups if (c := _length_correlation(group)) is not None]
+    if len(correlations) < 20 or len(lengths) < 6:
         return
     grew = mean(last_third(lengths)) / max(1e-9, mean(first_third(lengths)))
-    correlation = statistics.fmean(taus)
+    correlation = statistics.fmean(correlations)
     if correlation > 0.95 or (correlation > 0.7 and grew > 1.3):
-        longest = max(run.late_groups[-1], key=_num_sampled)
+        longest = max(run.late_groups[-1], key=lambda row: row["num_sampled"])
         yield RunFinding(
             name="length_is_paid",
             weight="serious",
@@ -181,10 +180,6 @@ def length_is_paid(run: Evidence) -> Iterator[RunFinding]:
             certainty=0.8,
             example=place(longest),
         )
-
-
-def _num_sampled(row: Row) -> int:
-    return int(row["num_sampled"])
 
 
 def _length_correlation(group: list[Row]) -> float | None:

@@ -99,7 +99,7 @@ def same_play_other_reward(run: Evidence) -> Iterator[RunFinding]:
                 example = place(others[0])
     if num < 10 or differ < 3 or differ / num < 0.05:
         return
-    judged = run.setting("judge") is not None
+    judged = run.experiment.judge is not None
     yield RunFinding(
         name="same_play_other_reward",
         weight="notable" if judged and differ / num < 0.5 else "serious",

@@ -60,8 +60,9 @@ function overviewHead(update) {
 }
 
 function findings(run) {
-  return (run.findings || []).map(f => el('section', {class: 'finding'}, el('h3', null, f.title), el('p', null, f.reason),
-    f.evidence && el('p', {class: 'small'}, 'Evidence: ', f.evidence), f.change && el('p', {class: 'small'}, 'Change: ', el('code', null, f.change))));
+  return (run.findings || []).map(f => el('section', {class: 'finding'}, el('h3', null, f.title, el('span', {class: 'small dim'}, ' ' + f.weight)), el('p', null, f.reason),
+    f.evidence && el('p', {class: 'small'}, 'Evidence: ', f.evidence), f.change && el('p', {class: 'small'}, 'Change: ', el('code', null, f.change)),
+    f.example && el('p', {class: 'small dim'}, 'Look at: ', f.example)));
 }
 
 function runTable(update) {

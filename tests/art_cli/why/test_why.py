@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,24 @@ import pytest
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
+from art_cli.config.schema import (
+    EnvConfig,
+    Experiment,
+    ModelConfig,
+    SamplingConfig,
+    TrainConfig,
+)
 from art_cli.runs.directory import RunDir
 from art_cli.why.diagnose import diagnose, verdict
 from art_cli.why.evidence import Evidence, read_evidence
 
 STEPS, GROUPS, SIZE = 18, 4, 4
+EXPERIMENT = Experiment(
+    name="made",
+    env=EnvConfig(use="order_desk"),
+    model=ModelConfig(base="tiny"),
+    train=TrainConfig(steps=STEPS),
+)
 
 
 def row(step: int, group: int, index: int, split: str = "train", chance: float = 0.5) -> Any:
@@ -78,6 +93,8 @@ def healthy() -> Evidence:
         }
         for s in range(STEPS)
     ]
+    metrics[-1]["val/reward"] = 0.8
+    metrics.append({"training_step": 0, "val/reward": 0.2})
     train = {
         s + 1: [[row(s + 1, g, i, chance=chances[s]) for i in range(SIZE)] for g in range(GROUPS)]
         for s in range(STEPS)
@@ -86,7 +103,7 @@ def healthy() -> Evidence:
         s: [row(s, g, 0, "val", chance) for g in range(64)]
         for s, chance in ((0, 0.2), (STEPS, 0.8))
     }
-    return Evidence(settings={}, metrics=metrics, train=train, held_out=held_out)
+    return Evidence(experiment=EXPERIMENT, metrics=metrics, train=train, held_out=held_out)
 
 
 def each(run: Evidence, change: Callable[[Any], None]) -> None:
@@ -104,7 +121,7 @@ def metric(run: Evidence, **values: float) -> None:
 
 def over_steps(run: Evidence, name: str, value: Callable[[float], float]) -> None:
     """Set a metric by how far the run is, from 0 to 1."""
-    for n, line in enumerate(run.metrics):
+    for n, line in enumerate(run.metrics[:STEPS]):
         line[name] = value(n / (STEPS - 1))
 
 
@@ -213,7 +230,12 @@ FAULTS: list[tuple[str, Callable[[Evidence], None]]] = [
     ("dead_tool", dead),
     ("broken_calls", unread),
     ("not_on_policy", lambda run: metric(run, loss__logprob_gap=0.2)),
-    ("cut_distribution", lambda run: run.settings.update(sampling={"top_p": 0.9})),
+    (
+        "cut_distribution",
+        lambda run: setattr(
+            run, "experiment", replace(EXPERIMENT, sampling=SamplingConfig(top_p=0.9))
+        ),
+    ),
     ("stale_weights", still),
     ("rate_too_low", hardly),
     ("no_exploration", lambda run: metric(run, loss__entropy=0.001)),
@@ -237,7 +259,9 @@ FAULTS: list[tuple[str, Callable[[Evidence], None]]] = [
 
 def test_nothing_is_said_of_a_run_that_learns() -> None:
     assert diagnose(healthy()) == []
-    assert verdict(healthy()).startswith("The held-out reward rose over 18 steps: +0.")
+    assert verdict(healthy()).startswith(
+        "Held-out reward rose from 0.20 (step 0) to 0.80 (step 18): +0."
+    )
 
 
 @pytest.mark.parametrize(("name", "plant"), FAULTS, ids=[name for name, _ in FAULTS])
@@ -247,15 +271,66 @@ def test_a_fault_is_found(name: str, plant: Callable[[Evidence], None]) -> None:
     assert name in [finding.name for finding in diagnose(run)]
 
 
-def test_a_run_of_an_hour_has_few_files_opened(tmp_path: Path) -> None:
-    """The steps are spread over the run, with its end."""
+@pytest.mark.parametrize(
+    ("ends", "same", "words"),
+    [
+        ((0.2, 0.8), 0, "rose from 0.20 (step 0) to 0.80 (step 18)"),
+        ((0.8, 0.2), 0, "fell from 0.80 (step 0) to 0.20 (step 18)"),
+        ((0.5, 0.5), 64, "went from 0.50 (step 0) to 0.50 (step 18): +0.00 [+0.00, +0.00]"),
+        ((0.5, 0.5), 64, "it may be chance"),
+    ],
+)
+def test_the_verdict_weighs_a_change_against_its_noise(
+    ends: tuple[float, float], same: int, words: str
+) -> None:
+    run = healthy()
+    run.metrics[STEPS]["val/reward"], run.metrics[STEPS - 1]["val/reward"] = ends
+    first, last = (
+        [row(s, g, 0, "val", c) for g in range(64)] for s, c in zip((0, 18), ends, strict=True)
+    )
+    run.held_out = {0: first, STEPS: last[: 64 - same] + first[64 - same :]}
+    assert words in verdict(run)
+
+
+def test_the_verdict_says_what_it_cannot_know() -> None:
+    run = healthy()
+    run.held_out.clear()
+    assert "how sure that is cannot be said" in verdict(run)
+    del run.metrics[STEPS - 1]["val/reward"]
+    assert "nothing to compare it with yet" in verdict(run)
+    del run.metrics[STEPS]["val/reward"]
+    assert "Nothing was evaluated" in verdict(run)
+    run.metrics.clear()
+    assert verdict(run) == "No step is finished yet."
+
+
+def test_of_a_long_run_some_steps_are_read_its_ends_among_them(tmp_path: Path) -> None:
     run = RunDir.create(tmp_path / "p" / "r")
-    run.config.write_text("train: {learning_rate: 0.5}\n")
+    config = "name: r\nenv: {use: order_desk}\nmodel: {base: tiny}\n"
+    run.config.write_text(config + "train: {steps: 100, learning_rate: 0.5}\n")
     for step in range(1, 101):
-        run.trajectory_file(step, "train").write_bytes(b"")
+        run.trajectory_file(step, "train").write_bytes(
+            gzip.compress(json.dumps(row(step, 0, 0)).encode())
+        )
+        run.trajectory_file(step, "val").write_bytes(
+            gzip.compress(json.dumps(row(step, 0, 0, "val")).encode())
+        )
     found = read_evidence(run)
-    assert found.train == {} and found.setting("train.learning_rate") == 0.5
-    assert found.setting("train.max_grad_norm") == 1.0  # the schema's
+    assert len(found.train) == 24 and {1, 97, 98, 99, 100} <= found.train.keys()
+    assert sorted(found.held_out) == [1, 100] and found.unread == []
+    assert found.experiment.train.learning_rate == 0.5
+
+
+def test_a_config_may_need_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDir.create(tmp_path / "p" / "r")
+    config = "project: '${oc.env:TEAM}'\nname: r\nenv: {use: order_desk}\nmodel: {base: tiny}\n"
+    run.config.write_text(config + "train: {steps: 9, learning_rate: 0.25}\n")
+    monkeypatch.setenv("TEAM", "us")
+    assert read_evidence(run).experiment.train.learning_rate == 0.25
+    monkeypatch.delenv("TEAM")
+    found = read_evidence(run)
+    assert found.experiment.train.learning_rate == 1e-5 and "TEAM" in found.unread[0]
+    assert "the defaults are taken" in found.unread[0]
 
 
 def test_a_damaged_run_is_read_as_far_as_it_goes(tmp_path: Path) -> None:

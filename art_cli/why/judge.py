@@ -1,4 +1,4 @@
-"""What the judge says and costs, and where the time goes."""
+"""What the judge says, and how long it takes."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def judge_fails(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def slow_parts(run: Evidence) -> Iterator[RunFinding]:
-    """Most of a step goes to waiting for the judge, or for the env."""
+def slow_judge(run: Evidence) -> Iterator[RunFinding]:
+    """Most of a step goes to waiting for the judge."""
     total = sum(p.value for p in run.series("time/step_s"))
     judged = sum(p.value for p in run.series("time/score_s"))
     if total > 60 and judged / total > 0.4:
@@ -96,4 +96,4 @@ def _agreement(group: list[Row]) -> float | None:
     return sum(pairs) / len(pairs) if pairs else None
 
 
-RULES = (judge_ties, judge_against_env, judge_fails, slow_parts)
+RULES = (judge_ties, judge_against_env, judge_fails, slow_judge)
