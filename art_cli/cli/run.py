@@ -291,6 +291,7 @@ def _report(
     from art_cli.cli.standing import results
     from art_cli.cli.tables import comparison
     from art_cli.cli.why import tell_shortly
+    from art_cli.view.frame import has_charts
 
     cfg, status = loaded.experiment, run.read_status()
     is_finished = outcome is None or outcome.finished
@@ -313,7 +314,8 @@ def _report(
     say(f"\nEverything is in {run.root}   (metrics.jsonl, trajectories/, checkpoints/)")
     tell_shortly(run)
     page = _write_page(run) if is_finished and outcome else None
-    say(f"See it on a page:   {page or f'art view {run.root}'}")
+    first = "" if has_charts() else "pip install 'art-cli[view]', then  "
+    say(f"See it on a page:   {page or f'{first}art view {run.root}'}")
     if is_finished:
         say(f"Evaluate it again:  art eval {run.root} --checkpoint best --episodes 256")
     if outcome is None:

@@ -12,6 +12,8 @@ from typing import Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from art_cli.errors import UsageError
+
 SHOWN = 4000  # characters of what is wrong with a call's arguments
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -106,7 +108,7 @@ def tool(*, writes: bool = False, name: str = "") -> Callable[[Method], Method]:
 def tools_of(env_class: type) -> dict[str, ToolSpec]:
     """Return the tools of an env class by name, in the order of definition, base classes first.
 
-    Raises TypeError where a tool would take the place of a method that is none, as `reply`.
+    Raises UsageError where a tool would take the place of a method that is none, as `reply`.
     """
     found: dict[str, ToolSpec] = {}
     taken: set[str] = set()
@@ -116,8 +118,9 @@ def tools_of(env_class: type) -> dict[str, ToolSpec]:
                 taken.add(name)
                 continue
             if name in taken:
-                raise TypeError(
-                    f"{klass.__name__}.{name} is a tool, and a method of its base class too: give "
+                code = inspect.unwrap(method).__code__
+                raise UsageError(
+                    f"{code.co_filename}:{code.co_firstlineno}: {klass.__name__}.{name} is a tool, and a method of its base class too: give "
                     f'the method another name, and the tool this one: @tool(name="{name}")'
                 )
             spec = _spec(name, method)

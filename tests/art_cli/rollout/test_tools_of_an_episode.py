@@ -8,6 +8,7 @@ from chat_models import BY_NAME
 
 import art_cli as art
 from art_cli.envs.tools import tools_of
+from art_cli.errors import UsageError
 from art_cli.rollout.agent import TurnAgent
 from art_cli.rollout.rollout import play_episode, rollout
 from art_cli.types import Message, Scenario, Trajectory
@@ -117,7 +118,10 @@ def test_a_marked_method_that_hides_one_of_env_is_refused_with_what_to_do() -> N
             """Answer."""
             return text
 
-    with pytest.raises(TypeError, match=r'give the method another name.*@tool\(name="reply"\)'):
+    with pytest.raises(
+        UsageError,
+        match=r'test_tools_of_an_episode.py:\d+: .*give the method another name.*@tool\(name="reply"\)',
+    ):
         tools_of(Hides)
 
 
