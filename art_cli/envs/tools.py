@@ -120,8 +120,9 @@ def tools_of(env_class: type) -> dict[str, ToolSpec]:
             if name in taken:
                 code = inspect.unwrap(method).__code__
                 raise UsageError(
-                    f"{code.co_filename}:{code.co_firstlineno}: {klass.__name__}.{name} is a tool, and a method of its base class too: give "
-                    f'the method another name, and the tool this one: @tool(name="{name}")'
+                    f"{code.co_filename}:{code.co_firstlineno}: {klass.__name__}.{name} is a tool, "
+                    "and a method of its base class too: give the method another name, and the "
+                    f'tool this one: @tool(name="{name}")'
                 )
             spec = _spec(name, method)
             found[spec.name] = spec

@@ -118,10 +118,8 @@ def test_a_marked_method_that_hides_one_of_env_is_refused_with_what_to_do() -> N
             """Answer."""
             return text
 
-    with pytest.raises(
-        UsageError,
-        match=r'test_tools_of_an_episode.py:\d+: .*give the method another name.*@tool\(name="reply"\)',
-    ):
+    advice = r'test_tools_of_an_episode.py:\d+: .*another name.*@tool\(name="reply"\)'
+    with pytest.raises(UsageError, match=advice):
         tools_of(Hides)
 
 
