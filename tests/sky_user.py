@@ -83,10 +83,10 @@ class User:
     def sky(environment: dict[str, str], *arguments: str) -> int:
         """How SkyPilot's own command ends."""
         command = [str(Path(sys.executable).with_name("sky")), *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, timeout=200).returncode
+        return subprocess.run(command, env=environment, capture_output=True, timeout=600).returncode
 
     def art(
-        self, *arguments: str, code: int = 0, seconds: float = 400, silence: float | None = None
+        self, *arguments: str, code: int = 0, seconds: float = 900, silence: float | None = None
     ) -> str:
         """What it printed. It must end with `code`."""
         process = self.start(*arguments, silence=silence)

@@ -35,8 +35,8 @@ SOME = [c if c in FAST else pytest.param(*c, marks=pytest.mark.slow) for c in CA
 SPLITS = ("train", "val", "test")
 # Of what is generated. They change with the generator, never with the machine.
 HASHES = {
-    ("small", 0): "4557ce992c34b14d",
-    ("small", 1): "69c3ba3cd389e02a",
+    ("small", 0): "295236f3c0edf8d8",
+    ("small", 1): "2719562390906fc0",
     ("full", 2): "eaa1715530b0dba7",
     ("full", 3): "f0f6eb2557c3e76f",
     ("full", 4): "b8fcabcb7f3c97e5",

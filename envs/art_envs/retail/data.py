@@ -78,7 +78,7 @@ class Scale:
     orders: int
     items: tuple[int, ...]  # of an order, drawn from
     digits: dict[str, int]  # of the number in an id
-    pairs: bool  # ids of users and orders are two numbers: u65-31, W20-48
+    pairs: bool  # ids of users and orders are two numbers: u65+31, W20-48
     scenarios: dict[Split, int]
     by_email: float  # share of customers who are found by it; the others by name and zip code
     verbs: tuple[Verb, ...]  # what customers may want of an order
@@ -131,12 +131,16 @@ class _Ids:
         self._used.add(id)
         return id
 
-    def new_pair(self, prefix: str) -> str:
-        """Return two numbers of two digits."""
+    def new_pair(self, prefix: str, between: str) -> str:
+        """Return two numbers of two digits.
+
+        `between` is another mark for each prefix: a very small model copies what follows the token
+        that it has just written, and would take the second number of the wrong id.
+        """
         while (id := f"{prefix}{self._rng.randrange(1000, 10000)}") in self._used or id[-2] == "0":
             continue
         self._used.add(id)
-        return f"{id[:-2]}-{id[-2:]}"
+        return f"{id[:-2]}{between}{id[-2:]}"
 
 
 def make_database(size: Size) -> Tables:
@@ -178,7 +182,7 @@ def _product(rng: random.Random, ids: _Ids, name: str, num_variants: int) -> tup
 def _user(rng: random.Random, ids: _Ids, size: Size) -> tuple[str, Record]:
     first, last = rng.choice(FIRST), rng.choice(LAST)
     if size == "small":
-        id = ids.new_pair("u")
+        id = ids.new_pair("u", "+")
         email, zip = f"{id}@x.com", id[1:]  # so that name and zip code are one user's
     else:
         id = ids.new("user", f"{first}_{last}_".lower())
@@ -228,7 +232,7 @@ def _order(
                 "price": variant["price"],
             }
         )
-    id = ids.new_pair("W") if scale.pairs else ids.new("order", "W")
+    id = ids.new_pair("W", "-") if scale.pairs else ids.new("order", "W")
     paid = {
         "payment_id": rng.choice(list(user["payments"])),
         "amount": sum(item["price"] for item in items),

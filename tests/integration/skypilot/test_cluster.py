@@ -76,13 +76,13 @@ def test_who_lets_go_can_watch_again_and_cancel(user: User, cluster: str) -> Non
     watching = user.start(*on)
     seen = read_until(watching, r"step \d+/1000000")
     watching.send_signal(signal.SIGINT)
-    rest, _ = watching.communicate(timeout=60)
+    rest, _ = watching.communicate(timeout=180)
     assert watching.returncode == 130 and "--attach" in rest and "art cancel" in rest, seen + rest
     assert "goes on there already" in user.art(*on, code=2)
     watching = user.start(*on, "--attach")
     read_until(watching, r"step \d+/1000000")
     watching.kill()  # a lost connection
-    watching.communicate(timeout=60)
+    watching.communicate(timeout=180)
     assert "goes on there already" in user.art(*on, code=2)
     watching = user.start(*on, "--attach")
     read_until(watching, r"step \d+/1000000")
@@ -90,7 +90,7 @@ def test_who_lets_go_can_watch_again_and_cancel(user: User, cluster: str) -> Non
     eventually(run.checkpoint_steps, "checkpoints come while it is watched")
     assert run.state() == "running"
     user.art("cancel", "runs/sky/long")
-    watching.communicate(timeout=120)
+    watching.communicate(timeout=300)
     assert watching.returncode == 1
     assert run.state() in ("killed", "interrupted") and run.checkpoint_steps()
 
@@ -106,7 +106,7 @@ def test_a_run_may_be_silent_and_a_launch_may_not(user: User, cluster: str) -> N
     watching = user.start(*slow, "--on", cluster)
     read_until(watching, "Ctrl-C lets go of it")
     watching.kill()
-    watching.communicate(timeout=60)
+    watching.communicate(timeout=180)
     printed = user.art(*slow, "--on", cluster, "--attach", silence=4)
     assert "step 1/1" in printed
     rented = ("backend.use=skypilot", "backend.resources={infra: slurm/loop, cpus: 2, memory: 4}")
@@ -171,7 +171,7 @@ def test_a_preempted_job_goes_on_and_ends_as_if_it_had_not_been(user: User) -> N
     archives = kept / "sky" / "taken"
     eventually(lambda: any(int(p.stem) >= 3 for p in archives.glob("*.zip")), "checkpoints kept")
     slurm("scancel", "--signal=KILL", "--full", *_jobs("art-sky-taken"))
-    printed, _ = watching.communicate(timeout=400)
+    printed, _ = watching.communicate(timeout=900)
     assert watching.returncode == 0, printed
     assert re.search(r"going on after step [1-9]", printed)
     assert "renting a small machine" in printed and "art-fetch" not in user.art("clusters")
@@ -205,7 +205,7 @@ def test_a_managed_job_that_is_cancelled_brings_its_run_back(user: User) -> None
     run = RunDir(user.folder / "runs" / "sky" / "ended")
     eventually(lambda: list((kept / "sky" / "ended").glob("*.zip")), "checkpoints are kept")
     watching.kill()
-    watching.communicate(timeout=60)
+    watching.communicate(timeout=180)
     assert not run.checkpoint_steps()
     printed = user.art("cancel", "runs/sky/ended")
     assert "cancelled managed job" in printed and "warning" not in printed
@@ -248,7 +248,7 @@ def test_skypilot_s_own_command_rents_a_cluster_with_art_on_it(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     printed = user.art("run", "config.yaml", "--on", "art-own", "name=own")
