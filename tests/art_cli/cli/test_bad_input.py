@@ -168,7 +168,7 @@ def test_every_command_has_help_under_both_names_and_a_whole_line_in_the_list(
     [
         ("art dep", {"deploy", "deployments"}),
         ("art run --re", {"--resume"}),
-        ("art judge ", {"audit", "rescore", "show"}),
+        ("art judge ", {"audit", "rescore"}),
     ],
 )
 def test_the_shell_completes_commands_and_options(typed: str, completed: set[str]) -> None:
