@@ -192,6 +192,7 @@ async def _train(
     import yaml
 
     from art_cli.backends.local import LocalBackend
+    from art_cli.inspection.provenance import note_start
     from art_cli.loop import run_loop
     from art_cli.runs.trackers.base import Trackers
     from art_cli.runs.trackers.jsonl import JsonlTracker
@@ -213,6 +214,7 @@ async def _train(
     async with backend:
         await model.register(backend)
         run = model.parts.run
+        note_start(run, loaded)
         config = yaml.safe_load(loaded.to_yaml())  # as written: secrets are not in it
         mirrors = [WandbTracker(cfg, run, config, console.say)] if cfg.track.wandb else []
         trackers = Trackers([JsonlTracker(run.metrics), console, *mirrors], console.say)

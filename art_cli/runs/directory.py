@@ -1,7 +1,7 @@
 """Every path that a run writes, and nothing else knows them. A kill at any instant loses nothing.
 
     runs/<project>/<name>/
-      config.yaml  metrics.jsonl  status.json  costs.jsonl  costs-*.jsonl  run.lock
+      config.yaml  made-with.jsonl  metrics.jsonl  status.json  costs*.jsonl  run.lock
       trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/
       deployments/<target>-<name>/   report.html
       evaluations/  judgements/  logs/  smoke.json  stand-in/  cloud.json  shipped/  exit.json
@@ -73,8 +73,8 @@ class RunDir:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.config = root / "config.yaml"
-        self.metrics = root / "metrics.jsonl"
-        self.status = root / "status.json"
+        self.metrics, self.status = root / "metrics.jsonl", root / "status.json"
+        self.made_with = root / "made-with.jsonl"  # versions, code, files: a line a start
         self.lock_file = root / "run.lock"
         self.trajectories, self.checkpoints = root / "trajectories", root / "checkpoints"
         self.logs = root / "logs"  # what vLLM and further training processes print
