@@ -120,7 +120,7 @@ def _tell(played: list[Replay], scenario: str, changed: bool | None) -> None:
         who = f"sibling {one.index}: "
         if one.parting is None:
             end = f"reward {_number(one.reward)}" if one.error is None else "it fails as it did"
-            screen.print(f"{who}as it was; {one.num_answers} answers of the env, {end}")
+            screen.print(f"{who}as it was; {_answers(one.num_answers)}, {end}")
             continue
         screen.print(f"{who}differs, first in {one.parting.place}", style="red")
         screen.hang("  stored", plain(one.parting.stored, full=False), 10)
@@ -142,12 +142,18 @@ def _why(differing: list[Replay], changed: bool | None) -> str:
         )
     if changed:
         return "The code of the env is another than the run's."
+    if differing[0].is_chance is None:
+        return "Without --break it is played twice, which tells chance from a change."
     same = " (its code is the run's)" if changed is False else ""
     return (
         f"Played twice now, they are alike{same}: its code, its data or its settings have changed "
         "since, or it looks at what each process has of its own: the clock, the order of a set, "
         "files, state that episodes share."
     )
+
+
+def _answers(num: int) -> str:
+    return "1 answer of the env" if num == 1 else f"{num} answers of the env"
 
 
 def _number(value: Any) -> str:

@@ -176,7 +176,8 @@ def _heading(alike: list[Row]) -> str:
     if row.get("advantage") is not None:
         parts.append(f"advantage {_number(row['advantage'], '+.2f')}")
     parts.append(f"{row.get('num_turns', '?')} turns, {row.get('num_sampled', '?')} tokens")
-    parts.append(f"ended by {row.get('stop_reason', '?')}")
+    if (ended := row.get("stop_reason", "?")) != "env":
+        parts.append(f"ended by {ended}")
     return ", ".join(parts) + (", cut off" if row.get("truncated") else "")
 
 

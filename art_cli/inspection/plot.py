@@ -54,7 +54,7 @@ def drawn(points: Sequence[Point], width: int, *, can_draw: bool) -> str:
     figure.theme("colorless")
     figure.plot_size(max(width, NARROWEST), HEIGHT)
     values = [point.value for point in points]
-    marker = "braille" if can_draw else "*"
+    marker = "hd" if can_draw else "*"
     curve = figure.signal([point.step for point in points], values, marker=marker)
     figure.draw(curve.lines())
     heights = [low + (high - low) * row / (ROWS - 1) for row in range(0, ROWS, LABEL_EVERY)]

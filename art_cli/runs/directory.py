@@ -77,7 +77,7 @@ class RunDir:
         self.made_with = root / "made-with.jsonl"  # versions, code, files: a line a start
         self.lock_file = root / "run.lock"
         self.trajectories, self.checkpoints = root / "trajectories", root / "checkpoints"
-        self.logs = root / "logs"  # what vLLM and further training processes print
+        self.logs = root / "logs"  # what the run, vLLM and further training processes print
         self.base = root / "base"  # a model that the run made itself
         self.smoke = root / "smoke.json"  # it is a smoke run; what it showed
         self.stand_in = root / "stand-in"  # the small model that a smoke run has for its base

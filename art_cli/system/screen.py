@@ -46,8 +46,8 @@ class Screen(Console):
         lines = text.wrap(self, max(self.width - indent, 10), overflow="fold")
         for num, line in enumerate(lines or [Text()]):
             line.rstrip()
-            head = Text(f"{'' if num else label:<{indent - 1}} ", style)
-            self.print(head.append_text(line), no_wrap=True, overflow="ignore", crop=False)
+            head = f"{'' if num else label:<{indent - 1}} "
+            self.print(Text.assemble((head, style), line), no_wrap=True, crop=False)
 
     def show(self, table: Table) -> None:
         """Print a table of texts; with one cell a line where it is wider than the terminal."""

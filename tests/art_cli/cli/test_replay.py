@@ -108,7 +108,7 @@ def test_what_has_not_changed_plays_as_it_did(run: RunDir) -> None:
     result = replay(run.root, 1, 0)
     assert result.exit_code == 0, result.output
     assert "sibling 0: as it was; 4 answers of the env, reward 0.250" in result.stdout
-    assert "sibling 2: as it was; 1 answers of the env, reward 0.000" in result.stdout
+    assert "sibling 2: as it was; 1 answer of the env, reward 0.000" in result.stdout
     assert result.stdout.splitlines()[-1] == "The env answers as it did."
 
 

@@ -1,0 +1,67 @@
+"""What a run and its servers have said: logs/ of its directory, as lines that can be read."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from art_cli.errors import UsageError, did_you_mean
+from art_cli.runs.directory import RunDir
+from art_cli.runs.trackers.run_log import RUN_LOG
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+PAUSE = 0.3  # seconds between looks at a file that may grow
+
+
+def log_names(run: RunDir) -> list[str]:
+    """Return what there is to read, the run's own first: `run`, `engine-0`, `rank-1`."""
+    names = sorted(path.stem for path in run.logs.glob("*.log"))
+    own = Path(RUN_LOG).stem
+    return [own, *(n for n in names if n != own)] if own in names else names
+
+
+def log_file(run: RunDir, name: str) -> Path:
+    """Return a log by its name. Raise UsageError where the run has none, with what there is."""
+    names = log_names(run)
+    if name in names:
+        return run.logs / f"{name}.log"
+    there = f"there are {', '.join(names)}" if names else "there is none"
+    raise UsageError(f"{run.root} has no log {name!r}: {there}.{did_you_mean(name, names)}")
+
+
+def lines_of_file(path: Path, last: int | None) -> Iterator[str]:
+    """Yield the lines of a log, or the last of them."""
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+        yield from map(_readable, file if last is None else deque(file, maxlen=last))
+
+
+def new_lines(path: Path, goes_on: Callable[[], bool]) -> Iterator[str]:
+    """Yield what is added to a log from its present end on, until the run has ended.
+
+    A log that becomes shorter is another one, and read from its begin.
+    """
+    with open(path, "rb") as file:
+        place, rest = file.seek(0, 2), b""
+    while True:
+        is_last = not goes_on()
+        if path.stat().st_size < place:
+            place, rest = 0, b""
+        with open(path, "rb") as file:
+            file.seek(place)
+            text = file.read()
+        place += len(text)
+        *whole, rest = (rest + text).split(b"\n")
+        yield from (_readable(line.decode(errors="replace")) for line in whole)
+        if is_last:
+            if rest:
+                yield _readable(rest.decode(errors="replace"))
+            return
+        time.sleep(PAUSE)
+
+
+def _readable(line: str) -> str:
+    """Return a line without colours, and without what its own carriage returns write over."""
+    return COLOURS.sub("", line.rstrip("\r\n").rpartition("\r")[2])
