@@ -31,18 +31,16 @@ def logs(
 
     Example:  art logs runs/default/quickstart --follow --last 20
     """
-    from art_cli.inspection.logs import lines_of_file, log_file, new_lines
+    from art_cli.inspection.logs import lines_of_log, log_file
     from art_cli.runs.directory import RunDir
 
     folder = RunDir.open(run)
     if follow and name == "run" and folder.cloud.exists() and folder.read_exit() is None:
         return _follow_there(folder)
     file = log_file(folder, name)
-    for line in lines_of_file(file, last):
+    for line in lines_of_log(file, last, lambda: follow and folder.state() == "running"):
         say(line)
     if follow:
-        for line in new_lines(file, lambda: folder.state() == "running"):
-            say(line)
         say(f"it is over: {folder.told()}", file=sys.stderr)
     else:
         _tell_others(folder, name)

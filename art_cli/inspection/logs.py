@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,36 +31,33 @@ def log_file(run: RunDir, name: str) -> Path:
     raise UsageError(f"{run.root} has no log {name!r}: {there}.{did_you_mean(name, names)}")
 
 
-def lines_of_file(path: Path, last: int | None) -> Iterator[str]:
-    """Yield the lines of a log, or the last of them."""
-    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-        yield from map(_readable, file if last is None else deque(file, maxlen=last))
-
-
-def new_lines(path: Path, goes_on: Callable[[], bool]) -> Iterator[str]:
-    """Yield what is added to a log from its present end on, until the run has ended.
+def lines_of_log(
+    path: Path, last: int | None = None, goes_on: Callable[[], bool] = lambda: False
+) -> Iterator[str]:
+    """Yield the lines of a log, or the last of them, and what is added while the run `goes_on`.
 
     A log that becomes shorter is another one, and read from its begin.
     """
-    with open(path, "rb") as file:
-        place, rest = file.seek(0, 2), b""
+    place, rest = 0, b""
     while True:
-        is_last = not goes_on()
+        is_last = not goes_on()  # asked first: what came before the end is read yet
         if path.stat().st_size < place:
             place, rest = 0, b""
         with open(path, "rb") as file:
             file.seek(place)
             text = file.read()
         place += len(text)
-        *whole, rest = (rest + text).split(b"\n")
-        yield from (_readable(line.decode(errors="replace")) for line in whole)
+        *lines, rest = (rest + text).split(b"\n")
+        if is_last and rest:
+            lines.append(rest)
+        yield from map(_readable, lines if last is None else lines[max(0, len(lines) - last) :])
+        last = None
         if is_last:
-            if rest:
-                yield _readable(rest.decode(errors="replace"))
             return
         time.sleep(PAUSE)
 
 
-def _readable(line: str) -> str:
+def _readable(line: bytes) -> str:
     """Return a line without colours, and without what its own carriage returns write over."""
-    return COLOURS.sub("", line.rstrip("\r\n").rpartition("\r")[2])
+    text = line.decode(errors="replace").rstrip("\r")
+    return COLOURS.sub("", text.rpartition("\r")[2])

@@ -71,7 +71,8 @@ def test_what_is_added_is_followed_to_the_end(run: Path, monkeypatch: pytest.Mon
             log.write(text or "")
         return text is not None
 
-    assert list(reading.new_lines(file, goes_on)) == ["four", "five", "six"]
+    lines = list(reading.lines_of_log(file, 1, goes_on))
+    assert lines == ["three", "four", "five", "six"]
 
 
 def test_a_run_elsewhere_is_followed_there(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
