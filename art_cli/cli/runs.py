@@ -80,8 +80,8 @@ def _list_metrics(names: list[str]) -> None:
 
     by_kind: dict[str, list[str]] = {}
     for name in sorted(names):
-        kind, slash, rest = name.rpartition("/")
-        by_kind.setdefault(kind + slash, []).append(rest)
+        kind, slash, rest = name.partition("/")
+        by_kind.setdefault(kind + slash if slash else "", []).append(rest or kind)
     screen = Screen()
     screen.print("\nmetrics for --plot" if names else "\nno metrics yet")
     indent = max(map(len, by_kind), default=0) + 1

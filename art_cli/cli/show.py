@@ -82,7 +82,7 @@ def _list_groups(run: Path, found: StepGroups, rows: list[dict[str, Any]]) -> No
         }
         table.add_row(*(cells[name] for name in names))
     screen = Screen()
-    screen.print(f"step {found.step}, {found.split}: {len(rows)} groups")
+    screen.print(f"step {found.step}, {found.split}: {len(rows)} group{'s' * (len(rows) != 1)}")
     screen.show(table)
     most = max(rows, key=lambda row: row["spread"] or 0.0)
     flat = sum(row["spread"] == 0 for row in rows)

@@ -24,7 +24,12 @@ from art_cli.view.overview import is_number
 OVER = "(the episode ended)"
 SAME = 1e-9  # how far rewards may lie apart
 AROUND = 60  # characters that are shown of a text before it differs, and after
-NEEDED = ("scenario_id", "seed", "scenario", "split", "steps", "messages", "stop_reason")
+NEEDED = ("scenario_id", "seed", "scenario", "split", "metrics", "reward", "stop_reason")
+LISTS = {  # of objects, and what each has
+    "steps": {"turn", "tool", "arguments", "said", "result"},
+    "messages": {"role", "content"},
+    "sequences": {"ids", "mask", "engine_logprobs"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +97,7 @@ class StoredPlay:
         trajectory.truncated = bool(self._row.get("truncated"))
         trajectory.sequences = [
             Sequence(ids=s["ids"], mask=s["mask"], engine_logprobs=s["engine_logprobs"])
-            for s in self._row.get("sequences") or []
+            for s in self._row["sequences"]
         ]
 
     def settle(self, trajectory: Trajectory) -> None:
@@ -141,8 +146,11 @@ class StoredPlay:
 
 async def replay(env: type[Env], settings: Any, row: Row, *, is_builtin: bool) -> Replay:
     """Play a stored trajectory again. Raise UsageError where it cannot be."""
-    if lacking := [name for name in NEEDED if name not in row]:
-        raise UsageError(f"the trajectory has no {lacking[0]}: it was stored by an older art")
+    if not _is_whole(row):
+        raise UsageError(
+            f"sibling {row.get('index', '?')} cannot be played again: its row lacks what "
+            "art stores now; it was made by an older art, or is damaged"
+        )
     scenario, parting = _scenario(env, settings, row)
     play = StoredPlay(row, is_builtin=is_builtin)
     play.parting = parting
@@ -161,6 +169,19 @@ async def replay(env: type[Env], settings: Any, row: Row, *, is_builtin: bool) -
         stored_reward=env_reward_of(row),
         reward=trajectory.reward,
         error=trajectory.error,
+    )
+
+
+def _is_whole(row: Row) -> bool:
+    return (
+        all(name in row for name in NEEDED)
+        and isinstance(row["scenario"], dict)
+        and isinstance(row["metrics"], dict)
+        and all(
+            isinstance(row.get(name), list)
+            and all(isinstance(part, dict) and part.keys() >= needed for part in row[name])
+            for name, needed in LISTS.items()
+        )
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shown_runs import trajectory, write_step
 from typer.testing import CliRunner, Result
 
 from art_cli.cli.inputs import load
@@ -215,6 +216,10 @@ def test_what_cannot_be_replayed_is_told(run: RunDir) -> None:
         replay(run.root, 1, 0, "--break")
     with pytest.raises(UsageError, match="train has 1"):
         replay(run.root, 5, 0)
+    damaged = trajectory(3, "train", 0, 0, steps=[{"tool": "sell"}])
+    write_step(run.root, 3, "train", [damaged])
+    with pytest.raises(UsageError, match="sibling 0 cannot be played again"):
+        replay(run.root, 3, 0)
     changed("self.sold = 0", "self.sold = 0; self.services.llm(art.LLMConfig(model='a/b'))")
     with pytest.raises(UsageError, match="whose answers are not stored"):
         replay(run.root, 1, 0)
