@@ -62,12 +62,14 @@ class LocalBackend:
         say: Callable[[str], None] = silent,
         stop: Stop | None = None,
         services: RunServices | None = None,
+        claimed: Callable[[RunDir], None] | None = None,
     ) -> None:
         """With `resume`, a run that exists goes on from its newest checkpoint, or that of
         `from_step`: what came after it is then removed and done again.
 
         `report` is told what goes on; `say`, what the user should know later too.
         `services` are someone else's, who closes them; without, a model's are opened with it.
+        `claimed` is told the directory of a run as soon as it is this process's own.
         """
         self._root = Path(root)
         self._resume = resume
@@ -76,6 +78,7 @@ class LocalBackend:
         self._say = say
         self._stop = stop or Stop()
         self._services = services
+        self._claimed = claimed
         self._crew: Crew | None = None  # ranks that a launcher started
         self._open = contextlib.AsyncExitStack()
 
@@ -104,6 +107,8 @@ class LocalBackend:
         """
         self._crew = prepare_training(model.experiment)
         run = self._claim(model.experiment, model.config_yaml)
+        if self._claimed:
+            self._claimed(run)
         step = resume_step(run, self._from_step)
         for line in run.damaged():
             self._say(f"warning: {line}")

@@ -1,4 +1,4 @@
-"""`art judge`: can a judge be trusted, what would another one say, what did it say."""
+"""`art judge`: can a judge be trusted, and what would another one say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
-from art_cli.printed import say, visible
+from art_cli.printed import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from art_cli.runs.directory import RunDir
 
 app = typer.Typer(
-    help="Audit a judge on stored trajectories, re-judge them, show what it said.",
+    help="Audit a judge on stored trajectories, or judge them again.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -33,8 +33,6 @@ Judges = Annotated[list[str] | None, typer.Option("--judge", help=f"{JUDGES_HELP
 Target = Annotated[
     list[str], typer.Argument(help="A run directory or a config, and key=value overrides.")
 ]
-SHOWN = 600  # characters of a message in `art judge show`
-PAGE = 120  # columns of its table in a file: columns of prose have no width of their own
 
 
 @app.command("audit")
@@ -83,34 +81,6 @@ def rescore_command(
             f"in {row['file']}"
         )
     return None
-
-
-@app.command("show")
-def show_command(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
-    step: Annotated[int, typer.Argument(help="Of which step.")],
-    group: Annotated[
-        int | None, typer.Option(min=0, help="Which group; default: the one with most to learn.")
-    ] = None,
-    as_json: inputs.AsJson = False,
-) -> None:
-    """Show one group side by side: what each trajectory did, its scores, and what the judge said.
-
-    Example:  art judge show runs/default/quickstart-ruler 40
-    """
-    from art_cli.errors import UsageError
-    from art_cli.runs.directory import RunDir
-    from art_cli.runs.trajectories import grouped, reward_width
-
-    by_group = grouped(RunDir.open(run).read_trajectories(step, "train"))
-    if group is None:
-        group = max(range(len(by_group)), key=lambda n: reward_width(by_group[n]))
-    if group >= len(by_group):
-        raise UsageError(f"step {step} has the groups 0 to {len(by_group) - 1}, not {group}")
-    chosen = sorted(by_group[group], key=lambda row: -(row["reward"] or 0.0))
-    if as_json:
-        return say(json.dumps(chosen))
-    return _print_group(chosen, step, group, len(by_group))
 
 
 def _judge_configs(loaded: LoadedExperiment, judges: list[str]) -> list[tuple[str, JudgeConfig]]:
@@ -263,41 +233,3 @@ def _keep(run: RunDir, found: Rejudged) -> dict[str, Any]:
         "usd": found.usd,
         "tau": tau and tau.value,
     }
-
-
-def _print_group(rows: list[dict[str, Any]], step: int, group: int, num: int) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from art_cli.llms.judges.base import Transcript
-    from art_cli.llms.judges.prompt import split_opening
-    from art_cli.runs.trajectories import env_reward_of
-    from art_cli.system.screen import Screen
-
-    opening, rests = split_opening([Transcript(messages=r["messages"]) for r in rows])
-    console = Screen()
-    title = f"step {step}, group {group} of {num}: scenario {rows[0]['scenario_id']}"
-    console.print(title, style="bold")
-    for message in opening:
-        console.print(_said(message))
-    table = Table(show_lines=True, width=None if console.is_terminal else PAGE)
-    for name in ("reward", "env", "ruler"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("what it did", ratio=3, overflow="fold")
-    table.add_column("what the judge said", ratio=2, overflow="fold")
-    for row, rest in zip(rows, rests, strict=True):
-        did = Text("\n").join(_said(m) for m in rest)
-        said = "\n".join(row["logs"]).removeprefix("RULER: ") or row["error"] or ""
-        numbers = (row["reward"], env_reward_of(row), row["metrics"].get("ruler_score"))
-        cells = ["-" if n is None else f"{n:.2f}" for n in numbers]
-        table.add_row(*cells, did, Text(visible(said.partition("\n")[0])))
-    console.print(table)
-
-
-def _said(message: dict[str, Any]) -> Any:
-    from rich.text import Text
-
-    content = visible(str(message.get("content") or ""))
-    if len(content) > SHOWN:
-        content = f"{content[:SHOWN]} [{len(content) - SHOWN} more characters]"
-    return Text.assemble((f"{message['role']}  ", "dim"), content)

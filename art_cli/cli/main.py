@@ -15,30 +15,55 @@ from art_cli.errors import EXIT_INTERRUPTED, ArtError, Interrupted
 from art_cli.printed import say
 from art_cli.system.allocator import few_arenas
 
-COMMANDS = {  # name -> its file in art_cli/cli and the function or Typer there, its line in --help
-    "run": ("run:run", "Train the experiment of a config file."),
-    "eval": ("eval:evaluate_command", "Compare policies and other models on held-out scenarios."),
-    "deploy": ("deploy:deploy", "Serve a checkpoint, or write it for others to serve."),
-    "undeploy": ("deploy:undeploy", "End a deployment of a run, and what it costs."),
-    "deployments": (
-        "deploy:deployments",
-        "List what is deployed: where, in which state, its cost.",
-    ),
-    "validate": ("validate:validate", "Check a config and its env, and how much memory it takes."),
-    "config": ("config:app", "Say what a key means; the JSON Schema for editors."),
-    "certify": ("certify:certify", "Try the architecture of a base, before a GPU is rented."),
-    "doctor": ("doctor:doctor", "Say what this machine lacks to run a config."),
-    "init": ("init:init", "Make a folder with an env, a config and tests."),
-    "why": ("why:why", "Say why the reward of a run rises, or does not."),
-    "runs": ("runs:runs", "List the runs here: state, step, last and best reward."),
-    "view": ("view:view", "Show runs on a page: curves, groups, tokens."),
-    "launch-cluster": ("cluster:launch_cluster", "Rent the machines of a config, and install art."),
-    "clusters": ("cluster:clusters", "List the rented clusters: state, machines, cost."),
-    "cancel": ("cluster:cancel", "End a run on a cluster."),
-    "judge": ("judge:app", "Audit a judge, judge a run again, show what was said."),
-    "envs": ("envs:app", "List the registered environments, or check one."),
-    "cluster": ("cluster:app", "Stop a rented cluster, or end it."),
+SECTIONS = {  # of --help: name -> its file in art_cli/cli and the function or Typer there, its line
+    "Train": {
+        "run": ("run:run", "Train the experiment of a config file."),
+        "init": ("init:init", "Make a folder with an env, a config and tests."),
+        "envs": ("envs:app", "List the registered environments, or check one."),
+        "config": ("config:app", "Say what a key means; the JSON Schema for editors."),
+        "validate": (
+            "validate:validate",
+            "Check a config and its env, and how much memory it takes.",
+        ),
+        "certify": ("certify:certify", "Try the architecture of a base, before a GPU is rented."),
+        "doctor": ("doctor:doctor", "Say what this machine lacks to run a config."),
+    },
+    "Inspect": {
+        "runs": ("runs:runs", "List the runs here: state, step, last and best reward."),
+        "why": ("why:why", "Say why the reward of a run rises, or does not."),
+        "show": ("show:show", "Show what was said in a step's groups, and what it earned."),
+        "view": ("view:view", "Show runs on a page: curves, groups, tokens."),
+        "diff": ("diff:diff", "Say in what two runs differ, and which is better."),
+        "replay": (
+            "replay:replay",
+            "Play a stored episode against its env again.",
+        ),
+        "logs": ("logs:logs", "Print what a run has said, here or on a cluster."),
+        "eval": (
+            "eval:evaluate_command",
+            "Compare policies and other models on held-out scenarios.",
+        ),
+        "judge": ("judge:app", "Audit a judge, or judge a run again."),
+    },
+    "Deploy": {
+        "deploy": ("deploy:deploy", "Serve a checkpoint, or write it for others to serve."),
+        "deployments": (
+            "deploy:deployments",
+            "List what is deployed: where, in which state, its cost.",
+        ),
+        "undeploy": ("deploy:undeploy", "End a deployment of a run, and what it costs."),
+    },
+    "Clusters": {
+        "launch-cluster": (
+            "cluster:launch_cluster",
+            "Rent the machines of a config, and install art.",
+        ),
+        "clusters": ("cluster:clusters", "List the rented clusters: state, machines, cost."),
+        "cluster": ("cluster:app", "Stop a rented cluster, or end it."),
+        "cancel": ("cluster:cancel", "End a run on a cluster."),
+    },
 }
+COMMANDS = {name: one for section in SECTIONS.values() for name, one in section.items()}
 
 
 class Commands(TyperGroup):
@@ -49,6 +74,15 @@ class Commands(TyperGroup):
         self.commands = {
             name: TyperCommand(name, help=line) for name, (_, line) in COMMANDS.items()
         }
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by purpose, their lines under each other."""
+        width = max(map(len, self.commands))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(f"{name:<{width}}", line) for name, (_, line) in names.items()]
+                )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         """Return the command that is there behind its line in --help."""

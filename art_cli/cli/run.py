@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from art_cli.config.schema import Experiment
     from art_cli.loop import Outcome
     from art_cli.runs.directory import RunDir
-    from art_cli.runs.trackers.console import Console
+    from art_cli.runs.trackers.run_log import LoggedConsole
 
 
 def run(
@@ -155,6 +155,7 @@ async def _run(
     from art_cli.rollout.first_episode import check_env
     from art_cli.runs.directory import RunDir
     from art_cli.runs.trackers.console import Console
+    from art_cli.runs.trackers.run_log import LoggedConsole
     from art_cli.runs.trackers.wandb.server import choose_mode
     from art_cli.system.screen import Screen
 
@@ -173,12 +174,18 @@ async def _run(
     if from_step is not None:  # what came after it is done again
         history = [row for row in history if row["training_step"] <= from_step]
     screen = Screen(stderr=as_json)  # stdout is for the JSON
-    with Console(cfg.train.steps, _header(loaded), history=history, console=screen) as console:
+    header = _header(loaded)
+    with Console(cfg.train.steps, header, history=history, console=screen) as shown:
+        console = LoggedConsole(shown, cfg.train.steps, header, history)
         for line in [*_warnings(cfg, tight, is_smoke=smoke is not None), *known]:
             console.say(f"warning: {line}")
         console.phase("loading torch and transformers")
         await asyncio.sleep(0)
-        outcome = await _train(loaded, runs_dir, resume, from_step, console)
+        try:
+            outcome = await _train(loaded, runs_dir, resume, from_step, console)
+        except ArtError as e:
+            console.note(f"error: {e}")
+            raise
     return outcome
 
 
@@ -187,11 +194,12 @@ async def _train(
     runs_dir: Path,
     resume: bool,
     from_step: int | None,
-    console: Console,
+    console: LoggedConsole,
 ) -> Outcome:
     import yaml
 
     from art_cli.backends.local import LocalBackend
+    from art_cli.inspection.provenance import note_start
     from art_cli.loop import run_loop
     from art_cli.runs.trackers.base import Trackers
     from art_cli.runs.trackers.jsonl import JsonlTracker
@@ -202,6 +210,11 @@ async def _train(
     _stop_on_interrupt(stop, console)
     cfg = loaded.experiment
     model = TrainableModel.of(cfg, loaded.env_settings, loaded.to_yaml())
+
+    def begin(run: RunDir) -> None:
+        console.keep(run.logs)
+        note_start(run, loaded)
+
     backend = LocalBackend(
         runs_dir,
         resume=resume,
@@ -209,6 +222,7 @@ async def _train(
         report=console.phase,
         say=console.say,
         stop=stop,
+        claimed=begin,
     )
     async with backend:
         await model.register(backend)
@@ -265,7 +279,7 @@ def _warnings(cfg: Experiment, tight: str | None, *, is_smoke: bool) -> Iterator
         )
 
 
-def _stop_on_interrupt(stop: Any, console: Console) -> None:
+def _stop_on_interrupt(stop: Any, console: LoggedConsole) -> None:
     """Ctrl-C once: finish the step, save, end. Twice: end now; the last checkpoint is good."""
 
     def on_signal(signum: int, frame: object) -> None:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli.inputs import AsJson, read_dotenv
-from art_cli.printed import say
+from art_cli.printed import masked, say, visible
 
 if TYPE_CHECKING:
     from art_cli.runs.directory import RunDir
     from art_cli.why.finding import RunFinding
+
+INDENT = 13  # columns of a label
 
 
 def why(
@@ -43,7 +45,7 @@ def why(
     if not found and evidence.series("train/reward"):
         say("Nothing is wrong, as far as the run's own numbers show.")
     for n, finding in enumerate(found, 1):
-        show(n, finding)
+        show(n, finding, run)
     return None
 
 
@@ -59,9 +61,8 @@ def tell_shortly(run: RunDir) -> None:
         say(f"What to change:     art why {run.root}")
 
 
-def show(n: int, finding: RunFinding) -> None:
-    """Print one finding, wrapped to the terminal with an indent."""
-    from rich.padding import Padding
+def show(n: int, finding: RunFinding, run: Path) -> None:
+    """Print one finding of a run, wrapped to the terminal with an indent."""
     from rich.text import Text
 
     from art_cli.system.screen import Screen
@@ -74,8 +75,8 @@ def show(n: int, finding: RunFinding) -> None:
         ("shown by", finding.evidence),
         ("because", finding.reason),
         ("change", finding.change),
-        ("look at", finding.example),
+        ("look at", finding.example.replace("art show RUN", f"art show {run}")),
     ]
     for label, text in lines:
         if text:
-            screen.print(Padding(Text.assemble((f"{label}: ", "dim"), text), (0, 0, 0, 3)))
+            screen.hang(f"   {label}:", Text(visible(masked(text))), INDENT)

@@ -53,7 +53,7 @@ def check_same(root: Path, config: Path, after: str) -> None:
 
 def changes_on_resume(before: str, after: str) -> list[str]:
     """One line for each key that differs between two resolved configs and must not."""
-    old, new = _flat(yaml.safe_load(before)), _flat(yaml.safe_load(after))
+    old, new = flat(yaml.safe_load(before)), flat(yaml.safe_load(after))
     return [
         f"{key}: {old.get(key, '(absent)')!r} -> {new.get(key, '(absent)')!r}"
         for key in sorted(old.keys() | new.keys())
@@ -65,10 +65,11 @@ def _may_change(key: str) -> bool:
     return any(key == allowed or key.startswith(allowed + ".") for allowed in MAY_CHANGE)
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Return a document as `train.steps` -> 100."""
     if not isinstance(value, dict) or not value:
         return {prefix: value}
     out: dict[str, Any] = {}
     for key, item in value.items():
-        out |= _flat(item, f"{prefix}.{key}" if prefix else str(key))
+        out |= flat(item, f"{prefix}.{key}" if prefix else str(key))
     return out

@@ -27,7 +27,7 @@ from art_cli.llms.judges.base import Judge, Transcript, Verdict
 from art_cli.llms.judges.build import make_judge
 from art_cli.llms.judges.scorer import stored_transcript
 from art_cli.runs.directory import RunDir
-from art_cli.runs.trajectories import env_reward_of, grouped
+from art_cli.runs.trajectories import can_be_judged, env_reward_of, grouped
 from art_cli.system.progress import Report, silent
 from art_cli.training.gather import gather_trajectory_groups, scenarios_of
 from art_cli.training.model import TrainableModel
@@ -48,7 +48,7 @@ class StoredGroup:
     @classmethod
     def of(cls, rows: Rows, tools: list[Any]) -> StoredGroup:
         """Make a group of the rows whose trajectories did not fail."""
-        played = [r for r in rows if r["stop_reason"] not in ("error", "timeout")]
+        played = [r for r in rows if can_be_judged(r)]
         return cls(
             step=rows[0]["step"],
             scenario_id=rows[0]["scenario_id"],

@@ -1,7 +1,7 @@
 """Every path that a run writes, and nothing else knows them. A kill at any instant loses nothing.
 
     runs/<project>/<name>/
-      config.yaml  metrics.jsonl  status.json  costs.jsonl  costs-*.jsonl  run.lock
+      config.yaml  made-with.jsonl  metrics.jsonl  status.json  costs*.jsonl  run.lock
       trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/
       deployments/<target>-<name>/   report.html
       evaluations/  judgements/  logs/  smoke.json  stand-in/  cloud.json  shipped/  exit.json
@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from art_cli.errors import PreflightError, UsageError
+from art_cli.errors import PreflightError, UsageError, did_you_mean
 from art_cli.runs.trajectories import read_rows, write_rows
 from art_cli.system.files import atomic_write, json_line, make_folder, read_lines
 from art_cli.system.lock import hold, is_held
@@ -34,6 +34,7 @@ from art_cli.types import Split, TrajectoryGroup
 WrittenState = Literal["running", "done", "failed", "interrupted"]
 State = Literal["new", "running", "done", "failed", "interrupted", "killed"]
 
+RUNS = "*/*/metrics.jsonl"
 LOCK_PATIENCE = 0.5  # seconds; `art runs` tests a lock by taking it for an instant
 
 
@@ -72,12 +73,11 @@ class RunDir:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.config = root / "config.yaml"
-        self.metrics = root / "metrics.jsonl"
-        self.status = root / "status.json"
+        self.metrics, self.status = root / "metrics.jsonl", root / "status.json"
+        self.made_with = root / "made-with.jsonl"  # versions, code, files: a line a start
         self.lock_file = root / "run.lock"
-        self.trajectories = root / "trajectories"
-        self.checkpoints = root / "checkpoints"
-        self.logs = root / "logs"  # what vLLM and further training processes print
+        self.trajectories, self.checkpoints = root / "trajectories", root / "checkpoints"
+        self.logs = root / "logs"  # what the run, vLLM and further training processes print
         self.base = root / "base"  # a model that the run made itself
         self.smoke = root / "smoke.json"  # it is a smoke run; what it showed
         self.stand_in = root / "stand-in"  # the small model that a smoke run has for its base
@@ -162,9 +162,9 @@ class RunDir:
         if os.path.exists(run.config):  # also where the path is too long for one
             return run
         within = root.glob("**/metrics.jsonl") if os.path.isdir(root) else ()
-        runs = (*within, *root.parent.glob("*/metrics.jsonl"))
-        others = sorted({str(p.parent) for p in runs})
-        near = f" There is: {', '.join(others)}." if others else " `art runs` lists what there is."
+        others = sorted({str(p.parent) for p in (*within, *root.parent.glob("*/metrics.jsonl"))})
+        near = did_you_mean(str(root), [str(p.parent) for p in root.parent.parent.glob(RUNS)])
+        near += f" There is: {', '.join(others)}." if others else " `art runs` lists all."
         raise UsageError(f"{root} holds no run (it has no config.yaml).{near}")
 
     def checkpoint(self, step: int) -> Path:

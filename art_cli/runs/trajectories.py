@@ -63,6 +63,11 @@ def reward_width(group: list[dict[str, Any]]) -> float:
     return max(rewards) - min(rewards) if rewards else 0.0
 
 
+def can_be_judged(row: dict[str, Any]) -> bool:
+    """Return whether a trajectory can be compared with its siblings: it was played to its end."""
+    return row.get("stop_reason") not in ("error", "timeout")
+
+
 def env_reward_of(row: dict[str, Any]) -> float | None:
     """Return the env's own score: a metric where a judge was asked, else the reward itself."""
     judged = "ruler_score" in row["metrics"]

@@ -41,6 +41,14 @@ class Screen(Console):
             text = segment.text if segment.control else visible(masked(segment.text))
             yield segment if text == segment.text else segment._replace(text=text)
 
+    def hang(self, label: str, text: Text, indent: int, style: str = "dim") -> None:
+        """Print a text beside its label, its lines under each other. Nothing is cut."""
+        lines = text.wrap(self, max(self.width - indent, 10), overflow="fold")
+        for num, line in enumerate(lines or [Text()]):
+            line.rstrip()
+            head = f"{'' if num else label:<{indent - 1}} "
+            self.print(Text.assemble((head, style), line), no_wrap=True, crop=False)
+
     def show(self, table: Table) -> None:
         """Print a table of texts; with one cell a line where it is wider than the terminal."""
         whole = Measurement.get(self, self.options.update(width=WIDE), table).maximum

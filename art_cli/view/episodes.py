@@ -130,7 +130,7 @@ def group_detail(
         "group": group,
         "episodes": [_episode(row) for row in mine],
         "pieces": pieces.of(ids),
-        "judgements": _judgements(run, file.step, scenario) if file.split == "train" else [],
+        "judgements": judgements(run, file.step, scenario) if file.split == "train" else [],
     }
 
 
@@ -164,7 +164,7 @@ def _sequences(row: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _judgements(run: RunDir, step: int, scenario: str) -> list[dict[str, Any]]:
+def judgements(run: RunDir, step: int, scenario: str) -> list[dict[str, Any]]:
     """Return what other judges said of a group, by `art judge rescore`."""
     out = []
     for path in sorted((run.root / "judgements").glob("*.jsonl")):

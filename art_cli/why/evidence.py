@@ -179,9 +179,9 @@ def conduct_of(row: Row) -> tuple[str, ...]:
 
 
 def place(row: Row) -> str:
-    """Return where a trajectory is in the run directory."""
-    file = f"trajectories/{row['split']}-{row['step']:06d}.jsonl.gz"
-    return f"{file}, group {row['group']}, trajectory {row['index']}"
+    """Return where a trajectory is, and how to read it."""
+    split = "" if row["split"] == "train" else f" --split {row['split']}"
+    return f"sibling {row['index']} in  art show RUN {row['step']} {row['group']}{split}"
 
 
 def _by_scenario(rows: list[Row]) -> dict[str, float]:

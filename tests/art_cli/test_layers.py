@@ -15,7 +15,7 @@ ROOT = Path(art_cli.__file__).parent
 ROOMS = (
     *("printed", "errors", "types", "system", "config", "envs", "models", "runs", "engines"),
     *("llms", "rollout", "training", "backends", "evaluation", "loop", "preflight", "deploy"),
-    *("why", "view", "cli", "__main__"),
+    *("why", "view", "inspection", "cli", "__main__"),
 )
 INNER = re.compile(r"\s*(from|import) art_cli\.")
 STRANGERS = {("models", "envs"), ("preflight", "backends")}
@@ -26,6 +26,7 @@ HOMES = {  # a heavy dependency is imported in one file, or in one room
     "peft": "models",
     "llguidance": "models/grammar",
     "plotly": "view/frame.py",
+    "plotext": "inspection/plot.py",
     "art_envs": None,  # the program knows no task
     "vllm": None,  # it is a process of its own, which loads engines/vllm/worker.py
 }

@@ -15,7 +15,7 @@ import pytest
 import torch
 from short_run import COLOURS, CONFIG, Art
 
-from art_cli.cli.main import COMMANDS, main
+from art_cli.cli.main import COMMANDS, SECTIONS, main
 from art_cli.errors import EXIT_FAILED, EXIT_PREFLIGHT, EXIT_USAGE
 from art_cli.models.policy import Policy
 from art_cli.runs.directory import RunDir
@@ -157,6 +157,7 @@ def test_every_command_has_help_under_both_names_and_a_whole_line_in_the_list(
     monkeypatch.setenv("COLUMNS", "80")
     listed = art("-h").out
     assert listed == art("--help").out
+    assert all(f"\n{title}:\n" in listed for title in SECTIONS)
     for name, (_, line) in COMMANDS.items():
         assert f"{name:<14}  {line}\n" in listed
         said = art(name, "-h")
@@ -168,7 +169,7 @@ def test_every_command_has_help_under_both_names_and_a_whole_line_in_the_list(
     [
         ("art dep", {"deploy", "deployments"}),
         ("art run --re", {"--resume"}),
-        ("art judge ", {"audit", "rescore", "show"}),
+        ("art judge ", {"audit", "rescore"}),
     ],
 )
 def test_the_shell_completes_commands_and_options(typed: str, completed: set[str]) -> None:
@@ -400,6 +401,9 @@ def test_eval_of_nothing_says_so(art: Command) -> None:
 def test_json_is_all_that_is_on_stdout(art: Command) -> None:
     ran = json.loads(art("run", "config.yaml", *QUICK, "--json").out)
     assert (ran["step"], ran["finished"]) == (1, True)
+    kept = Path(ran["run"])
+    assert "done at step 1/1" in (kept / "logs" / "run.log").read_text()
+    assert json.loads((kept / "made-with.jsonl").read_text())["package"]["torch"]
     command = ("eval", "runs/test/short", "--checkpoint", "last", "--episodes", "3", "--json")
     assert json.loads(art(*command).out)["last"]["episodes"] == 3
     assert json.loads(art("runs", "--json").out)[0]["state"] == "done"

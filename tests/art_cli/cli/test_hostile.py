@@ -169,10 +169,11 @@ def test_a_run_and_what_is_told_of_it_later(art: Art) -> None:
         assert code == 0 and "failed: " in printed and SEEN in printed
     page = Path("page.html").read_text()
     assert CONTROL.findall(page) == [] and "\u202e" not in page
-    code, printed = art("judge", "show", "runs/test/short", "1")
+    code, printed = art("show", "runs/test/short", "1", "0", "--full")
     assert code == 0 and SEEN in printed.replace("\r\n", "") and "[red]red[/red]" in printed
-    assert art("judge", "show", "runs/test/short", "1", "--json")[0] == 0
-    assert art("runs")[0] == 0
+    for command in ("show", "runs", "logs", "diff", "replay", "why"):
+        words = {"diff": ("runs/test/short",), "replay": ("1", "0")}.get(command, ())
+        assert art(command, "runs/test/short", *words)[0] == 0, command
 
 
 @pytest.mark.slow

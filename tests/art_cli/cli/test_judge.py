@@ -128,21 +128,11 @@ def test_rescore_writes_what_the_judge_says_and_leaves_the_run_alone(
     assert all(p.read_bytes() == content for p, content in before.items())
 
 
-def test_show_puts_a_group_side_by_side_best_first(run: RunDir) -> None:
-    rows = json.loads(art("show", str(run.root), "1", "--group", "2", "--json"))
-    assert [row["reward"] for row in rows] == sorted(QUALITIES, reverse=True)
-    printed = art("show", str(run.root), "1", "--group", "2")
-    assert "do train-1-2" in printed
-    assert printed.index("quality 0.8") < printed.index("quality 0.2")
-
-
 def test_mistakes_are_told(run: RunDir) -> None:
     with pytest.raises(UsageError, match="has no judge; name one"):
         art("audit", str(run.root))
-    with pytest.raises(UsageError, match="has the groups 0 to 2, not 7"):
-        art("show", str(run.root), "1", "--group", "7")
     with pytest.raises(UsageError, match="there are steps 1 to 2"):
-        art("show", str(run.root), "9")
+        art("rescore", str(run.root), "--step", "9", "--judge", "openai/o3")
 
 
 # ---------------------------------------------------------------- art run with a judge

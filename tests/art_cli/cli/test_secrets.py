@@ -150,7 +150,7 @@ def test_an_env_that_tells_its_password_does_not_bring_it_into_the_run_directory
         raw = file.read_bytes()
         content = gzip.decompress(raw) if file.suffix == ".gz" else raw
         assert SECRET.encode() not in content, file
-    code, said = art("judge", "show", "runs/test/short", "1")
+    code, said = art("show", "runs/test/short", "1", "0", "--full")
     assert code == 0 and SECRET not in said
 
 

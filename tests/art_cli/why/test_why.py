@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shown_runs import make_run, trajectory, write_step
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
@@ -350,3 +351,24 @@ def test_a_damaged_run_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
 def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["why", str(tmp_path)])
     assert "holds no run" in str(said.exception)
+
+
+def test_a_finding_names_the_command_that_shows_its_trajectory(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs" / "test" / "made", steps=6, groups=4, size=4)
+    for step in range(1, 7):
+        rows = [
+            trajectory(step, "train", g, i, reward=0.0, truncated=True, steps=[])
+            for g in range(4)
+            for i in range(4)
+        ]
+        write_step(run, step, "train", rows)
+    flat = {"data/groups": 4, "data/groups_zero_variance": 4, "data/trajectories": 16}
+    lines = [
+        {"training_step": s, "train/reward": 0.0, "data/truncated": 16, **flat} for s in range(1, 7)
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = CliRunner().invoke(app, ["why", str(run)]).stdout
+    [command] = {line.partition("art show ")[2] for line in said.splitlines() if "look at" in line}
+    shown = CliRunner().invoke(app, ["show", *command.split()])
+    assert shown.exit_code == 0 and "cut off" in shown.stdout
+    assert all(line == line.rstrip() for line in said.splitlines())

@@ -1,0 +1,219 @@
+"""`art show`: what was played in a step of a run, and what it earned."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from art_cli.cli.inputs import AsJson
+from art_cli.printed import say
+
+if TYPE_CHECKING:
+    from art_cli.inspection.groups import Row, StepGroups
+    from art_cli.runs.directory import RunDir
+    from art_cli.system.screen import Screen
+
+INDENT = 12  # columns of who says it
+RULER = "RULER: "  # how the words of the run's own judge begin
+MOST_REWARDS = 3  # different ones that a line of the table counts
+
+
+def show(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    step: Annotated[int | None, typer.Argument(help="A step; default: the newest.")] = None,
+    group: Annotated[
+        str | None, typer.Argument(help="Number of a group, or its scenario; default: a list.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, val or test.")] = "train",
+    full: Annotated[
+        bool, typer.Option("--full", help="Shorten nothing: thinking, results, side talks.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what was played in a step: its groups in numbers, or the siblings of one with all that
+    was said, the best first, and what the judge said of them.
+
+    Example:  art show runs/default/quickstart 40 3
+    """
+    from art_cli.inspection.groups import open_step, summary
+    from art_cli.runs.directory import RunDir
+    from art_cli.system.screen import Screen
+
+    folder = RunDir.open(run)
+    found = open_step(folder, step, split)
+    if found.damage:
+        say(f"warning: {found.damage}", file=sys.stderr)
+    if group is None:
+        rows = [summary(number, rows) for number, rows in found.groups.items()]
+        return say(json.dumps(rows)) if as_json else _list_groups(run, found, rows)
+    number = found.find(group)
+    chosen = sorted(found.groups[number], key=lambda row: -(row.get("reward") or 0.0))
+    if as_json:
+        return say(json.dumps(chosen))
+    return _show_group(Screen(), folder, found, number, chosen, full=full)
+
+
+def _list_groups(run: Path, found: StepGroups, rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    from art_cli.system.screen import Screen
+
+    names = ["group", "scenario", "mean", "rewards", "spread", "failed"]
+    if not any(row["failed"] for row in rows):
+        names.remove("failed")
+    if all(row["spread"] is None for row in rows):  # groups of one: held-out scenarios
+        names = [name for name in names if name not in ("rewards", "spread")]
+    table = Table(box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="left" if name in ("scenario", "rewards") else "right")
+    for row in rows:
+        cells = {
+            "group": str(row["group"]),
+            "scenario": row["scenario_id"],
+            "mean": _number(row["reward"]),
+            "rewards": _counted(row["rewards"]),
+            "spread": _number(row["spread"]),
+            "failed": str(row["failed"] or ""),
+        }
+        table.add_row(*(cells[name] for name in names))
+    screen = Screen()
+    screen.print(f"step {found.step}, {found.split}: {len(rows)} group{'s' * (len(rows) != 1)}")
+    screen.show(table)
+    most = max(rows, key=lambda row: row["spread"] or 0.0)
+    flat = sum(row["spread"] == 0 for row in rows)
+    if flat:
+        screen.print(f"{flat} of {len(rows)} groups teach nothing: their rewards are all equal.")
+    which = "the widest" if most["spread"] else "one of them"
+    split = "" if found.split == "train" else f" --split {found.split}"
+    path = shlex.quote(str(run))
+    say(f"Read {which}:  art show {path} {found.step} {most['group']}{split}")
+
+
+def _counted(rewards: list[float]) -> str:
+    """Return rewards in few words: `0.10 x5, 1.00 x3`, or the ends."""
+    different = sorted({f"{reward:.2f}" for reward in rewards}, key=float)
+    if len(different) > MOST_REWARDS:
+        return f"{different[0]} to {different[-1]}"
+    counts = [f"{reward:.2f}" for reward in rewards]
+    return ", ".join(f"{text} x{counts.count(text)}" for text in different)
+
+
+def _number(value: Any, form: str = ".2f") -> str:
+    return "-" if value is None else f"{value:{form}}"
+
+
+def _show_group(
+    screen: Screen, run: RunDir, found: StepGroups, number: int, rows: list[Row], *, full: bool
+) -> None:
+    from art_cli.inspection.conversation import messages_of, plain, same_opening
+    from art_cli.inspection.groups import scenario_of
+
+    scenario, of = scenario_of(rows), len(found.groups)
+    title = f"step {found.step}, {found.split} group {number} of {of}: scenario {scenario}"
+    screen.print(title, style="bold")
+    talks = [messages_of(row) for row in rows]
+    shared = same_opening(talks)
+    _show_talk(screen, talks[0][:shared], full=full)
+    judged = _judged_again(run, found, number)
+    told: dict[str, Any] = {}  # what was played -> the sibling that shows it
+    for alike in _alike(rows, shared, judged):
+        row, index = alike[0], alike[0].get("index")
+        screen.print()
+        screen.print(_heading(alike), style="bold")
+        played = json.dumps(messages_of(row)[shared:])
+        if told.setdefault(played, index) != index and not full:
+            screen.hang("", _dim(f"the same, word for word, as sibling {told[played]}"), INDENT)
+        else:
+            _show_talk(screen, messages_of(row)[shared:], full=full)
+        _show_rest(screen, row, full=full)
+        for judge, words in judged.get(index, []):
+            screen.hang(judge, plain(words, full=full), max(INDENT, len(judge) + 1), "yellow")
+
+
+def _show_talk(screen: Screen, talk: list[Any], *, full: bool) -> None:
+    from art_cli.inspection.conversation import lines_of
+
+    for message in talk:
+        for label, text in lines_of(message, full=full):
+            screen.hang(label, text, INDENT)
+
+
+def _alike(rows: list[Row], shared: int, judged: dict[Any, list[Any]]) -> list[list[Row]]:
+    """Return the siblings, those together that did, earned and were told the same."""
+    from art_cli.inspection.conversation import messages_of
+
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        told = [row.get("logs"), row.get("error"), row.get("side_conversations")]
+        about = [_heading([row | {"index": 0}]), judged.get(row.get("index"))]
+        key = json.dumps([messages_of(row)[shared:], told, about], default=str)
+        found.setdefault(key, []).append(row)
+    return list(found.values())
+
+
+def _dim(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text, "dim")
+
+
+def _heading(alike: list[Row]) -> str:
+    from art_cli.runs.trajectories import env_reward_of
+
+    row = alike[0]
+    indices = ", ".join(str(each.get("index", "?")) for each in alike)
+    who = f"sibling{'s' if len(alike) > 1 else ''} {indices}"
+    metrics = row.get("metrics")
+    score = metrics.get("ruler_score") if isinstance(metrics, dict) else None
+    parts = [f"{who}: reward {_number(row.get('reward'))}"]
+    if score is not None:
+        parts.append(f"env {_number(env_reward_of(row))}, judge {_number(score)}")
+    if row.get("advantage") is not None:
+        parts.append(f"advantage {_number(row['advantage'], '+.2f')}")
+    parts.append(f"{row.get('num_turns', '?')} turns, {row.get('num_sampled', '?')} tokens")
+    if (ended := row.get("stop_reason", "?")) != "env":
+        parts.append(f"ended by {ended}")
+    return ", ".join(parts) + (", cut off" if row.get("truncated") else "")
+
+
+def _show_rest(screen: Screen, row: Row, *, full: bool) -> None:
+    """Print what else is known of a trajectory: logs, error, the env's facts, other talks."""
+    from art_cli.inspection.conversation import plain
+
+    for line in row.get("logs") or []:
+        judge, words = str(line).startswith(RULER), str(line).removeprefix(RULER)
+        screen.hang("judge" if judge else "log", plain(words, full=full), INDENT, "yellow")
+    if error := row.get("error"):
+        text = str(error) if full else str(error).partition("\n")[0]
+        screen.hang("failed", plain(text, full=full, style="red"), INDENT, "red")
+    if full and row.get("judge_context"):
+        screen.hang("env knows", plain(str(row["judge_context"]), full=True), INDENT)
+    others = row.get("side_conversations") or []
+    if others and not full:
+        screen.hang("", _dim(f"and {len(others)} conversations beside it: --full"), INDENT)
+    for talk in others if full else []:
+        screen.print("  beside it:")
+        _show_talk(screen, talk, full=True)
+
+
+def _judged_again(run: RunDir, found: StepGroups, number: int) -> dict[Any, list[Any]]:
+    """Return what `art judge rescore` heard of each sibling, by its index."""
+    from art_cli.inspection.groups import scenario_of
+    from art_cli.runs.trajectories import can_be_judged
+    from art_cli.view.episodes import judgements
+
+    rows = found.groups[number]
+    heard = judgements(run, found.step, scenario_of(rows)) if found.split == "train" else []
+    out: dict[Any, list[Any]] = {}
+    for said in heard:
+        told = zip(filter(can_be_judged, rows), said["scores"], said["explanations"], strict=False)
+        for row, score, words in told:
+            out.setdefault(row.get("index"), []).append(
+                (said["judge"], f"{_number(score)}  {words}")
+            )
+    return out

@@ -1,0 +1,86 @@
+"""Messages as a person reads them: words, calls and results; thinking and long texts folded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from art_cli.models.turns import read_turn
+from art_cli.printed import masked, visible
+
+SHOWN = 600  # characters of a text; the rest with --full
+
+
+def same_opening(talks: Sequence[list[Any]]) -> int:
+    """Return how many messages all begin with."""
+    num = 0
+    for column in zip(*talks, strict=False):
+        if any(message != column[0] for message in column):
+            break
+        num += 1
+    return num
+
+
+def messages_of(row: dict[str, Any]) -> list[Any]:
+    """Return the main conversation of a trajectory; nothing where it is damaged."""
+    found = row.get("messages")
+    return found if isinstance(found, list) else []
+
+
+def lines_of(message: Any, *, full: bool) -> Iterator[tuple[str, Text]]:
+    """Yield what a message says, each part with its label: who says it, or "" to go on."""
+    if not isinstance(message, dict):
+        yield "?", plain(str(message), full=full)
+        return
+    role, content = str(message.get("role")), str(message.get("content") or "")
+    if role == "assistant":
+        label = role
+        for part in _turn(message, content, full=full):
+            yield label, part
+            label = ""
+        return
+    name = message.get("name")
+    style = "red" if message.get("is_error") else ""
+    text = plain(content or "(nothing)", full=full, style=style)
+    yield role, Text.assemble((f"{foreign(str(name))}: ", "dim"), text) if name else text
+
+
+def plain(text: str, *, full: bool, style: str = "") -> Text:
+    """Return foreign text, made harmless, and shortened if it is long."""
+    cut = 0 if full else max(0, len(text) - SHOWN)
+    shown = Text(foreign(text[: len(text) - cut].strip()), style)
+    return shown.append(f" [{cut} more characters: --full]", "dim") if cut else shown
+
+
+def foreign(text: str) -> str:
+    """Return text of a model, an env or a judge as any terminal can show it."""
+    return visible(masked(text))
+
+
+def _turn(message: dict[str, Any], content: str, *, full: bool) -> Iterator[Text]:
+    turn = read_turn(content)
+    if turn.thought and not full:
+        yield Text(f"(thinking, {len(turn.thought)} characters: --full)", "dim")
+    elif turn.thought:
+        yield Text(foreign(turn.thought), "dim italic")
+    if "tool_calls" not in message:  # nothing was called, whatever it looks like
+        yield plain(turn.said or "(says nothing)", full=full)
+        return
+    for piece in turn.pieces:
+        if isinstance(piece, str):
+            if piece.strip():
+                yield plain(piece, full=full)
+        elif isinstance(piece.call, str):
+            yield Text("unreadable call: ", "red").append_text(plain(piece.text, full=full))
+        else:
+            yield _call(piece.call["name"], piece.call["arguments"], full=full)
+
+
+def _call(name: str, arguments: dict[str, Any], *, full: bool) -> Text:
+    given = ", ".join(
+        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in arguments.items()
+    )
+    return Text.assemble((foreign(name), "cyan"), "(", plain(given, full=full), ")")

@@ -1,0 +1,79 @@
+"""A metric over steps, drawn with characters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from art_cli.errors import UsageError, did_you_mean
+from art_cli.runs.directory import RunDir
+from art_cli.why.evidence import Point
+
+HEIGHT = 14  # lines
+NARROWEST = 20  # columns
+ROWS = HEIGHT - 3  # of them within the frame
+LABEL_EVERY = 2  # rows
+TICK_COLUMNS = 12  # of a label on the x axis, with the space around it
+# For terminals that have no such characters.
+ASCII = str.maketrans("┌┐└┘┤├┬┴─│", "++++||++-|")
+
+
+def metrics_of(run: RunDir) -> dict[str, list[Point]]:
+    """Return the finite values of each metric, by step; a name without any is there, too."""
+    found: dict[str, list[Point]] = {}
+    for row in sorted(run.read_metrics(), key=lambda row: row.get("training_step", 0)):
+        for name, value in row.items():
+            points = found.setdefault(name, [])
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if is_number and math.isfinite(value):
+                points.append(Point(row.get("training_step", 0), float(value)))
+    found.pop("training_step", None)
+    return found
+
+
+def points_of(run: RunDir, name: str, metrics: dict[str, list[Point]]) -> list[Point]:
+    """Return a metric's values. Raise UsageError where the run has none, with what there is."""
+    if metrics.get(name):
+        return metrics[name]
+    if name in metrics:
+        raise UsageError(f"{name} was never a finite number in {run.metrics}")
+    near = did_you_mean(name, metrics)
+    raise UsageError(f"{run.root} has no metric {name!r}.{near} See all: art runs {run.root}")
+
+
+def drawn(points: Sequence[Point], width: int, *, can_draw: bool) -> str:
+    """Return the curve as lines of at most `width` characters; plain ones unless it `can_draw`."""
+    import plotext
+
+    # Its own ticks are not where they say in a low plot, so that all are given here.
+    steps = sorted({point.step for point in points})
+    low, high = _limits([point.value for point in points])
+    plotext.terminal.limit(False, False)  # the width is known: it needs no terminal to ask
+    figure = plotext.figure
+    figure.clear()
+    figure.theme("colorless")
+    figure.plot_size(max(width, NARROWEST), HEIGHT)
+    values = [point.value for point in points]
+    marker = "hd" if can_draw else "*"
+    curve = figure.signal([point.step for point in points], values, marker=marker)
+    figure.draw(curve.lines())
+    heights = [low + (high - low) * row / (ROWS - 1) for row in range(0, ROWS, LABEL_EVERY)]
+    figure.ruler("y").lim(low, high).ticks(heights, [f"{height:.3g}" for height in heights])
+    shown = _spread(steps, max(2, width // TICK_COLUMNS))
+    figure.ruler("x").ticks(shown, [str(step) for step in shown])
+    text = figure.build().string(colorless=True)
+    lines = [line.rstrip() for line in text.splitlines()]
+    return "\n".join(lines).rstrip("\n").translate({} if can_draw else ASCII)
+
+
+def _limits(values: list[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    if low < high:
+        return low, high
+    room = abs(low) / 2 or 0.5  # a flat curve lies in the middle
+    return low - room, high + room
+
+
+def _spread(steps: list[int], most: int) -> list[int]:
+    num = min(len(steps), most)
+    return [steps[i * (len(steps) - 1) // max(num - 1, 1)] for i in range(num)]

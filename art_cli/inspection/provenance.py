@@ -1,0 +1,114 @@
+"""What a run was made with: versions, the code of the env and of the agent, files, the commit.
+
+One line a start goes to made-with.jsonl, so that two runs can be told apart by more than their
+configs. Nothing in it can fail a run: what cannot be found out is null.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from art_cli.config.load import LoadedExperiment
+from art_cli.config.yaml import leaves
+from art_cli.envs.registry import env_class
+from art_cli.evaluation.identity import agent_digest, code_digest
+from art_cli.runs.directory import RunDir
+from art_cli.system.files import json_line, read_lines
+
+PACKAGES = ("art-cli", "torch", "transformers", "peft", "tokenizers", "vllm", "litellm", "numpy")
+GIT_SECONDS = 5.0
+LARGEST = 256 << 20  # bytes of a file whose content is looked at
+
+
+def note_start(run: RunDir, loaded: LoadedExperiment) -> None:
+    """Write down what the run is made with, from here on. Never raises."""
+    row = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **_made_with(loaded)}
+    try:
+        with open(run.made_with, "a", encoding="utf-8") as file:
+            file.write(json_line(row))
+    except OSError:  # a full disk will be told where it matters
+        return
+
+
+def made_with(run: RunDir) -> dict[str, str]:
+    """Return what the run was made with at its last start, flat: `package torch` -> `2.13.0`.
+
+    Empty where the run does not say: it is older than that.
+    """
+    rows, _ = read_lines(run.made_with)
+    if not rows:
+        return {}
+    found: dict[str, str] = {}
+    for key, value in rows[-1].items():
+        if isinstance(value, dict):
+            found |= {f"{key} {name}": str(item) for name, item in value.items()}
+        elif key != "at":
+            found[key] = "unknown" if value is None else str(value)
+    return found
+
+
+def _made_with(loaded: LoadedExperiment) -> dict[str, Any]:
+    cfg = loaded.experiment
+    return {
+        "python": platform.python_version(),
+        "package": {name: found for name in PACKAGES if (found := _version(name))},
+        "env code": _or_none(lambda: code_digest(env_class(cfg.env.use))),
+        "agent code": _or_none(lambda: agent_digest(cfg.agent)),
+        "file": dict(_files(loaded.document)),
+        "commit": _commit(),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _or_none(find: Callable[[], str | None]) -> str | None:
+    try:
+        return find()
+    except Exception:  # the user's file may be gone, unreadable, or no Python at all
+        return None
+
+
+def _files(document: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """Yield a digest of each file that the config names: demonstrations, a rubric, data."""
+    for path, value in leaves(document):
+        if isinstance(value, str) and len(value) < 4096 and os.path.isfile(value):
+            yield ".".join(map(str, path)), _or_none(lambda file=Path(value): _digest(file))
+
+
+def _digest(file: Path) -> str:
+    if file.stat().st_size > LARGEST:
+        return f"{file.stat().st_size} bytes"
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()[:16]
+
+
+def _commit() -> str | None:
+    """Return the commit of the folder that art was started in, and whether files had changed."""
+    commit = _git("rev-parse", "--short=12", "HEAD")
+    if not commit:
+        return None
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    return f"{commit}{', with changes' if changed else ''}"
+
+
+def _git(*words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *words], capture_output=True, text=True, timeout=GIT_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,249 @@
+"""A stored episode against its env again: what the policy or an agent did is taken from the file.
+
+The trajectory's `steps` are what the env was asked, in its order, whoever asked: they are made
+again one by one, and what comes back is compared with what came back then. No model is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from art_cli.envs.base import Done, Env
+from art_cli.errors import UsageError
+from art_cli.inspection.conversation import messages_of
+from art_cli.inspection.groups import Row
+from art_cli.rollout.episode import Episode
+from art_cli.rollout.rollout import rollout
+from art_cli.runs.trajectories import env_reward_of
+from art_cli.types import Scenario, Sequence, StopReason, Trajectory
+from art_cli.view.overview import is_number
+
+OVER = "(the episode ended)"
+SAME = 1e-9  # how far rewards may lie apart
+AROUND = 60  # characters that are shown of a text before it differs, and after
+NEEDED = ("scenario_id", "seed", "scenario", "split", "metrics", "reward", "stop_reason")
+LISTS = {  # of objects, and what each has
+    "steps": {"turn", "tool", "arguments", "said", "result"},
+    "messages": {"role", "content"},
+    "sequences": {"ids", "mask", "engine_logprobs"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parting:
+    """Where a replay first differs from what was stored."""
+
+    place: str  # "turn 2, get_order"
+    stored: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What came of playing one trajectory again."""
+
+    index: int
+    num_answers: int  # of the env that were compared
+    parting: Parting | None
+    stored_reward: float | None  # the env's own
+    reward: float | None
+    error: str | None  # why it has no reward now
+    is_chance: bool | None = None  # of one that differs: whether a second replay differs again
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as one object."""
+        return asdict(self)
+
+
+class StoredPlay:
+    """An Agent that does what a stored trajectory did."""
+
+    def __init__(self, row: Row, *, is_builtin: bool) -> None:
+        self._row = row
+        self._is_builtin = is_builtin
+        self.num_answers = 0
+        self.parting: Parting | None = None
+
+    async def play(self, episode: Episode) -> StopReason:
+        """Ask the env what it was asked then. Raise what it raises."""
+        opening = await episode.start()
+        said = episode.trajectory.messages
+        if self._is_builtin:
+            stored = self._opening()
+            self.compare("the opening", _texts(stored), _texts(opening))
+            said += opening
+        steps = self._row["steps"]
+        for num in sorted({step["turn"] for step in steps}):
+            if self._is_builtin:
+                said += self._assistant(num)
+            answers = [await self._ask(episode, s) for s in steps if s["turn"] == num]
+            said += [a for a in answers if not isinstance(a, Done)] if self._is_builtin else []
+            if any(isinstance(answer, Done) for answer in answers):
+                if more := [s for s in steps if s["turn"] > num]:
+                    self.part(f"turn {num}", f"{_asked(more[0])} followed", OVER)
+                return "env"
+        ended = self._row["stop_reason"]
+        return "env" if ended in ("error", "timeout") else ended
+
+    def record(self, trajectory: Trajectory) -> None:
+        """See Agent: what score() may look at is as it was."""
+        if not self._is_builtin:
+            trajectory.messages = messages_of(self._row)
+            trajectory.side_conversations = self._row.get("side_conversations") or []
+        trajectory.policy_versions = self._row.get("policy_versions") or []
+        trajectory.truncated = bool(self._row.get("truncated"))
+        trajectory.sequences = [
+            Sequence(ids=s["ids"], mask=s["mask"], engine_logprobs=s["engine_logprobs"])
+            for s in self._row["sequences"]
+        ]
+
+    def settle(self, trajectory: Trajectory) -> None:
+        """See Agent."""
+
+    def close(self) -> None:
+        """See Agent."""
+
+    def compare(self, place: str, stored: str, now: str) -> None:
+        """Note where the two differ, if nothing did before."""
+        if stored != now:
+            self.part(place, *_around(stored, now))
+
+    async def _ask(self, episode: Episode, step: dict[str, Any]) -> Any:
+        """Do one step, and compare what comes back."""
+        turn, tool, place = step["turn"], step["tool"], f"turn {step['turn']}, {_asked(step)}"
+        if tool is None:
+            answer: Any = await episode.reply(step["said"], turn=turn)
+            answer = answer if isinstance(answer, Done) else {"role": "user", "content": answer}
+        elif tool == "":
+            answer = await episode.refuse(step["result"] or "", turn=turn)
+        else:
+            answer = await episode.call_tool(tool, step["arguments"], turn=turn)
+        self.num_answers += 1
+        stored, now = step["result"], None if isinstance(answer, Done) else answer["content"]
+        if stored is None and now is not None:
+            failed = (self._row.get("error") or "").partition("\n")[0]
+            self.part(place, f"failed: {failed}" if failed else OVER, now)
+        elif stored is not None:
+            self.compare(place, stored, OVER if now is None else now)
+        return answer
+
+    def part(self, place: str, stored: str, now: str) -> None:
+        """Note that the two differ, if nothing did before."""
+        self.parting = self.parting or Parting(place=place, stored=stored, now=now)
+
+    def _opening(self) -> list[Any]:
+        messages = messages_of(self._row)
+        roles = [m["role"] for m in messages]
+        return messages[: roles.index("assistant")] if "assistant" in roles else messages
+
+    def _assistant(self, turn: int) -> list[Any]:
+        own = [m for m in messages_of(self._row) if m["role"] == "assistant"]
+        return own[turn : turn + 1]
+
+
+async def replay(env: type[Env], settings: Any, row: Row, *, is_builtin: bool) -> Replay:
+    """Play a stored trajectory again. Raise UsageError where it cannot be."""
+    if not _is_whole(row):
+        raise UsageError(
+            f"sibling {row.get('index', '?')} cannot be played again: its row lacks what "
+            "art stores now; it was made by an older art, or is damaged"
+        )
+    scenario, parting = _scenario(env, settings, row)
+    play = StoredPlay(row, is_builtin=is_builtin)
+    play.parting = parting
+    trajectory = await rollout(env, settings, scenario, play)
+    error = (trajectory.error or "").partition("\n")[0]
+    if "NoServicesError" in error:
+        raise UsageError(
+            f"{env.__name__} asks a model in its episodes, whose answers are not stored: such an "
+            "episode cannot be played again"
+        )
+    _compare_ends(play, row, trajectory, error)
+    return Replay(
+        index=row.get("index", 0),
+        num_answers=play.num_answers,
+        parting=play.parting,
+        stored_reward=env_reward_of(row),
+        reward=trajectory.reward,
+        error=trajectory.error,
+    )
+
+
+def _is_whole(row: Row) -> bool:
+    return (
+        all(name in row for name in NEEDED)
+        and isinstance(row["scenario"], dict)
+        and isinstance(row["metrics"], dict)
+        and all(
+            isinstance(row.get(name), list)
+            and all(isinstance(part, dict) and part.keys() >= needed for part in row[name])
+            for name, needed in LISTS.items()
+        )
+    )
+
+
+def _scenario(env: type[Env], settings: Any, row: Row) -> tuple[Scenario, Parting | None]:
+    """Return the scenario as the env makes it now, or else as it was stored."""
+    stored = Scenario(
+        id=row["scenario_id"], split=row["split"], seed=row["seed"], data=row["scenario"]
+    )
+    for scenario in env.scenarios(settings, row["split"]):
+        if scenario.id == stored.id:
+            kept, now = _plain(asdict(stored)), _plain(asdict(scenario))
+            if kept == now:
+                return scenario, None
+            return stored, Parting(place="the scenario", stored=str(kept), now=str(now))
+    gone = Parting(place="the scenario", stored=stored.id, now="scenarios() does not give it")
+    return stored, gone
+
+
+def _compare_ends(play: StoredPlay, row: Row, now: Trajectory, error: str) -> None:
+    before = (row.get("error") or "").partition("\n")[0]
+    if _reason(before) != _reason(error):
+        play.part("how it ended", before or "without an error", error or "without an error")
+    if error:
+        return
+    stored, reward = env_reward_of(row), now.reward
+    if stored is not None and (reward is None or abs(stored - reward) > SAME):
+        play.compare("the reward", repr(stored), repr(reward))
+    for name, value in now.metrics.items():
+        known = row["metrics"].get(name)
+        if not is_number(known) or abs(known - value) > SAME:
+            play.compare(f"the metric {name}", repr(known), repr(value))
+    play.compare("judge_context()", row.get("judge_context") or "", now.judge_context)
+
+
+def _reason(error: str) -> str:
+    """Return an error without its file and line, which move with each edit and each machine."""
+    return re.sub(r"^\S+:\d+: ", "", error)
+
+
+def _asked(step: dict[str, Any]) -> str:
+    if step["tool"] is None:
+        return "reply()"
+    return f"{step['tool']}()" if step["tool"] else "a call that could not be read"
+
+
+def _texts(messages: list[Any]) -> str:
+    return "\n".join(str(message.get("content")) for message in messages)
+
+
+def _around(*texts: str) -> list[str]:
+    """Return two texts where they begin to differ."""
+    stored, now = texts
+    place = next(
+        (n for n, (a, b) in enumerate(zip(stored, now, strict=False)) if a != b),
+        min(len(stored), len(now)),
+    )
+    begin = max(0, place - AROUND)
+    dots = "..." if begin else ""
+    end = place + AROUND
+    return [f"{dots}{t[begin:end]}{'...' if len(t) > end else ''}" or "(nothing)" for t in texts]
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as a file of trajectories has it."""
+    return json.loads(json.dumps(value, default=str))
