@@ -1,9 +1,9 @@
 """Which answers of a model may be evaluated as code, where a library's scorer does that.
 
-    [[1, 2], [3, 4]]              a literal: may
-    (94 - 39)*2**3 + sin(x)       arithmetic of numbers, names and known functions: may
-    __import__("os").listdir()    may not: it does what it says, in the process that trains
-    9**9**9**9                    may not: it never ends
+[[1, 2], [3, 4]]              a literal: may
+(94 - 39)*2**3 + sin(x)       arithmetic of numbers, names and known functions: may
+__import__("os").listdir()    may not: it does what it says, in the process that trains
+9**9**9**9                    may not: it never ends
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How four worlds of Gymnasium are put into words, and what a return in them is worth.
 
-    World.show(env, observation)     what the model reads
-    Plan(env).best(state)            the action of a perfect player, where nothing is left to chance
+World.show(env, observation)     what the model reads
+Plan(env).best(state)            the action of a perfect player, where nothing is left to chance
 """
 
 from __future__ import annotations

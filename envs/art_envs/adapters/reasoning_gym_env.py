@@ -32,8 +32,7 @@ EXTRA = "reasoning-gym"
 # Scorers that pass an answer to eval(), and those that pass it to sympy, which does that too.
 BY_EVAL = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
 BY_SYMPY = frozenset(
-    "countdown intermediate_integration polynomial_multiplication puzzle24 simple_integration"
-    .split()
+    "countdown intermediate_integration polynomial_multiplication puzzle24 simple_integration".split()
 )
 OURS = ("seed", "size")  # settings that follow from the scenario
 
