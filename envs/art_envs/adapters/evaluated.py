@@ -12,9 +12,9 @@ import ast
 
 LONGEST, MOST_DIGITS, HIGHEST_POWER = 10_000, 30, 64
 GROWING = 8  # the power that exp counts for: two in one another are all that there may be
-FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc asin acos atan sinh cosh tanh asinh acosh atanh exp log ln sqrt Abs"
-    " abs".split()
+FUNCTIONS = (
+    *("sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
+    *("asinh", "acosh", "atanh", "exp", "log", "ln", "sqrt", "Abs", "abs"),
 )
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.UAdd, ast.USub)
 

@@ -200,7 +200,7 @@ class Gymnasium(Env):
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
-        """Return episodes of a player who is often, or where no better one is known always, random."""
+        """Return episodes of a player who is often random; always, where no better one is known."""
         for scenario in islice(cls.scenarios(cfg, "train"), num):
             env = cls(scenario, cfg)
             rng = random.Random(seed_of("demonstration", scenario.seed))

@@ -6,7 +6,7 @@ import random
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -40,8 +40,11 @@ class OwnRandomness:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Let the process draw from these numbers, one caller at a time; then undo it."""
-        with _one_at_a_time:
+        """Let the process draw from these numbers, one caller at a time; then undo it.
+
+        What the library prints goes to stderr: stdout is the command's.
+        """
+        with _one_at_a_time, redirect_stdout(sys.stderr):
             numpy = sys.modules.get("numpy")
             before = random.getstate(), numpy and numpy.random.get_state()
             if self._states:

@@ -14,6 +14,7 @@ reasoning_gym.create_dataset(). Several at once are the data set `composite`:
 from __future__ import annotations
 
 import json
+import os
 import random
 import warnings
 from collections.abc import Iterable, Iterator
@@ -24,16 +25,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from art_cli import Done, Env, Message, Scenario, Split, Trajectory, play, seed_of
+from art_cli import Done, Env, Message, Scenario, Split, Trajectory, play, seed_of, tell
 from art_envs.adapters.evaluated import is_plain
 from art_envs.adapters.library import FIRST_SEED, OwnRandomness, library
 
 EXTRA = "reasoning-gym"
 # Scorers that pass an answer to eval(), and those that pass it to sympy, which does that too.
-BY_EVAL = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
-BY_SYMPY = frozenset(
-    "countdown intermediate_integration polynomial_multiplication puzzle24 simple_integration".split()
+BY_EVAL = ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion")
+BY_SYMPY = (
+    *("countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24"),
+    "simple_integration",
 )
+# Their questions depend on the order of a set of texts, which is another in each process.
+UNSTEADY = ("isomorphic_strings", "polynomial_multiplication", "ransom_note")
+TRIES = 20  # numbers that a question is made of, until there is one
 OURS = ("seed", "size")  # settings that follow from the scenario
 
 
@@ -61,7 +66,6 @@ class ReasoningGym(Env):
 
     def __init__(self, scenario: Scenario, cfg: Config) -> None:
         super().__init__(scenario, cfg)
-        self.system = library("reasoning_gym.utils", EXTRA).SYSTEM_PROMPTS[cfg.prompt].strip()
         self.answer: str | None = None
 
     @classmethod
@@ -74,6 +78,8 @@ class ReasoningGym(Env):
     @classmethod
     def scenarios(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
         """Return the questions of a split by their seeds, which are disjoint."""
+        if (names := _unsteady(cfg)) and os.environ.get("PYTHONHASHSEED", "random") == "random":
+            tell(f"the questions of {names} are others in each process: set PYTHONHASHSEED=0")
         for i in range(cls.num_scenarios[split]):
             yield Scenario(id=f"{split}-{i}", split=split, seed=FIRST_SEED[split] + i)
 
@@ -82,15 +88,23 @@ class ReasoningGym(Env):
         """The question, its answer and what the scorer needs, as the library makes them."""
         number = self.scenario.seed - FIRST_SEED[self.scenario.split]
         with OwnRandomness(self.scenario.seed).lent():  # one of the data sets needs it
-            return self._dataset[number]
+            for i in range(TRIES):
+                try:
+                    return self._dataset[number + i * len(self._dataset)]
+                except Exception:  # it cannot make a question of each seed, as with mazes
+                    if i == TRIES - 1:
+                        raise
+        raise AssertionError
 
     @property
     def _dataset(self) -> Any:
         return _dataset(self.cfg.dataset, json.dumps(self.cfg.config), self.scenario.split)
 
-    def start(self) -> str:
-        """Return the question."""
-        return self.entry["question"]
+    def start(self) -> list[Message]:
+        """Return the question, behind what the library says of the form of an answer."""
+        system = library("reasoning_gym.utils", EXTRA).SYSTEM_PROMPTS[self.cfg.prompt].strip()
+        question = self.entry["question"]
+        return [{"role": "system", "content": system}, {"role": "user", "content": question}]
 
     def reply(self, text: str) -> Done:
         """Take what stands between the last <answer> and </answer>."""
@@ -98,17 +112,19 @@ class ReasoningGym(Env):
         return Done()
 
     def score(self, trajectory: Trajectory) -> float:
-        """Return what the library's scorer gives, 0 to 1; 0 for an answer that it fails on."""
-        reward, failed = 0.0, False
-        if refused := not _may_be_scored(self._kind, self.answer):
-            pass
-        else:
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    reward = float(self._dataset.score_answer(self.answer, self.entry))
-            except Exception:  # of an answer in a form that the scorer does not expect
-                failed = True
+        """Return what the library's scorer gives, 0 to 1; 0 for an answer that it fails on.
+
+        An answer that it would run counts as none.
+        """
+        reward, refused, failed = 0.0, False, False
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                refused = not _may_be_scored(self._kind, self.answer)
+                scored = None if refused else self.answer
+                reward = float(self._dataset.score_answer(scored, self.entry))
+        except Exception:  # of an answer in a form that the scorer does not expect
+            failed = True
         self.metrics = {
             "success": float(reward >= 1),
             "answered": float(self.answer is not None),
@@ -150,9 +166,14 @@ def _answer(entry: dict[str, Any]) -> str:
     return f"<answer>{entry['answer']}</answer>"
 
 
+def _unsteady(cfg: ReasoningGym.Config) -> str:
+    kinds = [cfg.dataset, *(each.get("name") for each in cfg.config.get("datasets", ()))]
+    return ", ".join(kind for kind in kinds if kind in UNSTEADY)
+
+
 def _may_be_scored(kind: str, answer: str | None) -> bool:
     """Return whether nothing but arithmetic can come of it where the scorer evaluates it."""
-    if answer is None or kind not in BY_EVAL | BY_SYMPY:
+    if answer is None or kind not in BY_EVAL + BY_SYMPY:
         return True
     try:
         return is_plain(answer)

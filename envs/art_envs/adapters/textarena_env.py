@@ -14,9 +14,7 @@ moves on end; alone from 0 to 1 for how far it came. A game that is not played t
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import io
 import json
 import random
 from collections.abc import Iterable, Iterator
@@ -100,7 +98,7 @@ class TextArena(Env):
 
     def start(self) -> str:
         """Return the rules, and what happened before the first move."""
-        with self._playing():
+        with self.numbers.lent():
             self.game = _make(self.cfg.id, self.cfg.kwargs)
             num = _num_players(self.cfg.id, json.dumps(self.cfg.kwargs))
             self.game.reset(num_players=num, seed=self.scenario.seed % 2**32)
@@ -110,17 +108,11 @@ class TextArena(Env):
 
     def reply(self, text: str) -> str | Done:
         """Give the game an answer, and return what it says."""
-        with self._playing():
+        with self.numbers.lent():
             self.is_over = bool(self.game.step(action=text)[0])
             self.num_invalid += _was_invalid(self.game.state, self.seat)
             self._opponent_moves()
             return Done() if self.is_over else self._news()
-
-    @contextlib.contextmanager
-    def _playing(self) -> Iterator[None]:
-        """Run the library's code: some of it prints, and all of it draws from `random`."""
-        with self.numbers.lent(), contextlib.redirect_stdout(io.StringIO()):
-            yield
 
     def _news(self) -> str:
         """Return what was said since the last turn, but for what the model said itself."""
@@ -140,7 +132,7 @@ class TextArena(Env):
             self.is_over = bool(self.game.step(action=move)[0])
 
     def _random_move(self, player: int, rng: random.Random | None = None) -> str:
-        """Return a legal move: of a few in random order, the first that a copy of the game takes."""
+        """Return a legal move: in random order, the first that a copy of the game takes."""
         moves = (MOVES | ALONE)[_name(self.cfg.id)]
         for move in (rng or self.rng).sample(moves, len(moves)):
             trial, before = copy.deepcopy(self.game), random.getstate()
@@ -180,7 +172,7 @@ class TextArena(Env):
 
     def _random_player(self, rng: random.Random) -> Iterator[str]:
         while True:
-            with self._playing():
+            with self.numbers.lent():
                 move = self._random_move(self.seat, rng)
             yield move
 
@@ -208,7 +200,7 @@ def _num_players(id: str, kwargs: str) -> int:
     """Return 1 or 2. Raise ValueError where the game cannot be played here."""
     num = _players_of(id)
     try:
-        with OwnRandomness(0).lent(), contextlib.redirect_stdout(io.StringIO()):
+        with OwnRandomness(0).lent():
             _make(id, json.loads(kwargs))
     except Exception as e:
         lines = [line.strip() for line in str(e).splitlines() if line.strip(" *")]
