@@ -71,7 +71,7 @@ class Gymnasium(Env):
         self.world = WORLDS.get(_name(cfg.id), UNKNOWN)
         self.num_steps = self.num_invalid = 0
         self.total = self.last = 0.0
-        self.has_ended = self.has_been_made = False
+        self.has_ended = self.is_over = self.has_been_made = False
 
     @classmethod
     def task_list(cls) -> dict[str, str]:
@@ -122,10 +122,10 @@ class Gymnasium(Env):
 
     def start(self) -> list[Message]:
         """Return the rules and the first view."""
-        slips = self.cfg.kwargs.get("is_slippery", True) and "P" in dir(self.env.unwrapped)
         about = self.world.about or f"You play {self.cfg.id}."
-        if slips and (_name(self.cfg.id) == "FrozenLake" or "Slippery" in self.cfg.id):
-            about += " It is slippery: two times in three you slide to a side of where you want."
+        by_default = _name(self.cfg.id) == "FrozenLake" or "Slippery" in self.cfg.id
+        if self.cfg.kwargs.get("is_slippery", by_default):
+            about += " It is slippery: you often slide to a side of where you want to go."
         system = f"{about} Call act once in each turn."
         return [{"role": "system", "content": system}, {"role": "user", "content": self._view()}]
 
@@ -151,7 +151,8 @@ class Gymnasium(Env):
         self.last = float(reward)
         self.total += self.last
         self.has_ended = bool(ended)
-        return Done() if ended or cut or self.num_steps >= self.cfg.max_steps else self._view()
+        self.is_over = bool(ended or cut or self.num_steps >= self.cfg.max_steps)
+        return Done() if self.is_over else self._view()
 
     def reply(self, text: str) -> str | Done:
         """Ask for an action: words are none."""
@@ -166,8 +167,6 @@ class Gymnasium(Env):
         invalid = sum(step.is_error or step.tool is None for step in trajectory.steps)
         worst, best = self.cfg.returns or self._bounds()
         total = self.total + self.world.idle * invalid
-        limit = self.env.spec.max_episode_steps or self.cfg.max_steps
-        is_over = self.has_ended or self.num_steps >= min(limit, self.cfg.max_steps)
         has_won = total >= best if self.world is UNKNOWN else self.last >= self.world.goal
         self.metrics = {
             "success": float(has_won and (self.has_ended or self.world is UNKNOWN)),
@@ -175,7 +174,7 @@ class Gymnasium(Env):
             "steps": float(self.num_steps),
             "invalid_actions": float(invalid),
         }
-        return min(max((total - worst) / (best - worst), 0.0), 1.0) if is_over else 0.0
+        return min(max((total - worst) / (best - worst), 0.0), 1.0) if self.is_over else 0.0
 
     def _bounds(self) -> tuple[float, float]:
         worst = self.world.worst
@@ -186,7 +185,7 @@ class Gymnasium(Env):
 
     def gold(self) -> Iterator[str] | None:
         """Return the perfect player, where nothing is left to chance."""
-        if self.plan is None or self.plan.worth(self.env and self.first) is None:
+        if self.plan is None or self.plan.worth(self.first) is None:
             return None
         return self._player(0.0, random.Random())
 
@@ -226,8 +225,7 @@ def _make(id: str, kwargs: dict[str, Any]) -> Any:
     gym = library("gymnasium", EXTRA)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of old versions: the id is what was asked for
-        ansi = "ansi" in (gym.spec(id).additional_wrappers or ()) or _shows_text(gym.spec(id))
-        mode = {"render_mode": "ansi"} if ansi else {}
+        mode = {"render_mode": "ansi"} if _shows_text(gym.spec(id)) else {}
         return gym.make(id, disable_env_checker=True, **(mode | kwargs))
 
 
@@ -249,7 +247,8 @@ def _check(id: str, kwargs: str) -> None:
     except ValueError:
         raise
     except Exception as e:  # no such id, a package that it needs, an argument that it does not take
-        raise ValueError(f"gymnasium.make({id!r}) failed: {e}".partition("\n")[0]) from e
+        why = f"gymnasium.make({id!r}) failed: {e}".partition("\n")[0]
+        raise ValueError(f"{why}; `art envs tasks gymnasium` lists what there is") from e
     actions = env.action_space
     try:
         if not isinstance(actions, gym.spaces.Discrete) or actions.n > MOST_ACTIONS:

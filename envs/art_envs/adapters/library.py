@@ -25,10 +25,9 @@ def library(module: str, extra: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as e:
         if e.name and f"{module}.".startswith(f"{e.name}."):
-            what = f"the package {extra} is not installed"
-        else:
-            what = f"{module} needs the package {e.name}, which is not installed"
-        raise ValueError(f"{what}: pip install 'art-cli[{extra}]'") from None
+            how = f"pip install 'art-cli[{extra}]'"
+            raise ValueError(f"the package {extra} is not installed: {how}") from None
+        raise ValueError(f"{module} needs {e.name}, which is not installed") from None
 
 
 class OwnRandomness:

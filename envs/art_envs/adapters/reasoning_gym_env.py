@@ -13,6 +13,7 @@ reasoning_gym.create_dataset(). Several at once are the data set `composite`:
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
@@ -86,15 +87,10 @@ class ReasoningGym(Env):
     @cached_property
     def entry(self) -> dict[str, Any]:
         """The question, its answer and what the scorer needs, as the library makes them."""
-        number = self.scenario.seed - FIRST_SEED[self.scenario.split]
-        with OwnRandomness(self.scenario.seed).lent():  # one of the data sets needs it
-            for i in range(TRIES):
-                try:
-                    return self._dataset[number + i * len(self._dataset)]
-                except Exception:  # it cannot make a question of each seed, as with mazes
-                    if i == TRIES - 1:
-                        raise
-        raise AssertionError
+        split = self.scenario.split
+        number = self.scenario.seed - FIRST_SEED[split]
+        found = _entry(self.cfg.dataset, json.dumps(self.cfg.config), split, number)
+        return copy.deepcopy(found)
 
     @property
     def _dataset(self) -> Any:
@@ -221,6 +217,18 @@ def _dataset(name: str, config: str, split: Split) -> Any:
             return gym.create_dataset(name, seed=FIRST_SEED[split], size=size, **settings)
     except Exception as e:  # an assertion of the library's, mostly
         raise ValueError(f"the data set {name} refuses its config: {e or repr(e)}") from e
+
+
+@lru_cache(maxsize=1024)  # siblings play the same one, and some take a quarter of a second
+def _entry(name: str, config: str, split: Split, number: int) -> dict[str, Any]:
+    dataset = _dataset(name, config, split)
+    with OwnRandomness(FIRST_SEED[split] + number).lent():  # one of the data sets needs it
+        for i in range(TRIES - 1):
+            try:
+                return dataset[number + i * len(dataset)]
+            except Exception:  # it cannot make a question of each number, as with mazes
+                continue
+        return dataset[number]
 
 
 def _mixture(datasets: Any) -> list[Any]:
