@@ -59,6 +59,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_moe": ("qwen3_moe", {"moe_intermediate_size": 32, **EXPERTS}),
     "lfm2": ("lfm2", {"layer_types": [FULL, "conv", FULL]}),
 }
+# By default an adapter leaves routed experts alone, and gpt-oss has no other dense layers.
+TARGETS = {"gpt_oss": "[attention, experts]"}
 
 
 def main() -> None:
@@ -83,7 +85,8 @@ def both(family: str, seed: int, steps: int, root: Path) -> None:
     name = f"{family}-{seed}-all"
     train(name, seed, steps, root, [f"model.base={fresh}"])
     warm = root / "families" / name / "base"
-    adapter = ["warmup=null", "model.adapter={rank: 16, alpha: 32}", "train.learning_rate=5.0e-3"]
+    rank = "rank: 16, alpha: 32" + (f", targets: {TARGETS[family]}" if family in TARGETS else "")
+    adapter = ["warmup=null", f"model.adapter={{{rank}}}", "train.learning_rate=5.0e-3"]
     train(f"{family}-{seed}-LoRA", seed, steps, root, [f"model.base={warm}", *adapter])
 
 

@@ -192,9 +192,17 @@ class ServiceDesk(DeskEpisode):
         return len(self.goal["script"]) - 1
 
     def _guess(self, rng: random.Random, right: Sequence[str | Action]) -> Sequence[str | Action]:
-        wrong = self.goal["temptation"] or [rng.choice(list(self.legal_writes()))]
-        no = call("refuse", reason=rng.choice(list(self.reasons)))
-        return rng.choice([right, [no], [*wrong, DONE]])
+        """Return the right end of the script, a refusal, or a wrong write.
+
+        A wrong write is of a record that has been looked up: one of a record that nobody spoke of
+        would teach to make ids up.
+        """
+        no = [call("refuse", reason=rng.choice(list(self.reasons)))]
+        steps = [step for step in self.goal["script"] if not isinstance(step, str)]
+        seen = {str(v) for s in steps if not self.is_write(s) for v in s["arguments"].values()}
+        near = [w for w in self.legal_writes() if seen & set(map(str, w["arguments"].values()))]
+        wrong = self.goal["temptation"] or ([rng.choice(near)] if near else no)
+        return rng.choice([right, no, [*wrong, DONE]])
 
 
 @cache

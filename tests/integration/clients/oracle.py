@@ -31,7 +31,7 @@ ASIDE = {
     "Summarize": "The customer has said what they want; go on where you were.",
 }
 FINAL = ("final_result", "final_answer", "answer")  # tools that say the answer
-HAND_OVER = "ask_specialist"  # a tool of the program that gives the task to a sub-agent
+HAND_OVER = ("ask_specialist", "transfer_to_desk")  # tools that give the task to another agent
 
 
 @dataclass
@@ -71,9 +71,11 @@ class Oracle:
                 return _in_schema(answer, grammar) if grammar else answer
         shown = TOOLS.search(prompt)
         tools = dict(line.split(":")[0].split(" ", 1) for line in _lines(shown))
-        if HAND_OVER in tools and not self.handed_over:
+        hand_over = next((name for name in HAND_OVER if name in tools), None)
+        if hand_over and not self.handed_over:
             self.handed_over = True
-            return _call(HAND_OVER, {tools[HAND_OVER].split()[0]: "the customer's request"})
+            arguments = tools[hand_over].split()[:1]
+            return _call(hand_over, dict.fromkeys(arguments, "the customer's request"))
         if self.executed >= len(self.gold):
             return self._words(self.gold[-1], tools, grammar)
         step = self.gold[self.executed]

@@ -20,6 +20,7 @@ from art_cli.models.render import Renderer
 from art_cli.rollout.agents.hosted import HostedAgent, HostedAgents
 from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.rollout.episode import Episode
+from art_cli.rollout.gateway.routes import Routes
 from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.rollout import play, rollout
@@ -119,9 +120,15 @@ class Watched(HostedAgent):
 
 
 async def perform(
-    task: Task, policy: Policy, engine: Engine | Any, command: list[str], room: int, seed: int
+    task: Task,
+    policy: Policy,
+    engine: Engine | Any,
+    command: list[str],
+    room: int,
+    seed: int,
+    routes: Routes | None = None,
 ) -> Trajectory:
-    gateway = Gateway(Served(engine, partial(Renderer, policy.tokenizer), room))
+    gateway = Gateway(Served(engine, partial(Renderer, policy.tokenizer), room, routes=routes))
     await gateway.start()
     agents = HostedAgents(
         gateway=gateway,
