@@ -54,6 +54,34 @@ def envs(
     return None
 
 
+@app.command("tasks")
+def tasks_command(
+    use: Annotated[str, typer.Argument(metavar="USE", help="A name, file.py:Class, module:Class.")],
+    as_json: inputs.AsJson = False,
+) -> None:
+    """List the tasks of an env that has several, each with the setting that chooses it.
+
+    Example:  art envs tasks reasoning_gym
+    """
+    from art_cli.envs.registry import env_class
+    from art_cli.errors import UsageError, blame
+
+    env = env_class(use)
+    try:
+        tasks = env.task_list()
+    except Exception as e:
+        said = str(e) if isinstance(e, ValueError) else blame(e, env)
+        raise UsageError(f"{use}: {said}") from e
+    if as_json:
+        return say(json.dumps([{"task": name, "description": tasks[name]} for name in tasks]))
+    if not tasks:
+        return say(f"{use} is one task; `art envs` says which", file=sys.stderr)
+    width = max(map(len, tasks))
+    for name, line in tasks.items():
+        say(f"{name:<{width}}  {line}")
+    return None
+
+
 @app.command("check")
 def check_command(
     use: Annotated[

@@ -100,6 +100,14 @@ class Env:
             yield Scenario(id=f"{split}-{i}", split=split, seed=seed_of(split, i))
 
     @classmethod
+    def task_list(cls) -> dict[str, str]:
+        """Return the tasks that a setting chooses among, for `art envs tasks`.
+
+        Each as it is written behind `art envs check`, as in `dataset=gcd`, with a line about it.
+        """
+        return {}
+
+    @classmethod
     def demonstrations(cls, cfg: Any, num: int) -> Iterable[list[Message]]:
         """At most `num` whole conversations to warm up on; they need not be perfect.
 

@@ -4,6 +4,7 @@
     2048           a long game of one player
     tic_tac_toe    a short game against an opponent
     code_edit/     small programs to mend, run behind walls
+    adapters/      what other libraries have: Reasoning Gym, Gymnasium, TextArena
 
 Write your own in the same way: one class, `start`, `reply` or tools, and `score`.
 """

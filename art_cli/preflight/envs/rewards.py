@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from art_cli.envs.base import Env
 from art_cli.preflight.envs.play import Played
 from art_cli.preflight.envs.players import GoldError
 from art_cli.preflight.envs.subject import AT_RANDOM, DEMONSTRATED, IDLE_NAMES, Subject
@@ -54,9 +55,10 @@ def _listed(means: dict[str, float]) -> str:
 def check_gold(s: Subject) -> Findings:
     """Return the perfect player gets to the end, and nobody earns more."""
     where = place_of(s.env_class, "gold")
-    if not s.has_gold:
+    if not s.golden:
         todo = "write gold(): the turns of a perfect player; then it is known that it can be solved"
-        yield skipped("the env has no gold()", todo)
+        has_none = s.env_class.gold is Env.gold
+        yield skipped("the env has no gold()" if has_none else "gold() is None", todo)
         return
     plays = s.plays["gold"]
     for p in plays:

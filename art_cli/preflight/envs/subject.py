@@ -101,9 +101,14 @@ class Subject:
             return []  # which their own check reports
 
     @cached_property
-    def has_gold(self) -> bool:
-        """Whether the env says how it is played."""
-        return self.env_class.gold is not Env.gold
+    def golden(self) -> list[Scenario]:
+        """The chosen scenarios of which the env says how they are played."""
+        if self.env_class.gold is Env.gold:
+            return []
+        return [s for s in self.chosen if self.watch.run(lambda s=s: self._has_gold(s))]
+
+    def _has_gold(self, scenario: Scenario) -> bool:
+        return self.env_class(copy.deepcopy(scenario), self.settings).gold() is not None
 
     @cached_property
     def plays(self) -> dict[str, list[Played]]:
@@ -112,7 +117,7 @@ class Subject:
         These are said in the first train scenarios: most envs demonstrate them in their order.
         """
         out = {
-            name: [self.play(s, player) for s in self.chosen]
+            name: [self.play(s, player) for s in (self.golden if player is Gold else self.chosen)]
             for name, player in self._players().items()
         }
         if told := self.demonstrated_turns:
@@ -131,7 +136,7 @@ class Subject:
             players["random tool calls"] = lambda env: RandomCalls(env.scenario.seed)
         if turns := [turn for told in self.demonstrated_turns for turn in told]:
             players[AT_RANDOM] = lambda env: RandomTurns(env.scenario.seed, turns)
-        return players | ({"gold": Gold} if self.has_gold else {})
+        return players | ({"gold": Gold} if self.golden else {})
 
     @cached_property
     def alone(self) -> list[Played]:

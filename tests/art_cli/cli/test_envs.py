@@ -84,3 +84,22 @@ def test_settings_are_checked_as_in_a_config(art) -> None:
     for use in ("order_dsk", "no_such.yaml", "env.py:No"):
         error = art(use).exception
         assert error and getattr(error, "exit_code", None) == 2
+
+
+TASKS = """
+    @classmethod
+    def task_list(cls):
+        return {"level=1": "easy", "level=10": "hard"}
+"""
+
+
+def test_the_tasks_of_an_env_are_listed(art) -> None:
+    def tasks(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["envs", "tasks", "env.py:Echo", *arguments])
+
+    assert (tasks().stdout, tasks("--json").stdout) == ("", "[]\n")
+    Path("env.py").write_text(ENV + TASKS)
+    assert tasks().stdout == "level=1   easy\nlevel=10  hard\n"
+    assert json.loads(tasks("--json").stdout)[0] == {"task": "level=1", "description": "easy"}
+    Path("env.py").write_text(ENV + TASKS.replace("return", "raise ValueError('no library')  #"))
+    assert str(tasks().exception) == "env.py:Echo: no library"

@@ -238,6 +238,17 @@ def test_without_gold_what_is_much_is_only_a_warning(tmp_path: Path) -> None:
     assert [f.status for f in CHECKS["gold"](s)] == ["skipped"]
 
 
+def test_gold_is_played_where_there_is_one(tmp_path: Path) -> None:
+    """Not a generator: it says before its episode begins whether it can play it."""
+    head = "    def gold(self):\n"
+    for some, status in (("train-", "ok"), ("test-", "skipped")):
+        maybe = f"{head}        return self.turns() if {some!r} in self.scenario.id else None\n"
+        s = subject(tmp_path, (head, f"{maybe}\n    def turns(self):\n"))
+        assert [x.id for x in s.golden] == [x.id for x in s.chosen if some in x.id]
+        (found,) = CHECKS["gold"](s)
+        assert found.status == status and len(s.plays.get("gold", ())) == len(s.golden)
+
+
 def test_an_env_without_a_score_of_its_own_is_not_blamed_for_it(tmp_path: Path) -> None:
     s = subject(tmp_path, ("float(self.said == self.word)", "None"))
     found = {f.check: f.status for f in check(s.use, s.env_class, s.settings, s.options)}
@@ -269,12 +280,20 @@ SHIPPED = [
     pytest.param(name, marks=pytest.mark.slow) if name in DESKS else name
     for name in sorted(env_names())
 ]
+SETTINGS = {  # of those that play what another library has
+    "gymnasium": {"id": "Taxi-v4"},
+    "reasoning_gym": {"dataset": "syllogism"},
+    "textarena": {"id": "TicTacToe-v0"},
+}
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_env_that_we_ship_passes(name: str) -> None:
+    if name in SETTINGS:
+        pytest.importorskip(name, reason=f"pip install 'art-cli[{name.replace('_', '-')}]'")
     env = env_class(name)
-    found = list(check(name, env, env.Config(), Options(episodes=8)))
+    settings = env.Config(**SETTINGS.get(name, {}))
+    found = list(check(name, env, settings, Options(episodes=8)))
     assert [f for f in found if f.status in ("failed", "warning")] == []
 
 

@@ -1,0 +1,8 @@
+"""Environments of other libraries, one file each; a library is imported when its env is used.
+
+    reasoning_gym_env  puzzles with an answer that is checked, a hundred data sets
+    gymnasium_env      small worlds of discrete actions: FrozenLake, Taxi, Blackjack, CliffWalking
+    textarena_env      games in words, of one player or against random moves
+
+`art envs tasks NAME` lists what each of them has.
+"""
