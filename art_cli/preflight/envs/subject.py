@@ -102,8 +102,10 @@ class Subject:
 
     @cached_property
     def has_gold(self) -> bool:
-        """Whether the env says how it is played."""
-        return self.env_class.gold is not Env.gold
+        """Whether the env says how it is played: its gold() gives turns for some episode."""
+        if self.env_class.gold is Env.gold:
+            return False
+        return any(self.env_class(s, self.settings).gold() is not None for s in self.chosen)
 
     @cached_property
     def plays(self) -> dict[str, list[Played]]:
