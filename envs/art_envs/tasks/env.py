@@ -1,7 +1,7 @@
 """The env of tasks that stand in a file: one question, one answer.
 
-    user        {"question": "7 + 5 = ?", "answer": "12"}  is asked as   7 + 5 = ?
-    assistant   It is 12.                                  grade: number  ->  1
+user        {"question": "7 + 5 = ?", "answer": "12"}  is asked as   7 + 5 = ?
+assistant   It is 12.                                  grade: number  ->  1
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Is an answer right? One rule for each `grade`.
 
-    exact    it is the target, but for spaces around and between words
-    number   the last number in it is the last one in the target
-    choice   the option that it names last is the target
-    regex    the target, a regular expression, matches all of it
-    math     math-verify finds the same value in both
+exact    it is the target, but for spaces around and between words
+number   the last number in it is the last one in the target
+choice   the option that it names last is the target
+regex    the target, a regular expression, matches all of it
+math     math-verify finds the same value in both
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The process that asks math-verify: a question a line on stdin, true or false a line on stdout.
 
-    {"target": "\\\\frac{1}{2}"}                    is there a value in it
-    {"target": "\\\\frac{1}{2}", "said": "0.5"}     is it the same one
+{"target": "\\\\frac{1}{2}"}                    is there a value in it
+{"target": "\\\\frac{1}{2}", "said": "0.5"}     is it the same one
 """
 
 from __future__ import annotations

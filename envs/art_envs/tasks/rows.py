@@ -26,10 +26,7 @@ class Row:
 
 def read_rows(source: str) -> list[Row]:
     """Return the rows of what `data` names. Raise UsageError with the place of what is wrong."""
-    if source.startswith(HUB):
-        rows = list(_hub(source))
-    else:
-        rows = list(_file(Path(source)))
+    rows = list(_hub(source) if source.startswith(HUB) else _file(Path(source)))
     if not rows:
         raise UsageError(f"{source}: there are no rows in it")
     return rows
@@ -43,7 +40,7 @@ def _file(path: Path) -> Iterator[Row]:
     if not path.is_file():
         raise UsageError(
             f"there is no file {str(path)!r} (paths are relative to the folder that art is started "
-            f"in, {Path.cwd()}); a data set of the hub is written hf:{path}"
+            f"in, {Path.cwd()})"
         )
     try:
         yield from read(path)

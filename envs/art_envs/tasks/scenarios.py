@@ -29,10 +29,11 @@ def scenarios_of(cfg: TaskSettings, split: Split) -> list[Scenario]:
     """
     own = TaskSettings(**{f.name: getattr(cfg, f.name) for f in fields(TaskSettings)})
     stamps = tuple(_stamp(source) for source in (own.data, own.val_data, own.test_data))
-    found = _all(own, stamps)[split]
-    if not found and (split == "train" or getattr(own, f"{split}_share")):
-        raise UsageError(_why_empty(own, split))
-    return found
+    found = _all(own, stamps)
+    for each in found:  # of all splits at once: `art validate` looks at train alone
+        if not found[each] and (each == "train" or getattr(own, f"{each}_share")):
+            raise UsageError(_why_empty(own, each))
+    return found[split]
 
 
 def _stamp(source: str | None) -> tuple[int, int] | None:
@@ -50,7 +51,8 @@ def _why_empty(cfg: TaskSettings, split: Split) -> str:
     share = getattr(cfg, f"{split}_share")
     return (
         f"{cfg.data}: no row falls to {split} by env.args.{split}_share={share:g}; give a larger "
-        f"share, a file of its own (env.args.{split}_data), or more rows"
+        f"share (or 0, if you need no {split}), a file of its own (env.args.{split}_data), or more "
+        "rows"
     )
 
 
