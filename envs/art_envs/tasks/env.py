@@ -48,10 +48,10 @@ class TaskEnv(Env):
         self.said = text
         return Done()
 
-    def score(self, trajectory: Trajectory) -> float | None:
+    def graded(self) -> float | None:
         """Return 1 for a right answer, else 0; None where a judge decides.
 
-        It is no `async def`: math-verify and a regular expression may take seconds.
+        May take seconds: math-verify and regular expressions do.
         """
         if self.cfg.grade == "judge":
             return None
@@ -67,6 +67,10 @@ class TaskEnv(Env):
         if self.cfg.answer is not None:
             self.metrics["has_answer"] = float(said is not None)
         return float(right)
+
+    def score(self, trajectory: Trajectory) -> Any:
+        """Return what the answer earns. It is no `async def`, and so runs in a thread."""
+        return self.graded()
 
     async def judge_context(self) -> str:
         """Return the right answer, if there is one."""
