@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from art_cli.deploy.lifecycle import deploy_model
     from art_cli.envs.base import Done, Env, Tool, ToolError, seed_of, tool
     from art_cli.envs.tools import tools_of
+    from art_cli.errors import UsageError
     from art_cli.evaluation.held_out import Evaluation, evaluate
     from art_cli.llms.base import LLM, ChatMessage
     from art_cli.llms.judges.api import TrajectoryScore, ruler, ruler_score_group
     from art_cli.rollout.rollout import play, play_episode
+    from art_cli.system.guard import guarded
     from art_cli.system.progress import tell
     from art_cli.training.gather import gather_trajectory_groups, scenarios_of
     from art_cli.training.model import TrainableModel
@@ -50,12 +52,14 @@ _HOME = {
     "art_cli.deploy.lifecycle": ("deploy_model",),
     "art_cli.envs.base": ("Done", "Env", "Tool", "ToolError", "seed_of", "tool"),
     "art_cli.envs.tools": ("tools_of",),
+    "art_cli.errors": ("UsageError",),
     "art_cli.evaluation.held_out": ("Evaluation", "evaluate"),
     "art_cli.training.gather": ("gather_trajectory_groups", "scenarios_of"),
     "art_cli.training.model": ("TrainableModel",),
     "art_cli.rollout.rollout": ("play", "play_episode"),
     "art_cli.llms.base": ("LLM", "ChatMessage"),
     "art_cli.llms.judges.api": ("TrajectoryScore", "ruler", "ruler_score_group"),
+    "art_cli.system.guard": ("guarded",),
     "art_cli.system.progress": ("tell",),
     "art_cli.types": ("Message", "Scenario", "Split", "Step", "Trajectory", "TrajectoryGroup"),
 }
@@ -78,6 +82,8 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "seed_of",
     "tools_of",
     "tell",
+    "UsageError",
+    "guarded",
     "LLM",
     "LLMConfig",
     "ChatMessage",

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+from art_cli.errors import UsageError
+
 DEFINITION = re.compile(r"\s*(async\s+def|def|class)\b")
 Status = Literal["ok", "warning", "failed", "skipped"]
 
@@ -103,6 +105,8 @@ def where_and_what(error: BaseException, env_class: type) -> tuple[str, str]:
         for f in traceback.extract_tb(error.__traceback__)
         if str(Path(f.filename).absolute()) in files
     ]
+    if isinstance(error, UsageError):  # its text has the place, and says what to do
+        return "", str(error)
     return (places or [""])[-1], f"{type(error).__name__}: {error}"
 
 

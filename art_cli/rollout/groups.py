@@ -107,6 +107,8 @@ def scenarios_in(env: type[Env], settings: Any, split: Split) -> list[Scenario]:
     """
     try:
         found = list(islice(env.scenarios(settings, split), MAX_SCENARIOS + 1))
+    except UsageError:
+        raise
     except Exception as e:
         place = blame(e, env)
         raise UsageError(f"{env.__name__}.scenarios() failed for {split}: {place}") from e

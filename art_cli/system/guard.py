@@ -1,6 +1,7 @@
 """Runs a command and sees that nothing of it outlives its starter.
 
 python -I -S guard.py [--remove FOLDER] [--limit BYTES] [--last COMMAND] [--input FD] -- WORD...
+python -I -S guard.py [--limit BYTES] --grace SECONDS -- WORD...
 
 Stdin is held open by the starter, which never writes to it: it closes when the starter dies, in
 whatever way, and then all that the command has started is killed, and FOLDER is removed. The same
@@ -8,6 +9,8 @@ processes are killed when the command itself ends: vLLM's engine processes do no
 server was killed, and would keep the GPU's memory. With a limit, the command is killed when it has
 printed more than so many bytes into the file that is stderr. COMMAND, whose words are parted by
 spaces, is run at the very end. The descriptor FD is the command's stdin; without, it has none.
+With --grace, stdin is the command's, which is written to: once it closes, the command has so many
+seconds to end by itself.
 SIGTERM is handed on to the command's process group. The guard ends as the command does: with its
 exit code, or by the signal that ended it.
 
@@ -38,9 +41,15 @@ def guarded(
     limit: int = 0,
     last: list[str] | None = None,
     stdin: int | None = None,
+    grace: float = 0.0,
 ) -> list[str]:
-    """Return the command line that runs `words` under a guard."""
+    """Return the command line that runs `words` under a guard, which the head of this file tells.
+
+    Give what is started a pipe as its stdin, and keep that open. With `grace`, `words` may be
+    written to through it.
+    """
     options = {"--remove": remove, "--limit": str(limit or ""), "--last": " ".join(last or [])}
+    options["--grace"] = str(grace or "")
     options["--input"] = "" if stdin is None else str(stdin)
     given = [word for option in options.items() if option[1] for word in option]
     return [sys.executable, "-I", "-S", os.path.abspath(__file__), *given, "--", *words]
@@ -72,9 +81,13 @@ def main() -> None:
     if sys.platform == "linux":
         hide()
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    stdin = options.get("--input")
-    command = _start(sys.argv[cut + 1 :], int(stdin) if stdin else os.open(os.devnull, os.O_RDONLY))
-    status = _watch(command, woken, int(options.get("--limit", 0)))
+    grace = float(options.get("--grace", 0))
+    if "--input" in options:
+        stdin = int(options["--input"])
+    else:
+        stdin = os.dup(0) if grace else os.open(os.devnull, os.O_RDONLY)
+    command = _start(sys.argv[cut + 1 :], stdin)
+    status = _watch(command, woken, int(options.get("--limit", 0)), grace)
     _signal(command, signal.SIGKILL)
     _kill_children()
     if "--last" in options:
@@ -125,22 +138,23 @@ def _start(words: list[str], stdin: int) -> int:
         os._exit(NOT_STARTED)
 
 
-def _watch(command: int, woken: int, limit: int) -> int:
+def _watch(command: int, woken: int, limit: int, grace: float) -> int:
     """Return how the command ended, as os.wait tells it; see that it does when it must."""
     events = select.poll()
-    events.register(0, select.POLLIN)
+    events.register(0, 0 if grace else select.POLLIN)  # 0: only that it closed
     events.register(woken, select.POLLIN)
+    ends = None  # when the command must have ended
     while True:
-        for descriptor, _ in events.poll(LOOK_EVERY if limit else None):
+        for descriptor, _ in events.poll(LOOK_EVERY if limit or ends else None):
             if descriptor == woken and signal.SIGTERM in os.read(woken, 512):
                 _signal(command, signal.SIGTERM)
-            elif descriptor == 0 and not os.read(0, 1):
+            elif descriptor == 0 and (grace or not os.read(0, 1)):
                 events.unregister(0)
-                _signal(command, signal.SIGKILL)
+                ends = time.monotonic() + grace
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:  # orphans of the command come to us
             if ended[0] == command:
                 return ended[1]
-        if limit and os.fstat(2).st_size > limit:
+        if (ends and time.monotonic() >= ends) or (limit and os.fstat(2).st_size > limit):
             _signal(command, signal.SIGKILL)
 
 

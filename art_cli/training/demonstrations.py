@@ -25,6 +25,8 @@ def load_demonstrations(
     if source == "env":
         try:
             found = list(islice(env_class.demonstrations(settings, num), num))
+        except UsageError:
+            raise
         except Exception as e:
             place = blame(e, env_class)
             raise UsageError(f"{env_class.__name__}.demonstrations() failed: {place}") from e

@@ -59,7 +59,7 @@ def test_its_config_is_valid_and_trains(made: Path) -> None:
 def test_every_command_of_its_readme_exists(made: Path) -> None:
     lines = (made / "README.md").read_text().splitlines()
     commands = {line.split()[1] for line in lines if line.startswith("    art ")}
-    assert commands == {"envs", "validate", "run", "eval"}
+    assert commands == {"envs", "validate", "run", "why", "show", "eval"}
     assert commands <= set(COMMANDS)
 
 

@@ -1,0 +1,239 @@
+"""A connection to an MCP server, through the official client. Every wait ends.
+
+A server that is started has a guard, which ends it and all that it started when we close its
+stdin, or die.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from difflib import get_close_matches
+from typing import IO, Any
+
+from art_cli import Tool, ToolError, UsageError, guarded
+from art_envs.mcp_tools.settings import McpSettings
+
+INSTALL = "pip install 'art-cli[mcp]'"
+GRACE = 1.0  # seconds to end by itself; the client asks less kindly after 2
+MOST_PRINTED = 2**26  # bytes on stderr: then it is killed
+MOST_TEXT = 2**22  # characters of a result: more is a fault of the server
+MOST_PAGES = 100  # of a list of tools
+SHOWN = 2000  # characters of what a server printed, at its end
+
+logging.getLogger("mcp").addHandler(logging.NullHandler())  # what it says is in our errors
+
+
+class ServerError(Exception):
+    """The server failed the episode: it ended, did not answer, or gave what nobody can use."""
+
+
+class Server:
+    """An open connection. `tools` are those that the settings let through."""
+
+    def __init__(self, cfg: McpSettings, client: Any, log: IO[bytes] | None) -> None:
+        self._cfg = cfg
+        self._client = client
+        self._log = log
+        self.tools: list[Tool] = []
+
+    async def list_tools(self) -> list[Tool]:
+        """Ask for the tools. Raise UsageError where there are none, or not those of `tools`."""
+        found: list[Tool] = []
+        cursor = None
+        for _ in range(MOST_PAGES):
+            page = await self._client.list_tools(cursor=cursor, cache_mode="bypass")
+            found += map(_tool, page.tools)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        wanted, known = self._cfg.tools, {tool.name: tool for tool in found}
+        if not found:
+            raise UsageError(f"the MCP server {named(self._cfg)} offers no tools")
+        for name in wanted or ():
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                raise UsageError(
+                    f"env.args.tools: the MCP server {named(self._cfg)} has no tool {name!r}; it "
+                    f"has {', '.join(known)}." + (f" Did you mean {close[0]!r}?" if close else "")
+                )
+        return found if wanted is None else [known[name] for name in wanted]
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """Return what a tool gives, as text. Raise ToolError where it refuses, ServerError."""
+        import mcp
+        from mcp_types import CONNECTION_CLOSED
+
+        seconds = self._cfg.call_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                result = await self._client.call_tool(name, arguments)
+        except TimeoutError:
+            raise self._failed(
+                f"did not answer the call of {name!r} within {seconds:g} s (env.args.call_timeout)"
+            ) from None
+        except mcp.MCPError as e:
+            if e.code == CONNECTION_CLOSED:
+                raise self._failed(f"ended while {name!r} was called") from None
+            raise ToolError(_cut(e.message, self._cfg.max_result)) from None
+        except Exception as e:  # an answer that is no MCP, a connection that broke
+            raise self._failed(f"failed in a call of {name!r}: {_said(e)}") from e
+        text = _text(result)
+        if len(text) > MOST_TEXT:
+            raise self._failed(
+                f"answered the call of {name!r} with {len(text)} characters; at most {MOST_TEXT} "
+                "can be read"
+            )
+        text = _cut(text, self._cfg.max_result)
+        if result.is_error:
+            raise ToolError(text)
+        return text
+
+    async def check(self) -> None:
+        """Raise ServerError where it is gone, or offers other tools than at the beginning."""
+        try:
+            async with asyncio.timeout(self._cfg.call_timeout):
+                now = await self.list_tools()
+        except Exception as e:
+            raise self._failed(f"no longer says what tools it has: {_said(e)}") from None
+        if now != self.tools:
+            names, before = ({t.name for t in tools} for tools in (now, self.tools))
+            more, less = ", ".join(sorted(names - before)), ", ".join(sorted(before - names))
+            what = f"{f'; new: {more}' if more else ''}{f'; gone: {less}' if less else ''}"
+            raise self._failed(f"changed its tools in the middle of the episode{what}")
+
+    def _failed(self, what: str) -> ServerError:
+        return ServerError(f"the MCP server {named(self._cfg)} {what}{printed(self._log)}")
+
+
+@asynccontextmanager
+async def connected(cfg: McpSettings) -> AsyncIterator[Server]:
+    """Start or reach a server, and yield it once its tools are known.
+
+    Raises UsageError with what it printed where that fails or takes too long.
+    """
+    failure: UsageError | None = None
+    async with AsyncExitStack() as stack:
+        log = None
+        try:
+            if cfg.command is not None:
+                log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (it is)
+            server = await _opened(cfg, stack, log)
+        except UsageError as e:
+            failure = e
+        except TimeoutError:
+            seconds = f"{cfg.start_timeout:g} s (env.args.start_timeout)"
+            failure = UsageError(
+                f"the MCP server {named(cfg)} did not answer within {seconds}{printed(log)}"
+            )
+        except Exception as e:
+            what = f"cannot be used: {_said(e)}{printed(log)}"
+            failure = UsageError(f"the MCP server {named(cfg)} {what}")
+        else:
+            yield server
+    if failure:  # out here: a task group that it goes through makes a group of errors of it
+        raise failure
+
+
+async def _opened(cfg: McpSettings, stack: AsyncExitStack, log: IO[bytes] | None) -> Server:
+    try:
+        import mcp
+    except ModuleNotFoundError:
+        raise UsageError(f"the env mcp needs the package mcp: {INSTALL}") from None
+    transport = await _http(cfg, stack) if log is None else _stdio(cfg, log)
+    async with asyncio.timeout(cfg.start_timeout):
+        client = await stack.enter_async_context(mcp.Client(transport))
+        server = Server(cfg, client, log)
+        server.tools = await server.list_tools()
+        return server
+
+
+def named(cfg: McpSettings) -> str:
+    """Return how messages call a server."""
+    if cfg.url is not None:
+        return cfg.url
+    return cfg.command if isinstance(cfg.command, str) else shlex.join(cfg.command or ())
+
+
+def printed(log: IO[bytes] | None) -> str:
+    """Return what a server printed last, to be put behind a message."""
+    if log is None:
+        return ""
+    raw = os.pread(log.fileno(), 4 * SHOWN, max(0, os.fstat(log.fileno()).st_size - 4 * SHOWN))
+    text = raw.decode(errors="replace")[-SHOWN:].strip()
+    return f"; it printed:\n{text}" if text else "; it printed nothing"
+
+
+def _stdio(cfg: McpSettings, log: IO[bytes]) -> Any:
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    assert cfg.command is not None
+    try:
+        words = shlex.split(cfg.command) if isinstance(cfg.command, str) else [*cfg.command]
+    except ValueError as e:
+        raise UsageError(f"env.args.command: {cfg.command!r} is no line of words: {e}") from None
+    words = [word.replace("{python}", sys.executable) for word in words]
+    if not words or shutil.which(words[0]) is None:
+        raise UsageError(f"env.args.command: there is no program {(words or [''])[0]!r}")
+    if missing := [name for name in cfg.pass_env if name not in os.environ]:
+        raise UsageError(f"env.args.pass_env: {', '.join(missing)} is not set")
+    command, *rest = guarded(words, limit=MOST_PRINTED, grace=GRACE)
+    file: Any = log  # a process needs its descriptor alone
+    passed = {name: os.environ[name] for name in cfg.pass_env}
+    return stdio_client(StdioServerParameters(command=command, args=rest, env=passed), errlog=file)
+
+
+async def _http(cfg: McpSettings, stack: AsyncExitStack) -> Any:
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    assert cfg.url is not None
+    http = await stack.enter_async_context(create_mcp_http_client(headers=dict(cfg.headers)))
+    return streamable_http_client(cfg.url, http_client=http)
+
+
+def _tool(tool: Any) -> Tool:
+    hints = tool.annotations
+    return Tool(
+        name=tool.name,
+        description=tool.description or "",
+        parameters=tool.input_schema,
+        writes=hints is not None and hints.read_only_hint is False,
+    )
+
+
+def _text(result: Any) -> str:
+    """Return the contents of a result as text; what is none is named."""
+    parts = []
+    for block in result.content:
+        text = getattr(block, "text", None) or getattr(
+            getattr(block, "resource", None), "text", None
+        )
+        kind = getattr(block, "mime_type", None) or block.type
+        where = getattr(block, "uri", "")
+        parts.append(text if isinstance(text, str) else f"[{kind}{f' {where}' if where else ''}]")
+    if not parts and result.structured_content is not None:
+        return json.dumps(result.structured_content, ensure_ascii=False)
+    return "\n".join(parts)
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n... ({len(text) - most} more characters are not shown)"
+
+
+def _said(error: BaseException) -> str:
+    """Return the first thing that went wrong: task groups raise groups of errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    text = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

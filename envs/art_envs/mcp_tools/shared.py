@@ -1,0 +1,66 @@
+"""One server for all episodes of an event loop.
+
+A client must be closed in the task that opened it, and episodes come and go. So a task of its own
+holds the server. It ends with the loop, which cancels it, or when the server fails: the episode
+that begins next starts another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from art_envs.mcp_tools.server import Server, connected
+from art_envs.mcp_tools.settings import McpSettings
+
+Key = tuple[Any, ...]
+
+
+class SharedServer:
+    """A server, and the task that holds it."""
+
+    def __init__(self, cfg: McpSettings) -> None:
+        self._ready: asyncio.Future[Server] = asyncio.get_running_loop().create_future()
+        self._failed = asyncio.Event()
+        self._task = asyncio.ensure_future(self._hold(cfg))
+
+    async def server(self) -> Server:
+        """Return it once it runs. Raise UsageError where it does not start."""
+        return await asyncio.shield(self._ready)
+
+    def give_up(self) -> None:
+        """Close it: it failed."""
+        self._failed.set()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it runs, or is being started."""
+        return not self._failed.is_set() and not self._task.done()
+
+    async def _hold(self, cfg: McpSettings) -> None:
+        try:
+            async with connected(cfg) as server:
+                self._ready.set_result(server)
+                await self._failed.wait()
+        except Exception as e:
+            if not self._ready.done():
+                self._ready.set_exception(e)
+                self._ready.exception()  # nobody may be waiting any more
+        finally:
+            self._failed.set()
+            self._ready.cancel()
+
+
+_running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Key, SharedServer]]
+_running = WeakKeyDictionary()
+
+
+def shared_server(cfg: McpSettings) -> SharedServer:
+    """Return the server of these settings that runs on this loop; start one if there is none."""
+    here = _running.setdefault(asyncio.get_running_loop(), {})
+    key = (cfg.command, cfg.url, tuple(cfg.headers.items()), cfg.pass_env, cfg.tools)
+    found = here.get(key)
+    if found is None or not found.is_usable:
+        found = here[key] = SharedServer(cfg)
+    return found
