@@ -75,8 +75,10 @@ def show(n: int, finding: RunFinding, run: Path) -> None:
         ("shown by", finding.evidence),
         ("because", finding.reason),
         ("change", finding.change),
-        ("look at", finding.example.replace("art show RUN", f"art show {run}")),
     ]
     for label, text in lines:
         if text:
             screen.hang(f"   {label}:", Text(visible(masked(text))), INDENT)
+    if finding.example:  # on one line, however long: its command can be pasted
+        command = visible(masked(finding.example.replace("art show RUN", f"art show {run}")))
+        screen.print(Text("   look at:".ljust(INDENT) + command), soft_wrap=True)

@@ -1,7 +1,7 @@
 """A small MCP server to try the env `mcp` with: a library's catalogue, made from a seed.
 
-    python configs/mcp/library_server.py                                    over stdin and stdout
-    python configs/mcp/library_server.py --tasks > configs/mcp/tasks.jsonl  questions and answers
+python configs/mcp/library_server.py                                    over stdin and stdout
+python configs/mcp/library_server.py --tasks > configs/mcp/tasks.jsonl  questions and answers
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def tasks() -> Iterator[tuple[str, int]]:
     for author in AUTHORS:
         years = [book.year for book in BOOKS.values() if book.author == author]
         yield f"In which year did the first book by {author} come out?", min(years)
-        yield f"How many years lie between the first and the last book by {author}?", (
-            max(years) - min(years)
+        yield (
+            f"How many years lie between the first and the last book by {author}?",
+            (max(years) - min(years)),
         )
         for year in range(1940, 2011, 10):
             before = sum(y < year for y in years)
@@ -83,6 +84,6 @@ def tasks() -> Iterator[tuple[str, int]]:
 if __name__ == "__main__":
     if "--tasks" in sys.argv:
         for question, answer in tasks():
-            print(json.dumps({"question": question, "answer": answer}))
+            sys.stdout.write(json.dumps({"question": question, "answer": answer}) + "\n")
     else:
         server.run()

@@ -280,8 +280,15 @@ SHIPPED = [
     pytest.param(name, marks=pytest.mark.slow) if name in DESKS else name
     for name in sorted(env_names())
 ]
-SETTINGS = {  # of those that play what another library has
+CONFIGS = Path(__file__).parents[4] / "configs"
+TASKS = {"target": "answer", "input": "question", "val_share": 0.2, "test_share": 0.2}
+SERVER = f"{{python}} {CONFIGS / 'mcp' / 'library_server.py'}"
+SETTINGS = {  # of those that play what another library, a file or a server has
+    "dataset": {"data": str(CONFIGS / "mcp" / "tasks.jsonl"), "grade": "number"} | TASKS,
     "gymnasium": {"id": "Taxi-v4"},
+    "mcp": {"command": SERVER, "shared": True, "data": str(CONFIGS / "mcp" / "tasks.jsonl")}
+    | {"grade": "number"}
+    | TASKS,
     "reasoning_gym": {"dataset": "syllogism"},
     "textarena": {"id": "TicTacToe-v0"},
 }
@@ -289,7 +296,7 @@ SETTINGS = {  # of those that play what another library has
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_env_that_we_ship_passes(name: str) -> None:
-    if name in SETTINGS:
+    if name in SETTINGS and name != "dataset":
         pytest.importorskip(name, reason=f"pip install 'art-cli[{name.replace('_', '-')}]'")
     env = env_class(name)
     settings = env.Config(**SETTINGS.get(name, {}))
