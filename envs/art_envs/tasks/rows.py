@@ -50,12 +50,11 @@ def _file(path: Path) -> Iterator[Row]:
 
 def _lines(path: Path) -> Iterator[str]:
     """Yield the lines of a text file, as they are."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError:
-                raise UsageError(f"{path}:{number}: not UTF-8; save the file as UTF-8") from None
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise UsageError(f"{path}:{number}: not UTF-8; save the file as UTF-8") from None
 
 
 def _jsonl(path: Path) -> Iterator[Row]:

@@ -250,7 +250,7 @@ class WandbTracker:
             return
         import wandb
 
-        rows = choose(self._run_dir.read_trajectories(step, split))
+        rows: Any = choose(self._run_dir.read_trajectories(step, split))
         run, table = self._run, wandb.Table(columns=list(COLUMNS), data=rows)
         within(MEDIA_SECONDS, lambda: run.log({key: table}, step=step))
 
