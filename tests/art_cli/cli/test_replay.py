@@ -132,7 +132,7 @@ def test_the_first_answer_that_differs_is_named_with_both_texts(run: RunDir) -> 
         ('art.Done() if text == "bye" else', "", "turn 3, reply()"),
         ("self.sold += 1", "return art.Done()", "turn 0, sell()"),
         ("self.sold += 1", "raise RuntimeError('x')", "how it ended"),
-        ('"train": 4', '"train": 0', "the scenario"),
+        ('"train": 4', '"train": 4 - 4', "the scenario"),  # no size twice: Python goes by it
     ],
 )
 def test_what_differs_is_found_wherever_it_is(
