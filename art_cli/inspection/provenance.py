@@ -62,9 +62,16 @@ def _made_with(loaded: LoadedExperiment) -> dict[str, Any]:
         "package": {name: found for name in PACKAGES if (found := _version(name))},
         "env code": _or_none(lambda: code_digest(env_class(cfg.env.use))),
         "agent code": _or_none(lambda: agent_digest(cfg.agent)),
+        "loss code": _or_none(lambda: _code_of(cfg.train.loss)),
+        "advantage code": _or_none(lambda: _code_of(cfg.train.advantage)),
         "file": dict(_files(loaded.document)),
         "commit": _commit(),
     }
+
+
+def _code_of(name: str) -> str:
+    """Return a digest of the file of FILE.py:NAME; raise OSError where it is no such name."""
+    return _digest(Path(name.rpartition(":")[0]))
 
 
 def _version(name: str) -> str | None:
