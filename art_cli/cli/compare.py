@@ -16,7 +16,7 @@ from art_cli.printed import say
 
 if TYPE_CHECKING:
     from art_cli.evaluation.statistics import Estimate
-    from art_cli.lab.candidates import Candidate
+    from art_cli.lab.candidates import Contender
     from art_cli.lab.curves import Curve
     from art_cli.lab.findings import Curves, Standing
 
@@ -45,9 +45,9 @@ def compare(
     runs_dir: inputs.RunsDir = Path("runs"),
     as_json: inputs.AsJson = False,
 ) -> None:
-    """Train each config with the same seeds, one after another, and say which learns better: held-out
-    reward after equal steps, tokens and CPU seconds, with intervals that hold although it stops as
-    soon as the answer is known. What is interrupted goes on with the same command.
+    """Train each config with the same seeds, one after another, and say which learns better: its
+    held-out reward after equal steps, tokens and CPU seconds, with intervals that hold although it
+    stops as soon as the answer is known. What is interrupted goes on with the same command.
 
     Example:  art compare configs/quickstart.yaml train.loss=gspo "train.loss=gspo train.steps=75"
     """
@@ -81,7 +81,7 @@ def compare(
     return None
 
 
-def _line(candidates: list[Candidate], curves: dict[str, Curve]) -> str:
+def _line(candidates: list[Contender], curves: dict[str, Curve]) -> str:
     first = curves[candidates[0].letter].last.reward
     return "   ".join(
         f"{c.letter} {curves[c.letter].last.reward:.3f}"
@@ -110,10 +110,14 @@ def _table(found: list[Standing], target: float | None) -> None:
     rows.append(("CPU seconds of training", [f"{s.cpu_s:.0f}" for s in found]))
     rows.append(("fell by 0.2 or more", [str(s.num_collapsed) for s in found]))
     if target is not None:
-        rows.append((f"reach {target:g}: seeds", [str(s.reached.num if s.reached else 0) for s in found]))
+        rows.append(
+            (f"reach {target:g}: seeds", [str(s.reached.num if s.reached else 0) for s in found])
+        )
         for axis, words in (("step", "steps"), ("tokens", "tokens"), ("cpu_s", "CPU seconds")):
             values = [getattr(s.reached, axis) for s in found]
-            rows.append((f"  {words}, median", ["-" if math.isnan(v) else f"{v:,.0f}" for v in values]))
+            rows.append(
+                (f"  {words}, median", ["-" if math.isnan(v) else f"{v:,.0f}" for v in values])
+            )
     for label, cells in rows:
         table.add_row(label, *cells)
     Screen().print(table)

@@ -152,7 +152,6 @@ async def _run(
     from art_cli.envs.registry import env_class
     from art_cli.preflight.memory.fit import check_fit
     from art_cli.preflight.memory.gpus import present
-    from art_cli.preflight.own_code import check_own_code
     from art_cli.rollout.first_episode import check_env
     from art_cli.runs.directory import RunDir
     from art_cli.runs.trackers.console import Console
@@ -162,7 +161,6 @@ async def _run(
 
     cfg = loaded.experiment
     opening = await check_env(env_class(cfg.env.use), loaded.env_settings)
-    check_own_code(cfg.train)
     if cfg.track.wandb:
         choose_mode(cfg.track.wandb)  # raises now, not after the warm-up
     known = [] if smoke else inputs.check_base(loaded)

@@ -39,7 +39,6 @@ def validate(
     from art_cli.errors import ArtError, ConfigError
     from art_cli.preflight.memory.fit import forecast
     from art_cli.preflight.memory.gpus import named, present
-    from art_cli.preflight.own_code import check_own_code
     from art_cli.rollout.agents.build import make_runner
     from art_cli.rollout.first_episode import check_env
 
@@ -48,7 +47,6 @@ def validate(
         loaded = inputs.load(config)
         env = env_class(loaded.experiment.env.use)
         make_runner(loaded.experiment.agent)
-        check_own_code(loaded.experiment.train)
         opening = await check_env(env, loaded.env_settings)
         if loaded.experiment.judge:
             await _check_judge(loaded.experiment, opening, env, ping)

@@ -20,7 +20,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Contender:
     """One of the configs, as `art run` would be given it."""
 
     letter: str
@@ -31,7 +31,7 @@ class Candidate:
 
 def read_candidates(
     given: Sequence[str], load: Callable[[list[str]], LoadedExperiment]
-) -> list[Candidate]:
+) -> list[Contender]:
     """Return the candidates of a command line; each word of it is one.
 
     A word is a config file with overrides behind it, in quotes, or overrides of the first one.
@@ -39,19 +39,19 @@ def read_candidates(
     """
     if not 2 <= len(given) <= len(LETTERS):
         raise UsageError(
-            f"{len(given)} to compare; give from 2 to {len(LETTERS)}: config files, or overrides of "
-            "the first, e.g. art compare configs/quickstart.yaml train.loss=gspo"
+            f"{len(given)} to compare; give from 2 to {len(LETTERS)}: config files, or overrides "
+            "of the first, e.g. art compare configs/quickstart.yaml train.loss=gspo"
         )
-    found: list[Candidate] = []
+    found: list[Contender] = []
     for letter, text in zip(LETTERS, given, strict=False):
         words = shlex.split(text)
         if found and not any(os.path.exists(word) for word in words):
             words = [*found[0].words, *words]
         label = text if found else Path(words[0]).stem
-        found.append(Candidate(letter=letter, label=label, words=words, loaded=load(words)))
+        found.append(Contender(letter=letter, label=label, words=words, loaded=load(words)))
     for other in found[1:]:
         _check_measured_alike(found[0], other)
-    seen: dict[str, Candidate] = {}
+    seen: dict[str, Contender] = {}
     for each in found:
         same = seen.setdefault(_identity(each.loaded), each)
         if same is not each:
@@ -59,7 +59,7 @@ def read_candidates(
     return found
 
 
-def key_of(candidates: Sequence[Candidate]) -> str:
+def key_of(candidates: Sequence[Contender]) -> str:
     """Return what tells this comparison from others: its configs, and the code that they name."""
     text = "".join(_identity(each.loaded) for each in candidates)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -70,7 +70,7 @@ def _identity(loaded: LoadedExperiment) -> str:
     return json.dumps([own, code_of(loaded)], sort_keys=True, default=str)
 
 
-def _check_measured_alike(first: Candidate, other: Candidate) -> None:
+def _check_measured_alike(first: Contender, other: Contender) -> None:
     ours, theirs = _flat(first.loaded), _flat(other.loaded)
     for path in sorted({*ours, *theirs}):
         if path.split(".")[0] in MEASURED and ours.get(path) != theirs.get(path):

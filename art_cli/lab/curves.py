@@ -15,7 +15,7 @@ TARGETED = ("step", "tokens", "cpu_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Measured:
     """An evaluation, and what training had used by then."""
 
     step: float
@@ -28,10 +28,10 @@ class Point:
 class Curve:
     """The evaluations of a run, in order."""
 
-    points: Sequence[Point]
+    points: Sequence[Measured]
 
     @property
-    def last(self) -> Point:
+    def last(self) -> Measured:
         """The last evaluation."""
         return self.points[-1]
 
@@ -56,7 +56,7 @@ class Curve:
                 return a.reward + (b.reward - a.reward) * (value - low) / (high - low)
         return self.last.reward
 
-    def reaches(self, target: float) -> Point | None:
+    def reaches(self, target: float) -> Measured | None:
         """Return the first evaluation that is at least the target."""
         return next((p for p in self.points if p.reward >= target), None)
 
@@ -64,13 +64,13 @@ class Curve:
 def read_curve(run: RunDir) -> Curve:
     """Return the curve of a finished run. Raises UsageError where it has none."""
     tokens = cpu = 0.0
-    points: list[Point] = []
+    points: list[Measured] = []
     for row in run.read_metrics():
         tokens += _number(row, "data/tokens_sampled")
         cpu += _number(row, "time/cpu_s")
         if row.get("val/reward") is not None:
             step = float(row["training_step"])
-            point = Point(step=step, tokens=tokens, cpu_s=cpu, reward=float(row["val/reward"]))
+            point = Measured(step=step, tokens=tokens, cpu_s=cpu, reward=float(row["val/reward"]))
             points = [*(p for p in points if p.step != step), point]
     if not points:
         raise UsageError(f"{run.root} has no held-out reward: all its evaluations failed")

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from art_cli.evaluation.statistics import Estimate
-from art_cli.lab.candidates import Candidate
+from art_cli.lab.candidates import Contender
 from art_cli.lab.curves import TARGETED, Curve
 from art_cli.lab.paired import interval
 
@@ -42,7 +42,7 @@ class Standing:
 
 
 def standings(
-    candidates: Sequence[Candidate], curves: Curves, error: float, target: float | None
+    candidates: Sequence[Contender], curves: Curves, error: float, target: float | None
 ) -> list[Standing]:
     """Return one standing a candidate. `error` is shared by all that are held against the first."""
     share = error / (len(candidates) - 1)
@@ -75,7 +75,7 @@ def as_json(found: Sequence[Standing], num_seeds: int, error: float) -> dict[str
 
 
 def _standing(
-    candidate: Candidate, first: str, curves: Curves, error: float, target: float | None
+    candidate: Contender, first: str, curves: Curves, error: float, target: float | None
 ) -> Standing:
     letter = candidate.letter
     mine = [seed[letter] for seed in curves]
@@ -120,5 +120,6 @@ def _sentence(first: Standing, other: Standing, num_seeds: int, error: float) ->
         numbers += f"; the true difference is in [{change.low:+.3f}, {change.high:+.3f}]"
     if change.excludes_zero:
         which = "better" if change.value > 0 else "worse"
-        return f"{said} is {which} than {first.letter}: {numbers} (wrong at most {error:.0%} of times)."
+        seldom = f"wrong at most {error:.0%} of times"
+        return f"{said} is {which} than {first.letter}: {numbers} ({seldom})."
     return f"Not known whether {said} is better or worse than {first.letter}: {numbers}."

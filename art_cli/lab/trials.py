@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from art_cli.errors import EXIT_INTERRUPTED, Interrupted, UsageError
-from art_cli.lab.candidates import Candidate
+from art_cli.lab.candidates import Contender
 from art_cli.lab.curves import Curve, read_curve
 from art_cli.runs.directory import RunDir
 
@@ -34,7 +34,7 @@ class Trials:
         """The folder of all of them."""
         return self.runs_dir / self.project
 
-    def of_seed(self, candidates: Sequence[Candidate], seed: int) -> dict[str, Curve]:
+    def of_seed(self, candidates: Sequence[Contender], seed: int) -> dict[str, Curve]:
         """Run all candidates with a seed, as far as that is still to do; return their curves.
 
         Raises UsageError where a run fails, with what it said; Interrupted where one is stopped.
@@ -44,20 +44,20 @@ class Trials:
             return {c.letter: curve for c, curve in zip(candidates, curves, strict=True)}
 
     def seeds(
-        self, candidates: Sequence[Candidate], num: int
+        self, candidates: Sequence[Contender], num: int
     ) -> Iterator[tuple[int, dict[str, Curve]]]:
         """Yield each seed with its curves, as soon as its runs are done."""
         for seed in range(num):
             yield seed, self.of_seed(candidates, seed)
 
-    def _curve(self, candidate: Candidate, seed: int) -> Curve:
+    def _curve(self, candidate: Contender, seed: int) -> Curve:
         run = RunDir(self.folder / f"{candidate.letter}-{seed}")
         status = run.read_status()
         if status is None or status.state != "done":
             self._run(candidate, seed, run)
         return read_curve(run)
 
-    def _run(self, candidate: Candidate, seed: int, run: RunDir) -> None:
+    def _run(self, candidate: Contender, seed: int, run: RunDir) -> None:
         own = [f"project={self.project}", f"name={run.root.name}", f"seed={seed}"]
         flags = ["--runs-dir", str(self.runs_dir), *(["--resume"] if run.is_begun() else [])]
         done = subprocess.run(

@@ -1,6 +1,6 @@
 """Two advantages to compare with the built-in ones; docs/lab.md has what came out.
 
-    art compare configs/quickstart.yaml train.advantage=configs/lab/credit.py:turn_credit --seeds 16
+art compare configs/quickstart.yaml train.advantage=configs/lab/credit.py:turn_credit --seeds 16
 """
 
 import statistics

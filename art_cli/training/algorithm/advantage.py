@@ -57,7 +57,7 @@ ADVANTAGES: dict[str, AdvantageFn] = {
 
 def advantage_named(name: str) -> AdvantageFn:
     """Return the function that `train.advantage` names. Raises UsageError."""
-    function = named(KEY, name, ADVANTAGES)
+    function: Any = named(KEY, name, ADVANTAGES)
     if not callable(function):
         raise UsageError(
             f"{KEY}: {name} is not a function; expected (groups) -> for each group, "
@@ -75,7 +75,9 @@ def set_advantages(groups: list[TrajectoryGroup], name: str) -> None:
     with blaming(KEY, name, function):
         given = function(groups)
     where = f"{KEY}: {name} ({place_of(function)}) returned"
-    for group, values in zip(groups, _of(groups, given, f"{where} {{}} for {{}} groups"), strict=True):
+    for group, values in zip(
+        groups, _of(groups, given, f"{where} {{}} for {{}} groups"), strict=True
+    ):
         told = f"{where} {{}} for a group of {{}} trajectories with a reward"
         for trajectory, credit in zip(group.valid, _of(group.valid, values, told), strict=True):
             _set(trajectory, credit, where)

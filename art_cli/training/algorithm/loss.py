@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -227,7 +228,7 @@ def loss_named(name: str) -> Loss:
     One of LOSSES, or FILE.py:NAME of a `Loss`, or of a function: the term of one. Someone's own is
     tried on a few tokens first. Raises UsageError.
     """
-    found = named(KEY, name, LOSSES)
+    found: Any = named(KEY, name, LOSSES)
     loss = found if isinstance(found, Loss) or not callable(found) else Loss(term=found)
     if not isinstance(loss, Loss):
         raise UsageError(
@@ -255,7 +256,9 @@ def _try(loss: Loss, what: str) -> None:
     for said, value in (("the terms", terms), ("is_clipped", clips)):
         if not isinstance(value, Tensor) or value.shape != engine.shape:
             got = f"shape {[*value.shape]}" if isinstance(value, Tensor) else type(value).__name__
-            raise UsageError(f"{what}: {said} must be a tensor with one value a token, [6]; got {got}")
+            raise UsageError(
+                f"{what}: {said} must be a tensor with one value a token, [6]; got {got}"
+            )
     if not torch.isfinite(terms).all():
         raise UsageError(f"{what} returned terms that are not finite: {terms.tolist()}")
     if not terms.requires_grad:

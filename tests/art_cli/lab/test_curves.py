@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from art_cli.errors import UsageError
-from art_cli.lab.curves import Curve, Point, read_curve
+from art_cli.lab.curves import Curve, Measured, read_curve
 from art_cli.runs.directory import RunDir
 
 
 def curve(*rewards: float) -> Curve:
     return Curve(
         [
-            Point(step=10.0 * i, tokens=100.0 * i * i, cpu_s=2.0 * i, reward=r)
+            Measured(step=10.0 * i, tokens=100.0 * i * i, cpu_s=2.0 * i, reward=r)
             for i, r in enumerate(rewards)
         ]
     )
@@ -52,8 +52,8 @@ def test_a_run_is_read_with_what_it_had_used_at_each_evaluation(tmp_path: Path) 
     ]
     run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert read_curve(run).points == [
-        Point(step=0, tokens=0, cpu_s=0, reward=0.1),
-        Point(step=2, tokens=16, cpu_s=0.75, reward=0.4),
+        Measured(step=0, tokens=0, cpu_s=0, reward=0.1),
+        Measured(step=2, tokens=16, cpu_s=0.75, reward=0.4),
     ]
     run.metrics.write_text(json.dumps(rows[1]) + "\n")
     with pytest.raises(UsageError, match="no held-out reward"):
