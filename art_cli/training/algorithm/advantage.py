@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 from art_cli.errors import UsageError
 from art_cli.training.algorithm.own import blaming, named, place_of
@@ -63,7 +63,7 @@ def advantage_named(name: str) -> AdvantageFn:
             f"{KEY}: {name} is not a function; expected (groups) -> for each group, "
             "for each of its valid trajectories, a number or a number a turn"
         )
-    return function
+    return cast(AdvantageFn, function)
 
 
 def set_advantages(groups: list[TrajectoryGroup], name: str) -> None:
