@@ -21,11 +21,11 @@ SEND = """
 import os, sys
 from opentelemetry import trace
 from weave.trace.weave_init import _setup_conversation_tracing
-from weave.wandb_interface.context import WandbCredentials
+from weave.wandb_interface.auth import ApiKeyCredentials
 
 url, key = sys.argv[1:]
 os.environ["WF_TRACE_SERVER_URL"] = url
-_setup_conversation_tracing("us", "p", WandbCredentials(api_key=key))
+_setup_conversation_tracing("us", "p", ApiKeyCredentials(key))
 with trace.get_tracer("weave.conversation").start_as_current_span("invoke_agent first"):
     pass
 assert trace.get_tracer_provider().force_flush(10_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -34,7 +35,10 @@ class MlflowSink:
         else:
             made = client.create_run(number, run_name=cfg.name, tags={TAG: run.id()})
             self._id = made.info.run_id
-            params = [Param(key, str(value)) for key, value in _flat(config)]
+            params = [
+                Param(key, value if isinstance(value, str) else json.dumps(value))
+                for key, value in _flat(config)
+            ]
             for begin in range(0, len(params), BATCH):
                 client.log_batch(self._id, params=params[begin : begin + BATCH])
 

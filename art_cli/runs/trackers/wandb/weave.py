@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 
 from art_cli.config.schema import Experiment
+from art_cli.errors import PreflightError
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.mirror import Mirror, Sink
 from art_cli.runs.trackers.wandb.server import DEFAULT_URL, base_url, find_key
@@ -25,7 +26,9 @@ def weave_mirror(cfg: Experiment, run: RunDir, project: str, say: Callable[[str]
         from art_cli.runs.trackers.otlp.exporter import OtlpSink
         from art_cli.runs.trackers.otlp.spans import Origin
 
-        login = base64.b64encode(f"api:{find_key()}".encode()).decode()
+        if (key := find_key()) is None:
+            raise PreflightError("there is no API key")
+        login = base64.b64encode(f"api:{key}".encode()).decode()
         shown_at = {"wandb.wb_run_id": run.id()}  # from a trace to the run
         return OtlpSink(
             run,
