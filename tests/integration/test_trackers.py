@@ -113,6 +113,6 @@ def test_a_resumed_run_goes_on_where_it_was_in_all_of_them(
     kinds = {name.split()[0]: kind for name, kind, _, _ in seen["spans"]}
     assert kinds["invoke_agent"] == "AGENT" and kinds["chat"] == "CHAT_MODEL"
     agents = [span for span in seen["spans"] if span[0].startswith("invoke_agent")]
-    assert len(agents) == 3 * 16 + 2 * 8
+    assert len(agents) == 3 * 16 + 3 * 8
     chats = [span for span in seen["spans"] if span[0].startswith("chat")]
     assert all(inputs and outputs for _, _, inputs, outputs in chats)

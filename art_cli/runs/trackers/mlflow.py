@@ -35,10 +35,7 @@ class MlflowSink:
         else:
             made = client.create_run(number, run_name=cfg.name, tags={TAG: run.id()})
             self._id = made.info.run_id
-            params = [
-                Param(key, value if isinstance(value, str) else json.dumps(value))
-                for key, value in _flat(config)
-            ]
+            params = [Param(key, text) for key, text in _flat(config)]
             for begin in range(0, len(params), BATCH):
                 client.log_batch(self._id, params=params[begin : begin + BATCH])
 
@@ -53,10 +50,10 @@ class MlflowSink:
         self._client.set_terminated(self._id, STATES.get(state, "FAILED"))
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield `train.steps`, 100 and so on."""
+def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield `train.steps`, `100` and so on."""
     for key, value in config.items():
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", value
+            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)

@@ -81,14 +81,14 @@ class _Session(requests.Session):
         self._only = only
         self.problem = ""
 
-    def request(self, method: str | bytes, url: str | bytes, *args: Any, **more: Any) -> Any:
+    def request(self, method: str, url: str, *args: Any, **more: Any) -> Any:
         if self._only is not None:
             given = more.get("headers") or {}
             more["headers"] = {k: v for k, v in given.items() if k.lower() in self._only}
         try:
             answer = super().request(method, url, *args, **more)
         except requests.RequestException as error:
-            where = urlsplit(str(url))
+            where = urlsplit(url)
             port = f":{where.port}" if where.port else ""
             self.problem = f"{where.hostname}{port} does not answer ({type(error).__name__})"
             raise
