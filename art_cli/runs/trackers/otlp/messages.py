@@ -18,7 +18,7 @@ LONGEST_HISTORY = 10 * LONGEST  # characters of what a turn has read
 
 
 @dataclass(slots=True, kw_only=True)
-class PolicyTurn:
+class ChatTurn:
     """The policy was asked, and answered."""
 
     read: list[Part]
@@ -47,7 +47,7 @@ class _Heard:
     num_calls: int = 0
 
 
-def events_of(row: dict[str, Any], max_tokens: int) -> Iterator[PolicyTurn | Called]:
+def events_of(row: dict[str, Any], max_tokens: int) -> Iterator[ChatTurn | Called]:
     """Yield turns and calls of a row of a trajectory file, in their order."""
     num_turns = sum(m["role"] == "assistant" for m in row["messages"])
     tokens = _tokens_of_turns(row["sequences"])
@@ -63,7 +63,7 @@ def events_of(row: dict[str, Any], max_tokens: int) -> Iterator[PolicyTurn | Cal
             said = _message(m, heard.open)
             is_last = num == num_turns
             said["finish_reason"] = _finish_reason(row, heard.open, used, is_last, max_tokens)
-            yield PolicyTurn(read=read, said=said, policy_version=next(versions, None), tokens=used)
+            yield ChatTurn(read=read, said=said, policy_version=next(versions, None), tokens=used)
         elif m["role"] == "tool":
             call = heard.open.pop(0) if heard.open else Called(id="", name="tool", arguments=None)
             call.name = m.get("name") or call.name

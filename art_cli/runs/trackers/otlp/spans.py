@@ -25,7 +25,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from art_cli.config.schema import Experiment
-from art_cli.runs.trackers.otlp.messages import Called, PolicyTurn, events_of, opening_of
+from art_cli.runs.trackers.otlp.messages import Called, ChatTurn, events_of, opening_of
 from art_cli.runs.trackers.shorten import shortened
 
 TICK = 1_000_000  # nanoseconds that each turn and each call takes
@@ -82,7 +82,7 @@ def _episode(
     cfg, where = trace.origin.experiment, (row["group"], row["index"])
     me, now = trace.context(*where), trace.began
     talk = {"gen_ai.conversation.id": trace.name_of(*where)}
-    last: PolicyTurn | None = None
+    last: ChatTurn | None = None
     for number, event in enumerate(events_of(row, cfg.sampling.max_tokens)):
         context, times = trace.context(*where, number), (now, now := now + TICK)
         if isinstance(event, Called):
@@ -116,7 +116,7 @@ def _episode(
     yield trace.span(name, me, parent, times, about, error=row["error"], events=events)
 
 
-def _of_turn(turn: PolicyTurn, cfg: Experiment) -> dict[str, Any]:
+def _of_turn(turn: ChatTurn, cfg: Experiment) -> dict[str, Any]:
     read, sampled = turn.tokens or (None, None)
     return {
         "gen_ai.operation.name": "chat",
