@@ -11,7 +11,7 @@ from art_cli.config.schema import Experiment, TrackConfig
 from art_cli.errors import ConfigError
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.base import Tracker
-from art_cli.runs.trackers.mirror import Mirror, Sink
+from art_cli.runs.trackers.mirror import Mirror, Mirrors, Sink
 from art_cli.runs.trackers.wandb.server import choose_mode
 
 OTLP = "opentelemetry.exporter.otlp.proto.http"
@@ -66,15 +66,14 @@ def make_trackers(
     `config` is what they show as the run's config: it must hold no resolved secrets.
     """
     track = cfg.track
-    mirrors = [Mirror(name, run, open_sink, say) for name, open_sink in _sinks(cfg, run, config)]
-    for mirror in mirrors:
-        for row in run.read_metrics():
-            mirror.log(row)
+    mirrors = Mirrors([Mirror(name, run, to, say) for name, to in _sinks(cfg, run, config)])
+    for row in run.read_metrics():
+        mirrors.log(row)
     if not track.wandb:
-        return [*mirrors]
+        return [mirrors]
     from art_cli.runs.trackers.wandb.tracker import WandbTracker
 
-    return [*mirrors, WandbTracker(cfg, run, config, say)]
+    return [mirrors, WandbTracker(cfg, run, config, say)]
 
 
 def _sinks(

@@ -10,6 +10,7 @@ arrived is sent twice. Write a Sink for another place: build.py makes a Mirror o
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -101,6 +102,26 @@ class Mirror:
                 self._sink.close(state)
         except (Exception, SystemExit) as error:
             self._problem = self._problem or in_a_line(error)
+
+
+class Mirrors:
+    """Implement Tracker: several mirrors, whose ends are waited for at the same time."""
+
+    def __init__(self, mirrors: list[Mirror]) -> None:
+        self._mirrors = mirrors
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Hand a row to each."""
+        for mirror in self._mirrors:
+            mirror.log(metrics)
+
+    def finish(self, state: str) -> None:
+        """Close all: several that hang cost what one does."""
+        ends = [threading.Thread(target=mirror.finish, args=(state,)) for mirror in self._mirrors]
+        for end in ends:
+            end.start()
+        for end in ends:
+            end.join()
 
 
 def split_of(row: Mapping[str, Any], held_out: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,6 +21,10 @@ class MlflowSink:
     """Logs to the run with the tag TAG, which is made if it is not there."""
 
     def __init__(self, cfg: Experiment, run: RunDir, config: dict[str, Any]) -> None:
+        # What it would print goes to stdout, which belongs to --json; its reports about itself
+        # are sent at the exit. Both are read at import.
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param
 

@@ -13,7 +13,7 @@ import pytest
 
 import art_cli.runs.trackers.mirror as mirror_file
 from art_cli.runs.directory import RunDir
-from art_cli.runs.trackers.mirror import Mirror, finite
+from art_cli.runs.trackers.mirror import Mirror, Mirrors, finite
 
 
 class Shelf:
@@ -111,6 +111,19 @@ def test_a_place_that_hangs_is_left_behind(run: RunDir) -> None:
     assert said == [
         "Shelf lacks 2 rows of the run: it takes too long. --resume sends what is missing"
     ]
+    shelf.works.set()
+
+
+def test_several_that_hang_cost_what_one_does(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_file, "PATIENCE_SECONDS", 0.5)
+    shelf, said = Shelf(), []
+    shelf.works.clear()
+    mirrors = Mirrors([Mirror(name, run, lambda: shelf, said.append) for name in "abcdefgh"])
+    for row in steps(1):
+        mirrors.log(row)
+    began = time.monotonic()
+    mirrors.finish("done")
+    assert time.monotonic() - began < 2 < 8 * 0.5 and len(said) == 8
     shelf.works.set()
 
 
