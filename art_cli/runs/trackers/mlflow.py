@@ -25,8 +25,8 @@ class MlflowSink:
         # are sent at the exit. Both are read at import.
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        from mlflow import MlflowClient
-        from mlflow.entities import Metric, Param
+        from mlflow import MlflowClient  # type: ignore[import-not-found]
+        from mlflow.entities import Metric, Param  # type: ignore[import-not-found]
 
         assert cfg.track.mlflow
         self._metric = Metric

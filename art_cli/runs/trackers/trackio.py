@@ -18,7 +18,7 @@ class TrackioSink:
     """Appends to the run of this id: a row that comes again is the same row."""
 
     def __init__(self, cfg: Experiment, run: RunDir, config: dict[str, Any]) -> None:
-        from trackio.sqlite_storage import SQLiteStorage
+        from trackio.sqlite_storage import SQLiteStorage  # type: ignore[import-not-found]
 
         self._bulk_log = SQLiteStorage.bulk_log
         self._project, self._name, self._id = cfg.project, cfg.name, run.id()
