@@ -154,15 +154,14 @@ async def _run(
     from art_cli.preflight.memory.gpus import present
     from art_cli.rollout.first_episode import check_env
     from art_cli.runs.directory import RunDir
+    from art_cli.runs.trackers.build import check_trackers
     from art_cli.runs.trackers.console import Console
     from art_cli.runs.trackers.run_log import LoggedConsole
-    from art_cli.runs.trackers.wandb.server import choose_mode
     from art_cli.system.screen import Screen
 
     cfg = loaded.experiment
     opening = await check_env(env_class(cfg.env.use), loaded.env_settings)
-    if cfg.track.wandb:
-        choose_mode(cfg.track.wandb)  # raises now, not after the warm-up
+    check_trackers(loaded)  # raises now, not after the warm-up
     known = [] if smoke else inputs.check_base(loaded)
     tight = check_fit(loaded, present())
     if smoke:
@@ -202,8 +201,8 @@ async def _train(
     from art_cli.inspection.provenance import note_start
     from art_cli.loop import run_loop
     from art_cli.runs.trackers.base import Trackers
+    from art_cli.runs.trackers.build import make_trackers
     from art_cli.runs.trackers.jsonl import JsonlTracker
-    from art_cli.runs.trackers.wandb.tracker import WandbTracker
     from art_cli.training.model import Stop, TrainableModel
 
     stop = Stop()
@@ -228,7 +227,7 @@ async def _train(
         await model.register(backend)
         run = model.parts.run
         config = yaml.safe_load(loaded.to_yaml())  # as written: secrets are not in it
-        mirrors = [WandbTracker(cfg, run, config, console.say)] if cfg.track.wandb else []
+        mirrors = make_trackers(cfg, run, config, console.say)
         trackers = Trackers([JsonlTracker(run.metrics), console, *mirrors], console.say)
         state, message = "failed", ""
         try:

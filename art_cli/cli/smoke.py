@@ -11,7 +11,7 @@ from typing import Any
 
 from art_cli.cli import inputs
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.schema import REFERENCE
+from art_cli.config.schema import REFERENCE, TrackConfig
 from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import UsageError
@@ -108,8 +108,8 @@ class Smoke:
             yield f"the model that the env asks, env.args.{name}"
         if cfg.engine.use != "transformers":
             yield f"the engine {cfg.engine.use}"
-        if cfg.track.wandb:
-            yield "Weights & Biases"
+        if cfg.track != TrackConfig():
+            yield "trackers"
 
     @property
     def _whose(self) -> str:

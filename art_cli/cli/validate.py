@@ -41,12 +41,15 @@ def validate(
     from art_cli.preflight.memory.gpus import named, present
     from art_cli.rollout.agents.build import make_runner
     from art_cli.rollout.first_episode import check_env
+    from art_cli.runs.trackers.build import check_trackers
 
     async def check() -> tuple[LoadedExperiment, Forecast | None, list[str]]:
         card = named(gpu) if gpu else next(iter(present()), None)
         loaded = inputs.load(config)
         env = env_class(loaded.experiment.env.use)
         make_runner(loaded.experiment.agent)
+        if loaded.experiment.backend.use == "local":
+            check_trackers(loaded)
         opening = await check_env(env, loaded.env_settings)
         if loaded.experiment.judge:
             await _check_judge(loaded.experiment, opening, env, ping)

@@ -50,7 +50,7 @@ def overrides(cfg: Experiment, settings: Any, base: StandIn) -> list[str]:
         "model": None,  # first, so that nothing of what is replaced stays
         "engine": None,
         "backend": None,
-        "track.wandb": None,
+        "track": None,
         "sampling.max_tokens": min(cfg.sampling.max_tokens, LONGEST_TURN),
         "train.steps": 1,
         "train.scenarios_per_step": 2,
@@ -67,7 +67,7 @@ def overrides(cfg: Experiment, settings: Any, base: StandIn) -> list[str]:
     longest = cfg.engine.max_model_len if base.has_tokenizer else LONGEST
     engine = {"use": "transformers", "max_concurrent": 8, "max_model_len": longest}
     lines += [_line("engine", engine), _line("model", _model(cfg, base))]
-    lines.append(_line("backend", {"use": "local"}))
+    lines += [_line("backend", {"use": "local"}), _line("track", {})]
     if cfg.eval:
         lines += [_line("eval.episodes", 2), _line("eval.every", 1)]
     if cfg.warmup:

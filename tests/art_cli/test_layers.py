@@ -21,6 +21,9 @@ INNER = re.compile(r"\s*(from|import) art_cli\.")
 STRANGERS = {("models", "envs"), ("preflight", "backends")}
 HOMES = {  # a heavy dependency is imported in one file, or in one room
     "wandb": "runs/trackers/wandb/tracker.py",
+    "opentelemetry": "runs/trackers/otlp",
+    "mlflow": "runs/trackers/mlflow.py",
+    "trackio": "runs/trackers/trackio.py",
     "litellm": "llms/remote.py",
     "sky": "backends/cloud/skypilot.py",
     "peft": "models",
