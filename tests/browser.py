@@ -30,8 +30,9 @@ PATIENCE = 60.0  # seconds for a condition to come true
 class Tab:
     """One tab: what it asked for, what its console said."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, pid: int) -> None:
         self._socket = socket
+        self.pid = pid  # of the browser; its processes are one session
         self._next = 0
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self.requests: list[str] = []
@@ -124,7 +125,7 @@ async def browser() -> AsyncIterator[Tab]:
                     pages = [p for p in await answer.json() if p["type"] == "page"]
                 url = pages[0]["webSocketDebuggerUrl"]
                 async with session.ws_connect(url, max_msg_size=0) as socket:
-                    tab = Tab(socket)
+                    tab = Tab(socket, process.pid)
                     for domain in ("Page", "Network", "Runtime", "Log"):
                         await tab.send(f"{domain}.enable")
                     yield tab

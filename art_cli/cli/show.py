@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,7 +112,12 @@ def _number(value: Any, form: str = ".2f") -> str:
 def _show_group(
     screen: Screen, run: RunDir, found: StepGroups, number: int, rows: list[Row], *, full: bool
 ) -> None:
-    from art_cli.inspection.conversation import messages_of, plain, same_opening
+    from art_cli.inspection.conversation import (
+        messages_of,
+        plain,
+        same_opening,
+        turn_advantages,
+    )
     from art_cli.inspection.groups import scenario_of
 
     scenario, of = scenario_of(rows), len(found.groups)
@@ -129,18 +136,27 @@ def _show_group(
         if told.setdefault(played, index) != index and not full:
             screen.hang("", _dim(f"the same, word for word, as sibling {told[played]}"), INDENT)
         else:
-            _show_talk(screen, messages_of(row)[shared:], full=full)
+            by_turn = turn_advantages(row)[shared:]
+            _show_talk(screen, messages_of(row)[shared:], full=full, by_turn=by_turn)
         _show_rest(screen, row, full=full)
         for judge, words in judged.get(index, []):
             screen.hang(judge, plain(words, full=full), max(INDENT, len(judge) + 1), "yellow")
 
 
-def _show_talk(screen: Screen, talk: list[Any], *, full: bool) -> None:
+def _show_talk(
+    screen: Screen, talk: list[Any], *, full: bool, by_turn: Sequence[float | None] = ()
+) -> None:
+    """Print messages; those of turns that have an advantage of their own in its colour."""
+    from rich.text import Text
+
     from art_cli.inspection.conversation import lines_of
 
-    for message in talk:
+    for message, value in itertools.zip_longest(talk, by_turn[: len(talk)]):
+        style = "dim" if not value else "green" if value > 0 else "red"
         for label, text in lines_of(message, full=full):
-            screen.hang(label, text, INDENT)
+            screen.hang(label, text, INDENT, style)
+        if value is not None:
+            screen.hang("", Text(f"advantage {value:+.2f}", style), INDENT)
 
 
 def _alike(rows: list[Row], shared: int, judged: dict[Any, list[Any]]) -> list[list[Row]]:
@@ -150,6 +166,7 @@ def _alike(rows: list[Row], shared: int, judged: dict[Any, list[Any]]) -> list[l
     found: dict[str, list[Row]] = {}
     for row in rows:
         told = [row.get("logs"), row.get("error"), row.get("side_conversations")]
+        told.append(row.get("turn_advantages"))
         about = [_heading([row | {"index": 0}]), judged.get(row.get("index"))]
         key = json.dumps([messages_of(row)[shared:], told, about], default=str)
         found.setdefault(key, []).append(row)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from art_cli.models.turns import read_turn
 from art_cli.printed import masked, visible
+from art_cli.view.overview import is_number
 
 SHOWN = 600  # characters of a text; the rest with --full
 
@@ -28,6 +29,19 @@ def messages_of(row: dict[str, Any]) -> list[Any]:
     """Return the main conversation of a trajectory; nothing where it is damaged."""
     found = row.get("messages")
     return found if isinstance(found, list) else []
+
+
+def turn_advantages(row: dict[str, Any]) -> list[float | None]:
+    """Return the advantage of each message that is a turn of its own advantage, else None.
+
+    Nothing where turns have none, or where an agent's messages are not the turns.
+    """
+    talk, given = messages_of(row), row.get("turn_advantages")
+    turns = [n for n, m in enumerate(talk) if isinstance(m, dict) and m.get("role") == "assistant"]
+    if not isinstance(given, list) or len(given) != len(turns) or not all(map(is_number, given)):
+        return []
+    by_message = dict(zip(turns, given, strict=True))
+    return [by_message.get(n) for n in range(len(talk))]
 
 
 def lines_of(message: Any, *, full: bool) -> Iterator[tuple[str, Text]]:

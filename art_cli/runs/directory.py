@@ -307,11 +307,17 @@ class RunDir:
 
     def damaged(self) -> list[str]:
         """What of the files that grow by lines, and of status.json, cannot be read, and where."""
-        files = (self.metrics, self.costs, self.llm_costs, self.agent_costs)
-        found = [line for file in files for line in read_lines(file)[1]]
-        if self.status.exists() and self.read_status() is None:
-            found.append(f"{self.status}: damaged, and left out")
-        return found
+        found = [line for file in self.growing() for line in read_lines(file)[1]]
+        return found + self.damaged_status()
+
+    def growing(self) -> tuple[Path, ...]:
+        """Return the files that grow by lines; no resume takes back what was spent."""
+        return (self.metrics, self.costs, self.llm_costs, self.agent_costs)
+
+    def damaged_status(self) -> list[str]:
+        """Return a line where status.json is there and cannot be read."""
+        is_damaged = self.status.exists() and self.read_status() is None
+        return [f"{self.status}: damaged, and left out"] if is_damaged else []
 
     def truncate_metrics(self, step: int) -> None:
         """Forget all that came after `step`, so that a resumed run says everything once.

@@ -45,15 +45,61 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     except OSError as error:
         return [], [f"{path}: cannot be read: {error.strerror}"]
     for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line) if line.strip() else None
-        except (ValueError, RecursionError):
-            row = line
+        row = parsed(line)
         if isinstance(row, dict):
             rows.append(row)
         elif row is not None and number < len(lines):
             damaged.append(f"{path}:{number}: damaged, and left out")
     return rows, damaged
+
+
+class GrowingLines:
+    """A file of JSON lines that another process appends to: each line is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._forget(0)
+
+    def _forget(self, inode: int) -> None:
+        self._inode, self._end, self._lines = inode, 0, 0
+        self.damaged: list[str] = []  # as of `read_lines`
+
+    def read(self) -> tuple[list[dict[str, Any]], bool]:
+        """Return the objects that came since the last time, and whether they are all there are.
+
+        They are where the file is another one than then, or shorter: `--resume` takes lines back.
+        """
+        rows: list[dict[str, Any]] = []
+        try:
+            with open(self._path, "rb") as file:
+                stat = os.fstat(file.fileno())
+                if stat.st_ino != self._inode or stat.st_size < self._end:
+                    self._forget(stat.st_ino)
+                file.seek(self._end)
+                new = file.read()
+        except OSError as error:
+            self._forget(0)
+            if not isinstance(error, FileNotFoundError):
+                self.damaged = [f"{self._path}: cannot be read: {error.strerror}"]
+            return [], True
+        whole, begins_anew = new[: new.rfind(b"\n") + 1], self._end == 0
+        self._end += len(whole)
+        for line in whole.splitlines():
+            self._lines += 1
+            row = parsed(line)
+            if isinstance(row, dict):
+                rows.append(row)
+            elif row is not None:
+                self.damaged.append(f"{self._path}:{self._lines}: damaged, and left out")
+        return rows, begins_anew
+
+
+def parsed(line: bytes) -> Any:
+    """Return what a line of JSON holds; itself where it is damaged, None where it is empty."""
+    try:
+        return json.loads(line) if line.strip() else None
+    except (ValueError, RecursionError):
+        return line
 
 
 def atomic_write(path: Path, content: bytes | str) -> None:

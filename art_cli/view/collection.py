@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,13 +23,15 @@ from art_cli.view.episodes import (
     step_files,
     texts_of,
 )
-from art_cli.view.overview import overview, stamp, state_words
+from art_cli.view.overview import Mark, RunNumbers, stamp, state_words
 from art_cli.view.pieces import Pieces
 from art_cli.why.diagnose import diagnose, verdict
 from art_cli.why.evidence import read_evidence
 
 MARKS = ("config.yaml", "metrics.jsonl", "status.json")  # any of them makes a folder a run
-PATIENCE = 100  # times as long as the rules took, until a run that goes on is judged again
+PATIENCE = 200  # times as long as the rules took, until a run that goes on is judged again
+AT_ONCE = 0.4  # seconds of reading, until the page is given what has been read
+MOST_TOLD = 64  # answers, of which it is kept what they had
 MOST_HITS = 2000  # of a search, in a run
 
 
@@ -40,50 +43,60 @@ class ShownRun:
         self.pieces = Pieces(run)
         self._parts: dict[tuple[str, int], tuple[Any, int, dict[str, Any]]] = {}
         self._revision = 0
-        self._judgement: dict[str, Any] = {}  # its verdict and findings
+        self._numbers = RunNumbers(run)
+        self._judgement: dict[str, Any] = {"verdict": "", "findings": []}
         self._judged: tuple[Any, ...] | None = None  # the stamp of what the judgement is of
         self._judge_again = 0.0  # by the monotonic clock
         self._lock = threading.Lock()  # one thread reads what has changed, the others wait
+        self._numbers_lock = threading.Lock()  # text does not wait for episodes
 
     def stamp(self) -> tuple[Any, ...]:
         """Return what changes whenever there is something new to show."""
-        return stamp(self.run)
+        return *stamp(self.run), self._judged
 
-    def overview(self) -> dict[str, Any]:
-        """Return the run in numbers."""
-        found, judgement = overview(self.run), self._diagnosed()
-        so_far = f"{state_words(found['state'], found['step'])}. {judgement['verdict']}"
-        return found | judgement | {"key": self.key, "verdict": so_far}
+    def overview(self, since: Mark = (0, 0)) -> tuple[Mark, dict[str, Any]]:
+        """Return the run in numbers, with the curves after a mark; and where these end."""
+        with self._numbers_lock:
+            mark, found = self._numbers.read(since)
+        so_far = f"{state_words(found['state'], found['step'])}. {self._judgement['verdict']}"
+        return mark, found | self._judgement | {"key": self.key, "verdict": so_far}
 
-    def _diagnosed(self) -> dict[str, Any]:
-        """Return what `art why` says of the run, which costs a hundredth of the time at most."""
-        with self._lock:
-            now, began = self.stamp(), time.monotonic()
-            if now != self._judged and began >= self._judge_again:
-                evidence = read_evidence(self.run)
-                findings = [asdict(finding) for finding in diagnose(evidence)]
-                self._judgement = {"verdict": verdict(evidence), "findings": findings}
-                ended = time.monotonic()
-                self._judged, self._judge_again = now, ended + PATIENCE * (ended - began)
-            return self._judgement
+    def is_to_be_judged(self) -> bool:
+        """Return whether there is something new, and judging costs little of the time."""
+        return stamp(self.run) != self._judged and time.monotonic() >= self._judge_again
+
+    def judge(self) -> None:
+        """Find out what `art why` says of the run: it reads whole files, so nobody waits for it."""
+        now, began = stamp(self.run), time.monotonic()
+        try:
+            evidence = read_evidence(self.run)
+            findings = [asdict(finding) for finding in diagnose(evidence)]
+            self._judgement = {"verdict": verdict(evidence), "findings": findings}
+        finally:
+            ended = time.monotonic()
+            self._judged, self._judge_again = now, ended + PATIENCE * (ended - began)
 
     def index(self, since: int = 0) -> dict[str, Any]:
-        """Return the short rows of all files that were read after revision `since`."""
+        """Return the short rows of the files that were read after revision `since`.
+
+        The newest are read first. `more` says that there are others, to be asked for again.
+        """
         with self._lock:
-            files = step_files(self.run)
-            for file in files:
-                name = file.split, file.step
-                if name not in self._parts or self._parts[name][0] != file.stamp:
-                    part = index_part(file, read_step(file))
+            files, until = step_files(self.run), time.monotonic() + AT_ONCE
+            there = {(f.split, f.step): f.stamp for f in files}
+            self._parts = {k: v for k, v in self._parts.items() if v[0] == there.get(k)}
+            for file in reversed(files):
+                if (name := (file.split, file.step)) not in self._parts:
+                    part = index_part(file, read_step(file, tokens=False))
                     self._revision += 1
                     self._parts[name] = file.stamp, self._revision, part
-            there = {(f.split, f.step) for f in files}
-            self._parts = {k: v for k, v in self._parts.items() if k in there}
-            parts = [part for _, revision, part in self._parts.values() if revision > since]
+                    if time.monotonic() > until:
+                        break
             return {
                 "revision": self._revision,
-                "parts": parts,
+                "parts": [part for _, n, part in self._parts.values() if n > since],
                 "files": sorted(f"{split}-{step}" for split, step in there),
+                "more": len(self._parts) < len(there),
             }
 
     def group(self, split: str, step: int, group: int) -> dict[str, Any]:
@@ -103,7 +116,7 @@ class ShownRun:
         """Return where a text was said: [split, step, group, index]; without regard to case."""
         wanted, hits = text.lower(), []
         for file in step_files(self.run):
-            for row in read_step(file).rows:
+            for row in read_step(file, tokens=False).rows:
                 if wanted in texts_of(row):
                     place = row.get("group", 0), row.get("index", 0)
                     hits.append([file.split, file.step, *place])
@@ -119,6 +132,8 @@ class Collection:
         """Raises UsageError where there is no run, PreflightError where it cannot be read."""
         self._paths = list(paths)
         self._runs: dict[Path, ShownRun] = {}
+        self._told: dict[str, dict[str, tuple[Any, Mark]]] = {}  # what each answer was of
+        self._judging = threading.Thread()
         for path in self._paths:
             _check(path)
         if not self.runs():
@@ -145,9 +160,39 @@ class Collection:
                 return shown
         raise UsageError(f"no run {key} on this page")
 
-    def stamp(self) -> str:
-        """Return what changes whenever there is something new to show."""
-        return str(hash(tuple((shown.key, shown.stamp()) for shown in self.runs())))
+    def news(self, seen: str = "") -> dict[str, Any] | None:
+        """Return what is new since the answer whose stamp was `seen`: of runs that have not changed
+        their key alone, of curves the new points. None where nothing is new.
+        """
+        runs = self.runs()
+        self._judge_behind(runs)
+        had, now = self._told.get(seen, {}), {shown.key: shown.stamp() for shown in runs}
+        if seen in self._told and {key: stamp for key, (stamp, _) in had.items()} == now:
+            return None
+        told, overviews = {}, []
+        for shown in runs:
+            stamp, mark = had.get(shown.key, (None, (0, 0)))
+            overview: dict[str, Any] = {"key": shown.key}
+            if stamp != now[shown.key]:
+                mark, overview = shown.overview(mark)
+            told[shown.key] = now[shown.key], mark
+            overviews.append(overview)
+        stamp = secrets.token_hex(8)
+        self._told[stamp] = told
+        for old in [*self._told][:-MOST_TOLD]:
+            self._told.pop(old, None)
+        return {"stamp": stamp, "runs": overviews}
+
+    def _judge_behind(self, runs: list[ShownRun]) -> None:
+        if not self._judging.is_alive() and any(shown.is_to_be_judged() for shown in runs):
+            self._judging = threading.Thread(target=_judge, args=(runs,), daemon=True)
+            self._judging.start()
+
+
+def _judge(runs: list[ShownRun]) -> None:
+    for shown in runs:
+        if shown.is_to_be_judged():
+            shown.judge()
 
 
 def _check(path: Path) -> None:

@@ -55,9 +55,9 @@ def step_files(run: RunDir) -> list[StepFile]:
     return sorted(found, key=lambda f: (f.step, f.split))
 
 
-def read_step(file: StepFile) -> StepEpisodes:
-    """Read a file as far as it is good, in the order of groups."""
-    rows, damage = read_good_rows(file.path)
+def read_step(file: StepFile, *, tokens: bool = True) -> StepEpisodes:
+    """Read a file as far as it is good, in the order of groups; see `read_good_rows`."""
+    rows, damage = read_good_rows(file.path, tokens=tokens)
     good = [row for row in rows if isinstance(row, dict)]
     good.sort(key=lambda row: (group_of(row), _int(row.get("index"))))
     if len(good) < len(rows):
@@ -146,11 +146,16 @@ def _episode(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sequences(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the sequences that are whole; logprobs rounded to what the eye can tell."""
+    """Return the sequences that are whole; logprobs rounded to what the eye can tell.
+
+    Where turns have advantages of their own, `turns` says where each begins and which it has.
+    """
     found = []
+    by_turn = filter(is_number, _list(row.get("turn_advantages")))
     for s in _list(row.get("sequences")):
         if not isinstance(s, dict):
             continue
+        turns = list(zip(_list(s.get("begins")), by_turn, strict=False))
         ids, mask = _list(s.get("ids")), _list(s.get("mask"))
         if ids and len(ids) == len(mask):
             logprobs = _list(s.get("engine_logprobs"))
@@ -160,7 +165,7 @@ def _sequences(row: dict[str, Any]) -> list[dict[str, Any]]:
                 for x, m in zip(logprobs, mask, strict=False)
             ]
             whole = [i if type(i) is int else -1 for i in ids]
-            found.append({"ids": whole, "mask": mask, "logprobs": rounded})
+            found.append({"ids": whole, "mask": mask, "logprobs": rounded, "turns": turns})
     return found
 
 

@@ -31,9 +31,11 @@ def page_of(
     """
     runs = collection.runs()
     kept = [_Kept(shown, most_bytes // len(runs), all_numbers) for shown in runs]
+    for shown in runs:
+        shown.judge()
     title = ", ".join(shown.key for shown in runs[:3]) + (" ..." if len(runs) > 3 else "")
     data = {
-        "runs": [shown.overview() for shown in runs],
+        "runs": [shown.overview()[1] for shown in runs],
         "index": {k.shown.key: _packed(k.index()) for k in kept},
         "details": {k.shown.key: k.details for k in kept},
         "left_out": {k.shown.key: k.left_out() for k in kept},
@@ -63,7 +65,7 @@ class _Kept:
             fits = size + file.stamp[1] <= most_bytes  # what it takes here is about as much
             if not fits and not all_numbers:
                 continue
-            found = read_step(file)
+            found = read_step(file, tokens=fits)
             self._parts.append(index_part(file, found))
             packed = _packed(shown.groups(file, found)) if fits else ""
             if fits and size + len(packed) <= most_bytes:

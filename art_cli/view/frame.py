@@ -57,12 +57,21 @@ def script() -> str:
     return f"(function () {{ 'use strict';\nconst WORDS = {json.dumps(words)};\n{parts}\n}})();\n"
 
 
+TEXTS = {  # what the live page loads: a digest of it stands in its address, so that it can be kept
+    "style.css": ("text/css", lambda: asset("style.css")),
+    "app.js": ("text/javascript", script),
+    "plotly.js": ("text/javascript", plotly),
+}
+
+
+@cache
 def live_page() -> str:
     """Return the page that asks the server that it came from."""
+    style, app, charts = (f"{name}?{_digest(make())}" for name, (_, make) in TEXTS.items())
     return _page(
         "art view",
-        '<link rel="stylesheet" href="style.css">',
-        '<script src="plotly.js" async></script><script src="app.js"></script>',
+        f'<link rel="stylesheet" href="{style}">',
+        f'<script src="{app}" data-plotly="{charts}"></script>',
     )
 
 
@@ -105,3 +114,7 @@ def _harmless(text: str) -> str:
 
 def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -3,36 +3,102 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from art_cli.runs.directory import RunDir
-from art_cli.view.meanings import CURVES
+from art_cli.system.files import GrowingLines
 
 X_AXES = ("step", "seconds", "tokens", "dollars")
 
 
-def overview(run: RunDir) -> dict[str, Any]:
-    """Return what the page shows of a run before its episodes are read. Never raises."""
-    rows = run.read_metrics()
-    status = run.read_status()
-    state, step = run.state(), max([status.step if status else 0, *map(_step, rows)])
-    return {
-        "name": f"{run.root.parent.name}/{run.root.name}",
-        "path": str(run.root),
-        "state": state,
-        "step": step,
-        "steps": status.steps if status else 0,
-        "message": status.message if status else "",
-        "x": _axes(rows),
-        "curves": _curves(rows),
-        "damaged": [*run.damaged(), *_lacking(run)],
-    }
+Mark = tuple[int, int]  # which metrics.jsonl it was (a resume makes another), and lines of it
+
+
+class RunNumbers:
+    """A run in numbers, of which each line is read once, and sent once."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._files = [GrowingLines(path) for path in run.growing()]  # metrics.jsonl is the first
+        self._begin(1)
+
+    def _begin(self, generation: int) -> None:
+        self._generation, self._lines, self._last = generation, 0, 0
+        self._curves: dict[str, dict[str, list[Any]]] = {}
+        self._axes: dict[str, list[float]] = {name: [] for name in X_AXES}
+
+    def read(self, since: Mark = (0, 0)) -> tuple[Mark, dict[str, Any]]:
+        """Return what the page shows before episodes are read: its curves after a mark; a new mark.
+
+        Never raises.
+        """
+        (rows, begins_anew), *_ = [file.read() for file in self._files]
+        if begins_anew and self._lines:
+            self._begin(self._generation + 1)
+        for row in rows:
+            if isinstance(row.get("training_step", 0), int):
+                self._add(row)
+        run, status = self._run, self._run.read_status()
+        begin = since[1] if since[0] == self._generation else 0
+        damaged = [line for file in self._files for line in file.damaged]
+        return (
+            (self._generation, self._lines),
+            {
+                "name": f"{run.root.parent.name}/{run.root.name}",
+                "path": str(run.root),
+                "state": run.state(),
+                "step": max(status.step if status else 0, self._last),
+                "steps": status.steps if status else 0,
+                "message": status.message if status else "",
+                "begin": begin,  # the first line of metrics.jsonl that x and curves are of
+                "x": {name: values[begin:] for name, values in self._axes.items()},
+                "curves": self._curves_from(begin),
+                "damaged": [*damaged, *run.damaged_status(), *_lacking(run)],
+            },
+        )
+
+    def _add(self, row: dict[str, Any]) -> None:
+        self._last = max(self._last, _step(row))
+        for name, value in row.items():
+            if is_number(value) and name not in ("training_step", "val/reward", "val/reward_ci"):
+                self._add_point(name, row, value)
+        if is_number(row.get("val/reward")):
+            ci = row.get("val/reward_ci")
+            self._add_point("val/reward", row, row["val/reward"], ci=ci if is_number(ci) else None)
+        groups, flat = row.get("data/groups"), row.get("data/groups_zero_variance")
+        if is_number(groups) and is_number(flat) and groups > 0:
+            self._add_point("signal", row, 1 - flat / groups)
+        usd = _dollars(row)
+        if usd is not None:
+            self._add_point("dollars", row, usd)
+        last = {name: values[-1] if values else 0.0 for name, values in self._axes.items()}
+        self._axes["step"].append(_step(row))
+        seconds = sum(_number(row, k) for k in ("time/step_s", "time/eval_s"))
+        self._axes["seconds"].append(last["seconds"] + seconds)
+        self._axes["tokens"].append(last["tokens"] + _number(row, "data/tokens_sampled"))
+        self._axes["dollars"].append(max(last["dollars"], usd or 0.0))
+        self._lines += 1
+
+    def _add_point(self, name: str, row: dict[str, Any], value: float, **more: Any) -> None:
+        curve = self._curves.setdefault(name, {"step": [], "row": [], "y": []})
+        for key, v in {"step": _step(row), "row": self._lines, "y": value, **more}.items():
+            curve.setdefault(key, []).append(v)
+
+    def _curves_from(self, begin: int) -> dict[str, dict[str, list[Any]]]:
+        """Return every metric as {step, row, y}: `row` is the line of metrics.jsonl, for the x axis."""
+        found = {}
+        for name, curve in self._curves.items():
+            n = bisect_left(curve["row"], begin)
+            if n < len(curve["row"]):
+                found[name] = {key: values[n:] for key, values in curve.items()}
+        return found
 
 
 def stamp(run: RunDir) -> tuple[Any, ...]:
-    """Return what changes whenever `overview` may: cheap enough to be asked every second."""
-    files = (run.metrics, run.status, run.costs, run.llm_costs, run.agent_costs, run.trajectories)
+    """Return what changes whenever there is something new: cheap enough to be asked every second."""
+    files = (*run.growing(), run.status, run.trajectories)
     return (*map(_moved, files), run.state())
 
 
@@ -48,44 +114,6 @@ def state_words(state: str, step: int) -> str:
     return words.get(state, f"At step {step}")
 
 
-def _curves(rows: list[dict[str, Any]]) -> dict[str, dict[str, list[Any]]]:
-    """Return every metric as {step, row, y}: `row` is the line of metrics.jsonl, for the x axis."""
-    curves: dict[str, dict[str, list[Any]]] = {}
-
-    def add(name: str, n: int, value: float, **more: Any) -> None:
-        curve = curves.setdefault(name, {"step": [], "row": [], "y": []})
-        for key, v in {"step": _step(rows[n]), "row": n, "y": value, **more}.items():
-            curve.setdefault(key, []).append(v)
-
-    for n, row in enumerate(rows):
-        for name, value in row.items():
-            if is_number(value) and name not in ("training_step", "val/reward", "val/reward_ci"):
-                add(name, n, value)
-        if is_number(row.get("val/reward")):
-            ci = row.get("val/reward_ci")
-            add("val/reward", n, row["val/reward"], ci=ci if is_number(ci) else None)
-        groups, flat = row.get("data/groups"), row.get("data/groups_zero_variance")
-        if is_number(groups) and is_number(flat) and groups > 0:
-            add("signal", n, 1 - flat / groups)
-        if (usd := _dollars(row)) is not None:
-            add("dollars", n, usd)
-    first = [name for name in CURVES if name in curves]
-    return {name: curves[name] for name in (*first, *sorted(curves.keys() - set(first)))}
-
-
-def _axes(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """Return what each line of metrics.jsonl has as its place on each x axis."""
-    axes: dict[str, list[float]] = {name: [] for name in X_AXES}
-    seconds = tokens = dollars = 0.0
-    for row in rows:
-        seconds += sum(_number(row, k) for k in ("time/step_s", "time/eval_s"))
-        tokens += _number(row, "data/tokens_sampled")
-        dollars = max(dollars, _dollars(row) or 0.0)
-        for name, value in zip(X_AXES, (_step(row), seconds, tokens, dollars), strict=True):
-            axes[name].append(value)
-    return axes
-
-
 def _dollars(row: dict[str, Any]) -> float | None:
     spent = [v for k, v in row.items() if k.startswith("costs/") and is_number(v)]
     return sum(spent) if spent else None
@@ -98,7 +126,7 @@ def _lacking(run: RunDir) -> list[str]:
         lacks.append("It has no metrics.jsonl yet, so there are no curves.")
     if not run.config.exists():
         lacks.append("It has no config.yaml, so its settings are taken for the defaults.")
-    if not run.trajectory_steps("train") and not run.trajectory_steps("val"):
+    if not any(run.trajectories.glob("*.jsonl.gz")):
         lacks.append("It has no trajectories, so there are no groups, episodes or tokens to show.")
     return lacks
 

@@ -1,7 +1,8 @@
 """The page on loopback. Its address holds a secret; who does not know that gets nothing.
 
-Every answer is made from files at the moment it is asked for, in a thread. The page asks every
-half a second whether anything has changed, which costs a handful of calls of stat.
+Every answer is made from files at the moment it is asked for, in a thread; what has been read and
+has not changed is not read again. The page asks every second whether anything has changed, which
+costs a handful of calls of stat. Its scripts are compressed once, and a browser keeps them.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import gzip
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any
 
 from aiohttp import web
 
 from art_cli.errors import ArtError, PreflightError
 from art_cli.view.collection import Collection
-from art_cli.view.frame import as_json, asset, live_page, live_policy, plotly, script
+from art_cli.view.frame import TEXTS, as_json, live_page, live_policy
 
 HOST = "127.0.0.1"
 HEADERS = {
@@ -28,6 +30,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+KEPT = "private, max-age=31536000, immutable"  # of what has its digest in its address
 SMALLEST = 2048  # bytes; below, compressing an answer gains nothing
 
 
@@ -55,7 +58,7 @@ async def serve(
 
     Raises PreflightError without the extra `view`.
     """
-    await asyncio.to_thread(plotly)
+    await asyncio.to_thread(_packed, "plotly.js")
     secret, port = secrets.token_urlsafe(24), listener.getsockname()[1]
     app = Pages(collection, secret, port).app()
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
@@ -79,14 +82,9 @@ class Pages:
     def app(self) -> web.Application:
         """Return the application; a wrong Host, secret or method gets 403 or 404 and no word."""
         app = web.Application(middlewares=[self._guard])
-        texts = {
-            "": ("text/html", live_page),
-            "style.css": ("text/css", lambda: asset("style.css")),
-            "app.js": ("text/javascript", script),
-            "plotly.js": ("text/javascript", plotly),
-        }
-        for name, (kind, make) in texts.items():
-            app.router.add_get(f"/{{secret}}/{name}", self._text(kind, make))
+        app.router.add_get("/{secret}/", self._page)
+        for name in TEXTS:
+            app.router.add_get(f"/{{secret}}/{name}", self._text(name))
         for name in ("data", "index", "group", "search"):
             app.router.add_get(f"/{{secret}}/{name}", self._json(getattr(self, f"_{name}")))
         return app
@@ -106,13 +104,20 @@ class Pages:
             response = web.json_response({"error": str(e)}, status=404)
         except (ValueError, KeyError):
             response = web.json_response({"error": "the page asked for no such thing"}, status=400)
-        response.headers.update(HEADERS)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
         response.headers["Content-Security-Policy"] = live_policy()
         return response
 
-    def _text(self, kind: str, make: Callable[[], str]) -> Callable[[web.Request], Any]:
+    async def _page(self, request: web.Request) -> web.Response:
+        return await _answer(request, "text/html", live_page())
+
+    def _text(self, name: str) -> Callable[[web.Request], Any]:
         async def answer(request: web.Request) -> web.Response:
-            return await _answer(request, kind, await asyncio.to_thread(make))
+            kind, make = TEXTS[name]
+            response = await _answer(request, kind, make(), _packed(name))
+            response.headers["Cache-Control"] = KEPT
+            return response
 
         return answer
 
@@ -127,11 +132,7 @@ class Pages:
         return answer
 
     def _data(self, query: Any) -> Any:
-        """Return all runs in numbers; None where nothing changed since `seen`."""
-        stamp = self._collection.stamp()
-        if query.get("seen") == stamp:
-            return None
-        return {"stamp": stamp, "runs": [shown.overview() for shown in self._collection.runs()]}
+        return self._collection.news(query.get("seen", ""))
 
     def _index(self, query: Any) -> Any:
         return self._collection.run(query["run"]).index(int(query.get("since", 0)))
@@ -144,9 +145,16 @@ class Pages:
         return self._collection.run(query["run"]).search(query["text"])
 
 
-async def _answer(request: web.Request, kind: str, text: str) -> web.Response:
+@cache
+def _packed(name: str) -> bytes:
+    return gzip.compress(TEXTS[name][1]().encode(), 6)
+
+
+async def _answer(
+    request: web.Request, kind: str, text: str, packed: bytes | None = None
+) -> web.Response:
     body, headers = text.encode(), {}
     if len(body) > SMALLEST and "gzip" in request.headers.get("Accept-Encoding", ""):
-        body = await asyncio.to_thread(gzip.compress, body, 1)
+        body = packed or await asyncio.to_thread(gzip.compress, body, 1)
         headers["Content-Encoding"] = "gzip"
     return web.Response(body=body, headers=headers, content_type=kind, charset="utf-8")

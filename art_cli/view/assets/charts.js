@@ -20,8 +20,9 @@ function layout(extra) {
   };
 }
 
-// Plotly is large: the page is there before it, and a chart is drawn when it is first scrolled to.
-const drawable = window.Plotly ? Promise.resolve() : new Promise(done => window.addEventListener('load', done));
+// Plotly is large: it is loaded for the first chart that is about to be seen, and each chart is drawn then. In a file, it is there.
+const plotly = document.currentScript.dataset.plotly;
+let drawable = plotly ? null : new Promise(done => window.addEventListener('load', done));
 const watcher = new IntersectionObserver(seen => seen.filter(s => s.isIntersecting).forEach(s => paint(s.target)), {rootMargin: '200px'});
 const jobs = new WeakMap();
 
@@ -33,7 +34,7 @@ function draw(div, traces, extra) {
 
 async function paint(div) {
   watcher.unobserve(div);
-  await drawable;
+  await (drawable ??= new Promise(done => document.head.append(el('script', {src: plotly, on: {load: done, error: done}}))));
   const job = jobs.get(div);
   if (!window.Plotly) { div.textContent = 'The chart could not be drawn: its script is missing.'; return; }
   await Plotly.react(div, job.traces, layout(job.extra), {displayModeBar: false, responsive: true});

@@ -4,7 +4,7 @@ const VIEWS = {overview: ['Overview', overviewView], groups: ['Groups', groupsVi
   behaviour: ['Behaviour', behaviourView], episodes: ['Episodes', episodesView]};
 const INNER = {group: ['groups', groupView], compare: ['before', compareView]};
 const KEYS = {'1 to 6': 'the views', 'j, k': 'next group, group before', '/': 'search', 't': 'light or dark', '?': 'this list', 'Esc': 'close it'};
-const main = document.getElementById('main'), PAUSE = 500; // milliseconds between looks at a run
+const main = document.getElementById('main'), PAUSE = 1000; // milliseconds between looks at a run
 let update = null, turn = 0;
 
 async function render() {
@@ -39,7 +39,7 @@ async function look() {
     const runs = document.hidden && state.runs.length ? null : await source.data();
     if (runs) {
       const isFirst = !state.runs.length;
-      state.runs = runs;
+      state.runs = runs.map(run => grown(runOf(run.key), run));
       for (const known of state.index.values()) known.stale = true;
       if (isFirst) await render(); else if (update) await update();
     }

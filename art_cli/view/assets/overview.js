@@ -33,8 +33,9 @@ async function overviewView(root) {
   }
   update();
   // Read once behind the page: damage of trajectories is said here, and the other views open at once.
-  rowsOf(route().run).then(known => { if (known.damage.length && root.isConnected) update(); }).catch(() => {});
-  return update;
+  const damaged = () => (state.index.get(route().run) || {damage: []}).damage.length;
+  rowsOf(route().run).then(() => { if (damaged() && root.isConnected) update(); }).catch(() => {});
+  return ofRows => { if (!ofRows || damaged()) update(); };
 }
 
 // A curve that is 0 throughout is worth no place among the first.

@@ -31,7 +31,17 @@ function setQuery(changes) {
 function runOf(key) { return state.runs.find(r => r.key === key); }
 function colourOf(key) { return COLOURS[Math.max(0, state.runs.findIndex(r => r.key === key)) % COLOURS.length]; }
 
-// The short rows of a run, as objects; only files that changed are asked for again.
+// A run as it was, and what has come since: new points are added to its curves.
+function grown(old, run) {
+  if (!old || !run.begin) return {...old, ...run};
+  const longer = (a, b) => Object.fromEntries(Object.entries(b).map(([name, values]) => [name, [...(a[name] || []), ...values]]));
+  const curves = {...old.curves};
+  for (const [name, curve] of Object.entries(run.curves)) curves[name] = longer(curves[name] || {}, curve);
+  return {...old, ...run, x: longer(old.x, run.x), curves};
+}
+
+// The short rows of a run, as objects; only files that changed are asked for again. Where there are many, the newest
+// are given first, and the view is updated as others come.
 async function rowsOf(key) {
   let known = state.index.get(key);
   if (!known) state.index.set(key, known = {revision: 0, parts: new Map(), rows: [], damage: []});
@@ -39,13 +49,16 @@ async function rowsOf(key) {
   if (!known.loading) {
     known.stale = false;
     known.loading = source.index(key, known.revision).then(found => {
-      for (const part of found.parts) known.parts.set(part.split + '-' + part.step, part);
+      for (const part of found.parts) known.parts.set(part.split + '-' + part.step, {step: part.step, damage: part.damage, rows: flatten(part)});
       for (const name of known.parts.keys()) if (!found.files.includes(name)) known.parts.delete(name);
-      if (found.parts.length || !known.revision) {
-        known.rows = [...known.parts.values()].sort((a, b) => a.step - b.step).flatMap(flatten);
-        known.damage = [...known.parts.values()].map(p => p.damage).filter(Boolean);
-      }
+      const parts = [...known.parts.values()].sort((a, b) => a.step - b.step);
+      known.rows = parts.flatMap(p => p.rows);
+      known.damage = parts.map(p => p.damage).filter(Boolean);
       known.revision = found.revision;
+      if (found.more) {
+        known.stale = true;
+        setTimeout(() => rowsOf(key).then(() => update && update(true)).catch(() => {}));
+      }
     }).catch(e => { known.stale = true; throw e; }).finally(() => { known.loading = null; });
   }
   await known.loading;

@@ -5,13 +5,15 @@ async function tokensView(root, r) {
   const [split, step, group, number] = [r.rest[0], +r.rest[1], +r.rest[2], +r.rest[3]];
   const d = await source.group(r.run, split, step, group), e = d.episodes[number];
   if (!e) throw new Error('this group has no episode ' + number);
-  const by = r.query.get('by') === 'advantage' ? 'advantage' : 'logprob', scale = Math.max(...d.episodes.map(x => Math.abs(x.advantage || 0)), 1e-9);
+  const by = r.query.get('by') === 'advantage' ? 'advantage' : 'logprob', all = d.episodes.flatMap(x => [x.advantage, ...x.sequences.flatMap(s => s.turns.map(t => t[1]))]);
+  const scale = Math.max(...all.map(v => Math.abs(v || 0)), 1e-9), turns = e.sequences.flatMap(s => s.turns.map(t => t[1]));
   root.append(el('div', {class: 'row'}, el('h1', null, 'Tokens of ' + split + ' step ' + step + ', ' + e.scenario_id + ' #' + e.index),
     el('a', {href: link('group', r.run, [split, step, group])}, 'The whole group'),
     select('Episode', d.episodes.map((x, i) => [String(i), '#' + x.index + ', reward ' + num(x.reward)]), String(number), v => go(link('tokens', r.run, [split, step, group, v], r.query))),
     select('Colour', [['logprob', 'log-probability'], ['advantage', 'advantage']], by, v => { setQuery({by: v}); render(); })));
-  root.append(el('p', {class: 'small dim'}, 'Grey: ' + WORDS.facts.masked + ' Ratios are not stored with trajectories; the overview has their mean and largest.'));
+  root.append(el('p', {class: 'small dim'}, 'Grey: ' + WORDS.facts.masked + ' ' + ratios(split, step, e.policy_versions)));
   if (by === 'advantage' && e.advantage === null) root.append(el('p', {class: 'small'}, 'Nothing is learned from this episode, so its tokens have no advantage.'));
+  if (turns.length) root.append(el('p', {class: 'small'}, 'Its turns have advantages of their own: ' + turns.map(v => num(v)).join(', ') + '.'));
   if (!Object.keys(d.pieces).length) root.append(el('div', {class: 'warning'}, 'The tokenizer of this run is not on this machine, so tokens are shown as their ids.'));
   if (!e.sequences.length) root.append(el('div', {class: 'warning'}, 'No tokens are stored of this episode.'));
   e.sequences.forEach((s, n) => {
@@ -20,6 +22,20 @@ async function tokensView(root, r) {
       (s.logprobs.length === s.ids.length ? '; mean log-probability ' + num(mean(s.logprobs.filter((_, i) => s.mask[i]))) : '; its log-probabilities are damaged')),
     legend(by), tokenText(s, d.pieces, by, e.advantage, scale));
   });
+}
+
+// Ratios of single tokens are not stored: of fresh episodes there is nothing to store.
+function ratios(split, step, versions) {
+  if (split !== 'train') return '';
+  const age = step - 1 - Math.min(...(Array.isArray(versions) && versions.length ? versions : [step - 1]));
+  return age > 0 ? 'It was sampled up to ' + age + (age > 1 ? ' updates' : ' update') + ' before the one that it taught, so ratios were not 1; those of single tokens are not stored, the overview has their mean and largest.'
+    : 'Its update began with the weights that sampled it, so ratios begin as 1 but for rounding: there is nothing to colour.';
+}
+
+function advantagesOf(s, advantage) {
+  const each = Array(s.ids.length).fill(advantage);
+  s.turns.forEach(([begin, value], n) => each.fill(value, begin, n + 1 < s.turns.length ? s.turns[n + 1][0] : s.ids.length));
+  return each;
 }
 
 function legend(by) {
@@ -32,11 +48,11 @@ function legend(by) {
 }
 
 function tokenText(s, pieces, by, advantage, scale) {
-  const made = el('div', {class: 'tokens', role: 'text'}), most = 20000;
+  const made = el('div', {class: 'tokens', role: 'text'}), most = 20000, advantages = advantagesOf(s, advantage);
   for (let i = 0; i < Math.min(s.ids.length, most); i++) {
-    const id = s.ids[i], text = pieces[id] ?? '[' + id + '] ', shown = text.replace(/\n/g, '↵\n'), lp = s.logprobs[i];
-    const token = el('span', {class: s.mask[i] ? 'sampled' : 'prompt', title: 'token ' + id + (s.mask[i] ? ', log-probability ' + num(lp) + (advantage === null ? '' : ', advantage ' + num(advantage)) : ', not trained on')}, shown);
-    if (s.mask[i]) token.style.setProperty('--heat', heat(by === 'logprob' ? 1 + Math.max(-3, lp ?? -3) / 3 : 0.5 + (advantage || 0) / scale / 2));
+    const id = s.ids[i], text = pieces[id] ?? '[' + id + '] ', shown = text.replace(/\n/g, '↵\n'), lp = s.logprobs[i], adv = advantages[i];
+    const token = el('span', {class: s.mask[i] ? 'sampled' : 'prompt', title: 'token ' + id + (s.mask[i] ? ', log-probability ' + num(lp) + (adv === null ? '' : ', advantage ' + num(adv)) : ', not trained on')}, shown);
+    if (s.mask[i]) token.style.setProperty('--heat', heat(by === 'logprob' ? 1 + Math.max(-3, lp ?? -3) / 3 : 0.5 + (adv || 0) / scale / 2));
     made.append(token);
   }
   if (s.ids.length > most) made.append(el('p', null, 'and ' + num(s.ids.length - most) + ' more tokens'));
