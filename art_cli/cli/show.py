@@ -124,7 +124,8 @@ def _show_group(
     title = f"step {found.step}, {found.split} group {number} of {of}: scenario {scenario}"
     screen.print(title, style="bold")
     talks = [messages_of(row) for row in rows]
-    shared = same_opening(talks)
+    own = (n for row in rows for n, v in enumerate(turn_advantages(row)) if v is not None)
+    shared = min(same_opening(talks), *own, len(talks[0]))  # what has an advantage is one's own
     _show_talk(screen, talks[0][:shared], full=full)
     judged = _judged_again(run, found, number)
     told: dict[str, Any] = {}  # what was played -> the sibling that shows it
@@ -132,7 +133,7 @@ def _show_group(
         row, index = alike[0], alike[0].get("index")
         screen.print()
         screen.print(_heading(alike), style="bold")
-        played = json.dumps(messages_of(row)[shared:])
+        played = json.dumps([messages_of(row)[shared:], row.get("turn_advantages")])
         if told.setdefault(played, index) != index and not full:
             screen.hang("", _dim(f"the same, word for word, as sibling {told[played]}"), INDENT)
         else:

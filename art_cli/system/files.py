@@ -84,7 +84,7 @@ class GrowingLines:
             return [], True
         whole, begins_anew = new[: new.rfind(b"\n") + 1], self._end == 0
         self._end += len(whole)
-        for line in whole.splitlines():
+        for line in whole.split(b"\n")[:-1]:
             self._lines += 1
             row = parsed(line)
             if isinstance(row, dict):

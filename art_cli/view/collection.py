@@ -44,7 +44,7 @@ class ShownRun:
         self._parts: dict[tuple[str, int], tuple[Any, int, dict[str, Any]]] = {}
         self._revision = 0
         self._numbers = RunNumbers(run)
-        self._judgement: dict[str, Any] = {"verdict": "", "findings": []}
+        self._judgement: dict[str, Any] = {}  # its verdict and findings
         self._judged: tuple[Any, ...] | None = None  # the stamp of what the judgement is of
         self._judge_again = 0.0  # by the monotonic clock
         self._lock = threading.Lock()  # one thread reads what has changed, the others wait
@@ -52,14 +52,15 @@ class ShownRun:
 
     def stamp(self) -> tuple[Any, ...]:
         """Return what changes whenever there is something new to show."""
-        return *stamp(self.run), self._judged
+        return *stamp(self.run), self._judged, len(self._judgement)
 
     def overview(self, since: Mark = (0, 0)) -> tuple[Mark, dict[str, Any]]:
         """Return the run in numbers, with the curves after a mark; and where these end."""
         with self._numbers_lock:
             mark, found = self._numbers.read(since)
-        so_far = f"{state_words(found['state'], found['step'])}. {self._judgement['verdict']}"
-        return mark, found | self._judgement | {"key": self.key, "verdict": so_far}
+        judgement = {"verdict": "", **self._judgement}
+        so_far = f"{state_words(found['state'], found['step'])}. {judgement['verdict']}"
+        return mark, found | judgement | {"key": self.key, "verdict": so_far}
 
     def is_to_be_judged(self) -> bool:
         """Return whether there is something new, and judging costs little of the time."""
@@ -75,6 +76,13 @@ class ShownRun:
         finally:
             ended = time.monotonic()
             self._judged, self._judge_again = now, ended + PATIENCE * (ended - began)
+
+    def judge_soon(self) -> None:
+        """Find out the verdict alone, if there is none yet: the page is drawn before more is read."""
+        if self._judgement:
+            return self.judge()
+        self._judgement = {"verdict": verdict(read_evidence(self.run, 0))}
+        return None
 
     def index(self, since: int = 0) -> dict[str, Any]:
         """Return the short rows of the files that were read after revision `since`.
@@ -192,7 +200,7 @@ class Collection:
 def _judge(runs: list[ShownRun]) -> None:
     for shown in runs:
         if shown.is_to_be_judged():
-            shown.judge()
+            shown.judge_soon()
 
 
 def _check(path: Path) -> None:

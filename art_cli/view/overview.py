@@ -87,7 +87,7 @@ class RunNumbers:
             curve.setdefault(key, []).append(v)
 
     def _curves_from(self, begin: int) -> dict[str, dict[str, list[Any]]]:
-        """Return every metric as {step, row, y}: `row` is the line of metrics.jsonl, for the x axis."""
+        """Return each metric as {step, row, y}: `row` is the line of metrics.jsonl, for x."""
         found = {}
         for name, curve in self._curves.items():
             n = bisect_left(curve["row"], begin)
@@ -97,7 +97,7 @@ class RunNumbers:
 
 
 def stamp(run: RunDir) -> tuple[Any, ...]:
-    """Return what changes whenever there is something new: cheap enough to be asked every second."""
+    """Return what changes when there is something new: cheap enough for once a second."""
     files = (*run.growing(), run.status, run.trajectories)
     return (*map(_moved, files), run.state())
 

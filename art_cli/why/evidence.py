@@ -102,8 +102,11 @@ class Evidence:
         return change if change and change.is_bounded else None
 
 
-def read_evidence(run: RunDir) -> Evidence:
-    """Read a run, also one that goes on, is half written, or in part damaged."""
+def read_evidence(run: RunDir, most_steps: int = READ_STEPS) -> Evidence:
+    """Read a run, also one that goes on, is half written, or in part damaged.
+
+    With 0 for `most_steps` no training step is read: enough for a verdict, and quick.
+    """
     unread = list(run.damaged())
     try:
         experiment = load_experiment([run.config], []).experiment
@@ -116,7 +119,7 @@ def read_evidence(run: RunDir) -> Evidence:
             train=TrainConfig(steps=0),
         )
     evidence = Evidence(experiment=experiment, metrics=run.read_metrics(), unread=unread)
-    for step in _spread(run.trajectory_steps("train")):
+    for step in _spread(run.trajectory_steps("train")) if most_steps else ():
         if rows := _rows(run, step, "train", unread):
             evidence.train[step] = grouped(rows)
     split = experiment.eval.split if experiment.eval else "val"

@@ -20,26 +20,31 @@ function layout(extra) {
   };
 }
 
-// Plotly is large: it is loaded for the first chart that is about to be seen, and each chart is drawn then. In a file, it is there.
-const plotly = document.currentScript.dataset.plotly;
-let drawable = plotly ? null : new Promise(done => window.addEventListener('load', done));
+// Plotly is large: it is loaded when the first view with charts is opened, and each chart is drawn when it is scrolled to.
+const plotly = document.currentScript.dataset.plotly; // in a file, it is there
+let drawable = plotly ? null : new Promise(done => window.addEventListener('load', done)), drawn;
+const firstDrawn = new Promise(done => { drawn = done; });
 const watcher = new IntersectionObserver(seen => seen.filter(s => s.isIntersecting).forEach(s => paint(s.target)), {rootMargin: '200px'});
 const jobs = new WeakMap();
 
 function draw(div, traces, extra) {
-  const known = jobs.get(div) || {painted: false, then: null};
-  jobs.set(div, Object.assign(known, {traces, extra}));
-  if (known.painted) paint(div); else watcher.observe(div);
+  jobs.set(div, Object.assign(jobs.get(div) || {painted: false, then: null}, {traces, extra}));
+  watcher.observe(div);
+}
+
+function load() {
+  return drawable ??= new Promise(done => document.head.append(el('script', {src: plotly, on: {load: done, error: done}})));
 }
 
 async function paint(div) {
   watcher.unobserve(div);
-  await (drawable ??= new Promise(done => document.head.append(el('script', {src: plotly, on: {load: done, error: done}}))));
+  await load();
   const job = jobs.get(div);
   if (!window.Plotly) { div.textContent = 'The chart could not be drawn: its script is missing.'; return; }
   await Plotly.react(div, job.traces, layout(job.extra), {displayModeBar: false, responsive: true});
   if (!job.painted && job.then) job.then();
   job.painted = true;
+  drawn();
 }
 
 function onClick(div, run) {
@@ -48,6 +53,7 @@ function onClick(div, run) {
 
 // A card with a title, what it means (on hover, and on a click or a key), and a place for the plot.
 function card(title, meaning, options) {
+  load();
   const o = options || {};
   const plot = el('div', {class: 'plot' + (o.tall ? ' tall' : o.named ? ' named' : ''), role: 'img', 'aria-label': o.label || title});
   const words = el('p', {class: 'meaning small dim', hidden: true}, meaning);
@@ -70,7 +76,7 @@ function shares(rows, label, most) {
   }
   const sum = values => values.reduce((a, b) => a + b, 0);
   return [...counts].sort((a, b) => sum(b[1]) - sum(a[1])).slice(0, most || 8).map(([name, n], i) => ({
-    x: steps, y: n.map((v, j) => totals[j] ? v / totals[j] : null), name: plain(name), mode: 'lines+markers',
+    x: steps, y: n.map((v, j) => totals[j] ? v / totals[j] : null), name: plain(name), mode: steps.length < 60 ? 'lines+markers' : 'lines',
     marker: {size: 4}, line: {color: COLOURS[i % COLOURS.length]}, hovertemplate: '%{y:.1%} ' + plain(name) + '<extra></extra>',
   }));
 }

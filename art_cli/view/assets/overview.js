@@ -32,9 +32,9 @@ async function overviewView(root) {
     }
   }
   update();
-  // Read once behind the page: damage of trajectories is said here, and the other views open at once.
+  // Read once behind the page, after its first chart: damage of trajectories is said here, and the other views open at once.
   const damaged = () => (state.index.get(route().run) || {damage: []}).damage.length;
-  rowsOf(route().run).then(() => { if (damaged() && root.isConnected) update(); }).catch(() => {});
+  Promise.race([firstDrawn, new Promise(done => setTimeout(done, 3000))]).then(() => rowsOf(route().run)).then(() => { if (damaged() && root.isConnected) update(); }).catch(() => {});
   return ofRows => { if (!ofRows || damaged()) update(); };
 }
 

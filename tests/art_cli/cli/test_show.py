@@ -124,3 +124,13 @@ def test_a_damaged_file_shows_what_can_be_read(run: Path) -> None:
     file.write_bytes(file.read_bytes()[:-200])
     result = CliRunner().invoke(app, ["show", str(run), "2"])
     assert result.exit_code == 0 and "is damaged" in result.stderr and "train-0" in result.stdout
+
+
+def test_a_turn_has_its_own_advantage_where_turns_have(run: Path) -> None:
+    talk = [{"role": "assistant", "content": said} for said in ("first", "second")]
+    spoken(run, talk[0], {"role": "user", "content": "and?"}, talk[1], turn_advantages=[0.5, -1.0])
+    lines = [" ".join(line.split()) for line in show(run, 3, 0).splitlines()]
+    assert lines[lines.index("assistant first") + 1] == "advantage +0.50"
+    assert lines[lines.index("assistant second") + 1] == "advantage -1.00"
+    spoken(run, *talk, turn_advantages=[0.5])  # of an agent whose messages are not the turns
+    assert "advantage +0.50\n" not in show(run, 3, 0)

@@ -12,7 +12,8 @@ import pytest
 from art_cli.errors import ArtError, PreflightError, UsageError
 from art_cli.runs import directory as rundir
 from art_cli.runs.directory import RunDir, list_runs
-from art_cli.system.files import atomic_write
+from art_cli.runs.trajectories import read_good_rows
+from art_cli.system.files import atomic_write, json_line
 from art_cli.types import Scenario, Sequence, Step, Trajectory, TrajectoryGroup
 
 HOLD = """
@@ -164,6 +165,26 @@ def test_trajectories_come_back_exactly(run: RunDir) -> None:
     assert rows[0]["steps"] == [step | {"said": "", "is_error": False}]
     assert (rows[0]["num_turns"], rows[0]["num_sampled"], rows[0]["stop_reason"]) == (1, 2, "env")
     assert (run.trajectories / "train-000012.jsonl.gz").exists()
+
+
+def test_rows_are_read_without_tokens_whatever_the_order_of_their_keys(run: RunDir) -> None:
+    path = run.write_trajectories(1, "train", [group(sequences=[{"ids": 1}])])
+    whole = [row | {"sequences": [{}]} for row in run.read_trajectories(1, "train")]
+    assert read_good_rows(path, tokens=False) == (whole, "")
+    other = [
+        {"sequences": row.pop("sequences"), **row} for row in run.read_trajectories(1, "train")
+    ]
+    path.write_bytes(gzip.compress("".join(map(json_line, other)).encode()))
+    assert read_good_rows(path, tokens=False) == (other, "")
+
+
+def test_rows_say_where_turns_begin_that_have_advantages_of_their_own(run: RunDir) -> None:
+    both = group()
+    both.trajectories[0].turn_advantages = [0.5]
+    both.trajectories[0].sequences[0].begins = [1]
+    run.write_trajectories(1, "train", [both])
+    row = run.read_trajectories(1, "train")[0]
+    assert (row["turn_advantages"], row["sequences"][0]["begins"]) == ([0.5], [1])
 
 
 def test_the_same_trajectories_give_the_same_bytes(run: RunDir) -> None:

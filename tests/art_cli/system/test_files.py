@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from art_cli.system.files import read_lines, read_text
+from art_cli.system.files import GrowingLines, atomic_write, read_lines, read_text
 
 
 def test_damaged_lines_are_named_and_all_others_are_read(tmp_path: Path) -> None:
@@ -34,3 +34,19 @@ def test_a_text_is_read_without_a_byte_order_mark_and_has_an_end(tmp_path: Path)
         read_text(tmp_path / "text", 6)
     with pytest.raises(OSError, match="a pipe or a device"):
         read_text(Path("/dev/zero"))
+
+
+def test_lines_of_a_file_that_grows_are_read_once(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    lines = GrowingLines(file)
+    assert lines.read() == ([], True)
+    file.write_text('{"n": 1}\nno\n{"n": ')
+    assert lines.read() == ([{"n": 1}], True)
+    assert lines.damaged == [f"{file}:2: damaged, and left out"]
+    assert lines.read() == ([], False)
+    with open(file, "a") as grows:
+        grows.write("2}\n7\n")
+    assert lines.read() == ([{"n": 2}], False)
+    assert lines.damaged == [f"{file}:{n}: damaged, and left out" for n in (2, 4)]
+    atomic_write(file, '{"n": 1}\n' + '{"n": 5}\n' * 9)
+    assert lines.read() == ([{"n": 1}, *[{"n": 5}] * 9], True) and lines.damaged == []

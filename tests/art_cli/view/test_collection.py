@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shown_runs import add_step, make_run, trajectory, write_step
@@ -11,6 +13,7 @@ from shown_runs import add_step, make_run, trajectory, write_step
 from art_cli.errors import PreflightError, UsageError
 from art_cli.runs.directory import RunDir
 from art_cli.view.collection import Collection, ShownRun
+from art_cli.why.evidence import Evidence, read_evidence
 
 
 def shown(run: Path) -> ShownRun:
@@ -60,6 +63,77 @@ def test_only_what_is_new_is_read_again(tmp_path: Path) -> None:
     ]
     RunDir(root).trajectory_file(5, "train").unlink()
     assert "train-5" not in run.index()["files"]
+
+
+def test_only_what_is_new_is_told(tmp_path: Path) -> None:
+    found = Collection([make_run(tmp_path / "p" / name) for name in "ab"])
+    for run in found.runs():
+        run.judge()
+    first = found.news()
+    assert first and [run["begin"] for run in first["runs"]] == [0, 0]
+    assert found.news(first["stamp"]) is None
+    add_step(tmp_path / "p" / "a", 5)
+    second = found.news(first["stamp"])
+    assert second and second["runs"][1] == {"key": "p/b"}
+    changed = second["runs"][0]
+    assert changed["begin"] == 6 and changed["x"]["step"] == [5] and changed["step"] == 5
+    assert (
+        changed["curves"]["train/reward"]["step"] == [5] and "val/reward" not in changed["curves"]
+    )
+    RunDir(tmp_path / "p" / "a").truncate_metrics(2)  # what a resume does
+    third = found.news(second["stamp"])
+    assert third and third["runs"][0]["begin"] == 0
+    assert third["runs"][0]["curves"]["train/reward"]["step"] == [1, 2]
+    assert found.news("of another server")["runs"][1]["begin"] == 0  # type: ignore[index]
+
+
+def test_text_waits_for_no_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Collection([make_run(tmp_path / "p" / "r")])
+    may_read = threading.Event()
+
+    def evidence(*args: Any) -> Evidence:
+        may_read.wait(20)
+        return read_evidence(*args)
+
+    monkeypatch.setattr("art_cli.view.collection.read_evidence", evidence)
+    first = found.news()
+    assert first and first["runs"][0]["verdict"] == "Finished at step 4. "
+    may_read.set()
+    for expected in ({"verdict"}, {"verdict", "findings"}):  # the verdict comes first
+        found._judging.join(20)
+        assert found.runs()[0]._judgement.keys() == expected
+        second = found.news(first["stamp"])
+        assert second and "Held-out reward" in second["runs"][0]["verdict"]
+
+
+def test_a_long_run_is_told_in_parts_the_newest_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("art_cli.view.collection.AT_ONCE", 0.0)
+    run, seen, since = shown(make_run(tmp_path / "p" / "r")), [], 0
+    while True:
+        found = run.index(since)
+        seen += [(part["step"], part["split"]) for part in found["parts"]]
+        since = found["revision"]
+        if not found["more"]:
+            break
+    assert seen == [(4, "val"), (4, "train"), (3, "train"), (2, "train"), (1, "train"), (0, "val")]
+
+
+def test_tokens_have_the_advantage_of_their_turn(tmp_path: Path) -> None:
+    root = make_run(tmp_path / "p" / "r")
+    sequences = [
+        {"ids": [1, 2, 3, 4], "mask": [0, 1, 0, 1], "engine_logprobs": [0.0] * 4, "begins": [1, 3]},
+        {"ids": [1, 5], "mask": [0, 1], "engine_logprobs": [0.0] * 2, "begins": [1]},
+    ]
+    rows = [
+        trajectory(7, "train", 0, 0, turn_advantages=[0.5, -1.0, 0.2], sequences=sequences),
+        trajectory(7, "train", 0, 1),
+    ]
+    write_step(root, 7, "train", rows)
+    first, second = shown(root).group("train", 7, 0)["episodes"]
+    assert [s["turns"] for s in first["sequences"]] == [[(1, 0.5), (3, -1.0)], [(1, 0.2)]]
+    assert [s["turns"] for s in second["sequences"]] == [[]]
 
 
 def test_damage_is_said_and_the_rest_is_shown(tmp_path: Path) -> None:

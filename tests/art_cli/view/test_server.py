@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -48,6 +49,21 @@ def test_only_who_knows_the_secret_and_calls_it_loopback_is_answered(tmp_path: P
             status, text, _ = await get(f"{url}data", Host="evil.example")
             assert status == 403 and "p/r" not in text
             assert (await get(f"{url}../../etc/passwd"))[0] == 404
+
+    asyncio.run(play())
+
+
+def test_scripts_are_kept_by_the_browser_and_charts_load_on_demand(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with served(make_run(tmp_path / "p" / "r")) as url:
+            page = (await get(url))[1]
+            assert '<script src="plotly' not in page
+            for address in re.findall(r'"((?:style|app|plotly)\.[^"]+)"', page):
+                assert re.fullmatch(r"\w+\.\w+\?[0-9a-f]{16}", address)
+                status, text, headers = await get(url + address)
+                assert status == 200 and "immutable" in headers["Cache-Control"]
+                assert headers["Content-Encoding"] == "gzip"
+                assert text == (await get(url + address, **{"Accept-Encoding": "identity"}))[1]
 
     asyncio.run(play())
 

@@ -173,6 +173,35 @@ def test_a_run_that_goes_on_shows_its_next_step_within_two_seconds(tmp_path: Pat
     play(look)
 
 
+def test_the_script_of_charts_is_loaded_for_the_first_that_is_seen(tmp_path: Path) -> None:
+    root = make_run(tmp_path / "p" / "r")
+
+    async def look(tab: Tab) -> None:
+        async with served(root) as url:
+            await tab.open(f"{url}#/before/p%2Fr")
+            await tab.go("#/tokens/p%2Fr")
+            assert not any("plotly" in u for u in tab.requests)
+            await tab.go("#/overview/p%2Fr")
+            await tab.until("document.querySelector('.plot .main-svg')")
+            assert sum("plotly" in u for u in tab.requests) == 1
+
+    play(look)
+
+
+def test_a_long_run_is_filled_in_while_its_newest_steps_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("art_cli.view.collection.AT_ONCE", 0.0)
+    root = make_run(tmp_path / "p" / "r")
+
+    async def look(tab: Tab) -> None:
+        async with served(root) as url:
+            await tab.open(f"{url}#/episodes/p%2Fr")
+            await tab.until("document.body.innerText.includes('104 of 104 episodes')")
+
+    play(look)
+
+
 def test_filters_stand_in_the_address_and_keys_step_through(tmp_path: Path) -> None:
     root = make_run(tmp_path / "p" / "r")
 
