@@ -83,6 +83,7 @@ class RunDir:
         self.stand_in = root / "stand-in"  # the small model that a smoke run has for its base
         self.costs = root / "costs.jsonl"  # spent on the judge; no resume takes a line of it back
         self.llm_costs, self.agent_costs = (root / f"costs-{w}.jsonl" for w in ("llm", "agent"))
+        self.growing = (self.metrics, self.costs, self.llm_costs, self.agent_costs)  # by lines
         self.cloud = root / "cloud.json"  # it goes on elsewhere: where
         self.shipped = root / "shipped"  # what was sent there beside the user's code
         self.report = root / "report.html"  # the page of the run, once it is done
@@ -307,17 +308,10 @@ class RunDir:
 
     def damaged(self) -> list[str]:
         """What of the files that grow by lines, and of status.json, cannot be read, and where."""
-        found = [line for file in self.growing() for line in read_lines(file)[1]]
-        return found + self.damaged_status()
-
-    def growing(self) -> tuple[Path, ...]:
-        """Return the files that grow by lines; no resume takes back what was spent."""
-        return (self.metrics, self.costs, self.llm_costs, self.agent_costs)
-
-    def damaged_status(self) -> list[str]:
-        """Return a line where status.json is there and cannot be read."""
-        is_damaged = self.status.exists() and self.read_status() is None
-        return [f"{self.status}: damaged, and left out"] if is_damaged else []
+        found = [line for file in self.growing for line in read_lines(file)[1]]
+        if self.status.exists() and self.read_status() is None:
+            found.append(f"{self.status}: damaged, and left out")
+        return found
 
     def truncate_metrics(self, step: int) -> None:
         """Forget all that came after `step`, so that a resumed run says everything once.

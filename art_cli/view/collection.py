@@ -23,7 +23,7 @@ from art_cli.view.episodes import (
     step_files,
     texts_of,
 )
-from art_cli.view.overview import Mark, RunNumbers, stamp, state_words
+from art_cli.view.overview import Mark, RunCurves, stamp, state_words
 from art_cli.view.pieces import Pieces
 from art_cli.why.diagnose import diagnose, verdict
 from art_cli.why.evidence import read_evidence
@@ -43,12 +43,12 @@ class ShownRun:
         self.pieces = Pieces(run)
         self._parts: dict[tuple[str, int], tuple[Any, int, dict[str, Any]]] = {}
         self._revision = 0
-        self._numbers = RunNumbers(run)
+        self._curves = RunCurves(run)
         self._judgement: dict[str, Any] = {}  # its verdict and findings
         self._judged: tuple[Any, ...] | None = None  # the stamp of what the judgement is of
         self._judge_again = 0.0  # by the monotonic clock
         self._lock = threading.Lock()  # one thread reads what has changed, the others wait
-        self._numbers_lock = threading.Lock()  # text does not wait for episodes
+        self._curves_lock = threading.Lock()  # text does not wait for episodes
 
     def stamp(self) -> tuple[Any, ...]:
         """Return what changes whenever there is something new to show."""
@@ -56,8 +56,8 @@ class ShownRun:
 
     def overview(self, since: Mark = (0, 0)) -> tuple[Mark, dict[str, Any]]:
         """Return the run in numbers, with the curves after a mark; and where these end."""
-        with self._numbers_lock:
-            mark, found = self._numbers.read(since)
+        with self._curves_lock:
+            mark, found = self._curves.read(since)
         judgement = {"verdict": "", **self._judgement}
         so_far = f"{state_words(found['state'], found['step'])}. {judgement['verdict']}"
         return mark, found | judgement | {"key": self.key, "verdict": so_far}
@@ -78,7 +78,7 @@ class ShownRun:
             self._judged, self._judge_again = now, ended + PATIENCE * (ended - began)
 
     def judge_soon(self) -> None:
-        """Find out the verdict alone, if there is none yet: the page is drawn before more is read."""
+        """Find out the verdict alone, where there is none yet: the page waits for that."""
         if self._judgement:
             return self.judge()
         self._judgement = {"verdict": verdict(read_evidence(self.run, 0))}

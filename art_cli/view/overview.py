@@ -16,12 +16,12 @@ X_AXES = ("step", "seconds", "tokens", "dollars")
 Mark = tuple[int, int]  # which metrics.jsonl it was (a resume makes another), and lines of it
 
 
-class RunNumbers:
+class RunCurves:
     """A run in numbers, of which each line is read once, and sent once."""
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
-        self._files = [GrowingLines(path) for path in run.growing()]  # metrics.jsonl is the first
+        self._files = [GrowingLines(path) for path in run.growing]  # metrics.jsonl is the first
         self._begin(1)
 
     def _begin(self, generation: int) -> None:
@@ -43,6 +43,8 @@ class RunNumbers:
         run, status = self._run, self._run.read_status()
         begin = since[1] if since[0] == self._generation else 0
         damaged = [line for file in self._files for line in file.damaged]
+        if status is None and run.status.exists():
+            damaged.append(f"{run.status}: damaged, and left out")
         return (
             (self._generation, self._lines),
             {
@@ -55,7 +57,7 @@ class RunNumbers:
                 "begin": begin,  # the first line of metrics.jsonl that x and curves are of
                 "x": {name: values[begin:] for name, values in self._axes.items()},
                 "curves": self._curves_from(begin),
-                "damaged": [*damaged, *run.damaged_status(), *_lacking(run)],
+                "damaged": [*damaged, *_lacking(run)],
             },
         )
 
@@ -98,7 +100,7 @@ class RunNumbers:
 
 def stamp(run: RunDir) -> tuple[Any, ...]:
     """Return what changes when there is something new: cheap enough for once a second."""
-    files = (*run.growing(), run.status, run.trajectories)
+    files = (*run.growing, run.status, run.trajectories)
     return (*map(_moved, files), run.state())
 
 
