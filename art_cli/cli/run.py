@@ -149,9 +149,9 @@ async def _run(
     as_json: bool,
     smoke: Smoke | None,
 ) -> Outcome:
-    from art_cli.envs.registry import env_class
     from art_cli.preflight.memory.fit import check_fit
     from art_cli.preflight.memory.gpus import present
+    from art_cli.rollout.env_worker.remote import env_of
     from art_cli.rollout.first_episode import check_env
     from art_cli.runs.directory import RunDir
     from art_cli.runs.trackers.console import Console
@@ -160,7 +160,7 @@ async def _run(
     from art_cli.system.screen import Screen
 
     cfg = loaded.experiment
-    opening = await check_env(env_class(cfg.env.use), loaded.env_settings)
+    opening = await check_env(env_of(cfg.env), loaded.env_settings)
     if cfg.track.wandb:
         choose_mode(cfg.track.wandb)  # raises now, not after the warm-up
     known = [] if smoke else inputs.check_base(loaded)

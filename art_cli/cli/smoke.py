@@ -12,11 +12,11 @@ from typing import Any
 from art_cli.cli import inputs
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import REFERENCE
-from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import UsageError
 from art_cli.llms.services import llm_settings
 from art_cli.preflight.smoke import StandIn, make_small, name_of, overrides, render, stand_in_for
+from art_cli.rollout.env_worker.remote import env_of
 from art_cli.rollout.groups import shown
 from art_cli.runs.directory import RunDir
 from art_cli.system.files import atomic_write
@@ -39,7 +39,7 @@ class Smoke:
         RunDir.replace_smoke(self.run.root)
         if self.stand_in.name == "tiny":
             return
-        texts = texts_of([opening], env_class(self.real.experiment.env.use))
+        texts = texts_of([opening], env_of(self.real.experiment.env))
         self.family = make_small(self.stand_in, texts, self.real.experiment.seed)
 
     def report(self) -> dict[str, list[str]]:
@@ -120,7 +120,7 @@ class Smoke:
     @cached_property
     def _demonstration(self) -> list[int]:
         """Tokens of the sequences of one; nothing where the env has none."""
-        env = env_class(self.real.experiment.env.use)
+        env = env_of(self.real.experiment.env)
         folder = self.run.base if self.stand_in.name == "tiny" else self.run.stand_in
         try:
             (messages,) = load_demonstrations("env", env, self.real.env_settings, 1)

@@ -35,17 +35,17 @@ def validate(
 
     Example:  art validate configs/retail-7b.yaml train.steps=50 --gpu H100
     """
-    from art_cli.envs.registry import env_class
     from art_cli.errors import ArtError, ConfigError
     from art_cli.preflight.memory.fit import forecast
     from art_cli.preflight.memory.gpus import named, present
     from art_cli.rollout.agents.build import make_runner
+    from art_cli.rollout.env_worker.remote import env_of
     from art_cli.rollout.first_episode import check_env
 
     async def check() -> tuple[LoadedExperiment, Forecast | None, list[str]]:
         card = named(gpu) if gpu else next(iter(present()), None)
         loaded = inputs.load(config)
-        env = env_class(loaded.experiment.env.use)
+        env = env_of(loaded.experiment.env)
         make_runner(loaded.experiment.agent)
         opening = await check_env(env, loaded.env_settings)
         if loaded.experiment.judge:

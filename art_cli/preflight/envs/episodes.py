@@ -117,7 +117,7 @@ def check_replay(s: Subject) -> Findings:
     yield from differences
     if differences:
         return
-    elsewhere = play_elsewhere(s.use, s.settings, s.alone, s.options.timeout)
+    elsewhere = play_elsewhere(s.use, s.options.python, s.settings, s.alone, s.options.timeout)
     if isinstance(elsewhere, str):
         yield failed(f"in a process of its own: {elsewhere}", place_of(s.env_class))
         return

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Any
 
 from art_cli.envs.base import NoServices, NoServicesError
-from art_cli.envs.tools import ToolSpec, tools_of
+from art_cli.envs.tools import Tool, offered_by, tools_of
 from art_cli.preflight.envs.subject import NUM_DEMONSTRATIONS, Subject
 from art_cli.preflight.finding import Findings, failed, ok, place_of, warning
 from art_cli.rollout.episode import opening
@@ -101,35 +101,42 @@ def _data(x: Scenario) -> str:
 def check_tools(s: Subject) -> Findings:
     """Return a model can know from the schema what a tool is for and what it takes."""
     try:
-        tools = tools_of(s.env_class)
+        tools, methods = offered_by(s.env_class), tools_of(s.env_class)
     except Exception as e:  # whatever pydantic or a type hint says
         what = f"a tool has no schema: {type(e).__name__}: {e}".partition("\n")[0]
         todo = "arguments are str, int, float, bool, Literal, lists, dicts or pydantic models"
         yield failed(what, place_of(s.env_class), todo)
         return
-    for name, spec in tools.items():
-        where = place_of(s.env_class, spec.method)
-        for what, todo in _lacks(getattr(s.env_class, spec.method), spec):
-            yield failed(f"{name}: {what}", where, todo)
-    yield ok(f"{len(tools)} with a schema: {', '.join(tools)}" if tools else "the env has none")
+    for each in tools:
+        method = methods[each.name].method if each.name in methods else ""  # not of one elsewhere
+        found = list(_lacks(each))
+        found += _unclear(getattr(s.env_class, method)) if method else ()
+        for what, todo in found:
+            yield failed(f"{each.name}: {what}", place_of(s.env_class, method), todo)
+    names = ", ".join(each.name for each in tools)
+    yield ok(f"{len(tools)} with a schema: {names}" if tools else "the env has none")
 
 
-def _lacks(method: Any, spec: ToolSpec) -> Iterator[tuple[str, str]]:
-    """Yield (what is wrong with a tool, what to do about it)."""
-    if not TOOL_NAME.fullmatch(spec.name):
-        yield "the name is not of a-z, 0-9, _ and -", "rename it"
-    if not spec.description:
-        yield "it has no description", "write a docstring: the model reads it"
+def _unclear(method: Any) -> Iterator[tuple[str, str]]:
+    """Yield (what a model cannot know of a method's arguments, what to do about it)."""
     for parameter in list(inspect.signature(method).parameters.values())[1:]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             yield f"a model cannot give {parameter}", "name each argument"
         elif parameter.annotation is parameter.empty:
             todo = f"annotate it, as in {parameter.name}: str"
             yield f"the argument {parameter.name} has no type", todo
+
+
+def _lacks(tool: Tool) -> Iterator[tuple[str, str]]:
+    """Yield (what is wrong with a tool, what to do about it)."""
+    if not TOOL_NAME.fullmatch(tool.name):
+        yield "the name is not of a-z, 0-9, _ and -", "rename it"
+    if not tool.description:
+        yield "it has no description", "write a docstring: the model reads it"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # a default that is not JSON, for one
-            json.dumps(spec.schema())
+            json.dumps(tool.schema())
     except Exception as e:
         yield f"its schema is not JSON: {e}".partition("\n")[0], "use plainer types"
 

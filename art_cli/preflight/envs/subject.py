@@ -45,6 +45,7 @@ class Options:
     low: float = 0.5  # share of gold's reward that idle and random players may earn
     timeout: float = 60.0  # seconds that an episode may take; scenarios may take longer
     concurrency: int | None = None  # episodes that may be open at once
+    python: str | None = None  # env.python
 
 
 class Subject:
