@@ -17,6 +17,7 @@ USES = {
     "reasoning-gym": (f"{HOME}.reasoning_gym_env:ReasoningGym", "dataset=gcd", "reasoning_gym"),
     "gymnasium": (f"{HOME}.gymnasium_env:Gymnasium", "id=Taxi-v4", "gymnasium"),
     "textarena": (f"{HOME}.textarena_env:TextArena", "id=TicTacToe-v0", "textarena"),
+    "tau2": (f"{HOME}.tau2_env:Tau2", "domain=retail", "tau2"),
 }
 
 
@@ -34,7 +35,7 @@ def test_a_missing_package_is_one_sentence_with_the_command(
         return real(name)
 
     monkeypatch.setattr("art_envs.adapters.library.import_module", missing)
-    for cached in ("_check", "_dataset", "_num_players"):
+    for cached in ("_check", "_dataset", "_num_players", "_tasks"):
         if hasattr(found := __import__(env.__module__, fromlist=["x"]), cached):
             getattr(found, cached).cache_clear()
     with pytest.raises(ConfigError) as e:
