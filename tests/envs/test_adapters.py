@@ -17,6 +17,7 @@ USES = {
     "reasoning-gym": (f"{HOME}.reasoning_gym_env:ReasoningGym", "dataset=gcd", "reasoning_gym"),
     "gymnasium": (f"{HOME}.gymnasium_env:Gymnasium", "id=Taxi-v4", "gymnasium"),
     "textarena": (f"{HOME}.textarena_env:TextArena", "id=TicTacToe-v0", "textarena"),
+    "verifiers": (f"{HOME}.verifiers_env:Verifiers", "id=x", "verifiers"),
     "tau2": (f"{HOME}.tau2_env:Tau2", "domain=retail", "tau2"),
 }
 
@@ -35,12 +36,13 @@ def test_a_missing_package_is_one_sentence_with_the_command(
         return real(name)
 
     monkeypatch.setattr("art_envs.adapters.library.import_module", missing)
-    for cached in ("_check", "_dataset", "_num_players", "_tasks"):
+    for cached in ("_check", "_dataset", "_num_players", "_tasks", "_loaded"):
         if hasattr(found := __import__(env.__module__, fromlist=["x"]), cached):
             getattr(found, cached).cache_clear()
     with pytest.raises(ConfigError) as e:
         load_env(use, [setting], lambda use: env_class(use).Config)
-    assert f"the package {extra} is not installed: pip install 'art-cli[{extra}]'" in str(e.value)
+    how = f"pip install 'art-cli[{extra}]'" if extra != "verifiers" else "give it an environment of"
+    assert f"the package {extra} is not installed: {how}" in str(e.value)
 
 
 def test_what_a_library_itself_lacks_is_named() -> None:

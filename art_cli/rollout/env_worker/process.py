@@ -69,7 +69,7 @@ class EnvWorker:
             raise UsageError(f"env.python: there is no program {python!r} (seen from {Path.cwd()})")
         self.python = python
         self.use = use
-        self.log: Path | None = None  # takes what is printed from now on
+        self.log: Path | None = None  # takes what is printed
         self._process: WorkerProcess | None = None
         self._deaths = 0
         self._lock = threading.Lock()
@@ -92,6 +92,14 @@ class EnvWorker:
     def played(self) -> None:
         """Note that an episode came to its end."""
         self._deaths = 0
+
+    def keep(self, log: Path) -> None:
+        """Write to a log what is printed from now on, and the last of what was."""
+        if log != self.log:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("ab") as file:
+                file.write(self._process.tail if self._process else b"")
+            self.log = log
 
     def now(self, do: str, seconds: float, **more: Any) -> Any:
         """Return what the process answers, for code without an event loop."""
@@ -118,7 +126,7 @@ class WorkerProcess:
         self._pending: dict[int, Future[Any]] = {}
         self._lock = threading.Lock()
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._tail, self._num_logged = b"", 0
+        self.tail, self._num_logged = b"", 0  # of what it printed
         self._killed = ""  # why we ended it
         self._process = subprocess.Popen(
             guarded([worker.python, "-c", BOOT, worker.use, *_lent(worker.use)], grace=GRACE),
@@ -215,7 +223,7 @@ class WorkerProcess:
         assert self._process.stderr
         with self._process.stderr as printed:
             while chunk := printed.read1(2**16):  # type: ignore[attr-defined]
-                self._tail = (self._tail + chunk)[-SHOWN:]
+                self.tail = (self.tail + chunk)[-SHOWN:]
                 if (log := self._worker.log) and self._num_logged < MOST_LOGGED:
                     self._num_logged += len(chunk)
                     with suppress(OSError), log.open("ab") as file:
@@ -231,7 +239,7 @@ class WorkerProcess:
                 self._kill("wrote what is no line of the protocol")
         code = self._process.wait()
         self._threads[1].join(GRACE)
-        said = self._tail.decode(errors="replace").strip() or "(nothing)"
+        said = self.tail.decode(errors="replace").strip() or "(nothing)"
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         with self._lock:
             self.death = f"{self._killed or how}; it printed:\n{said}"

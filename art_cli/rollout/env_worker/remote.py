@@ -42,8 +42,7 @@ def env_of(cfg: EnvConfig) -> type[Env]:
 def log_env(env: type[Env], file: Path) -> None:
     """Write what an env in an interpreter of its own prints to the end of a file."""
     if issubclass(env, RemoteEnv):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        env.worker.log = file
+        env.worker.keep(file)
 
 
 class RemoteEnv(Env):
@@ -99,7 +98,8 @@ class RemoteEnv(Env):
         return list(self._offered)
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
-        return given_of(await self._ask("call", name=name, arguments=arguments))
+        told = {"name": name, "arguments": arguments, "calls_in_turn": self.calls_in_turn}
+        return given_of(await self._ask("call", **told))
 
     async def _reply(self, text: str) -> str | Done:
         return given_of(await self._ask("reply", text=text))

@@ -79,7 +79,8 @@ class EnvServer:
         episode = told.pop("episode", None)
         try:
             if episode is None:
-                value = await run_here(partial(getattr(self, f"_class_{do}"), **told), what=do)
+                value = getattr(self, f"_class_{do}")(**told)
+                value = await value if inspect.isawaitable(value) else value
             else:
                 value = await getattr(self, f"_episode_{do}")(self._at(episode), **told)
                 if do == "close":
@@ -131,7 +132,7 @@ class EnvServer:
             calls = tuple(NativeCall(**call) for call in reply["calls"])
             question.set_result(Reply(**{**reply, "calls": calls}))
 
-    # Of the class; each in a thread.
+    # Of the class: in the main thread, as within art. Libraries set signals when they are loaded.
 
     def _class_describe(self) -> dict[str, Any]:
         env = env_class(self._use)
@@ -161,9 +162,12 @@ class EnvServer:
         found = env_class(self._use).scenarios(self._settings(args), split)
         return [asdict(each) for each in islice(found, MAX_SCENARIOS + 1)]
 
-    def _class_demonstrations(self, args: dict[str, Any], num: int) -> list[Any]:
-        found = env_class(self._use).demonstrations(self._settings(args), num)
-        return list(islice(found, 2 * num))
+    async def _class_demonstrations(self, args: dict[str, Any], num: int) -> list[Any]:
+        def make() -> list[Any]:  # it plays, which needs a loop of its own
+            found = env_class(self._use).demonstrations(self._settings(args), num)
+            return list(islice(found, 2 * num))
+
+        return await run_here(make, what="demonstrations()")
 
     def _class_task_list(self) -> dict[str, str]:
         return env_class(self._use).task_list()
@@ -180,7 +184,10 @@ class EnvServer:
         limits = {"max_turns": open.env.max_turns, "tool_timeout": open.env.tool_timeout}
         return {"opening": opening, "tools": tools, **limits}
 
-    async def _episode_call(self, open: _Open, name: str, arguments: dict[str, Any]) -> Any:
+    async def _episode_call(
+        self, open: _Open, name: str, arguments: dict[str, Any], calls_in_turn: int
+    ) -> Any:
+        open.env.calls_in_turn = calls_in_turn
         if spec := tools_of(type(open.env)).get(name):
             call = partial(getattr(open.env, spec.method), **spec.parse(arguments))
         else:

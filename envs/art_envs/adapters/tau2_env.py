@@ -200,7 +200,7 @@ def _message(kind: str, **fields: Any) -> Any:
 def _tasks(domain: str) -> dict[str, Any]:
     """Return the tasks by their id. Raise ValueError where tau2 is not installed."""
     found = _module(f"domains.{domain}.environment").get_tasks(None)
-    return {task.id: task for task in found if BASIS >= {*task.evaluation_criteria.reward_basis}}
+    return {task.id: task for task in found if {*task.evaluation_criteria.reward_basis} <= BASIS}
 
 
 @lru_cache(maxsize=8)

@@ -66,7 +66,7 @@ class Odd(Env):
         return [*super().tools(), Tool(name="own", description="Own.", parameters=schema)]
 
     async def call_tool(self, name, arguments):
-        return f"{name} {arguments}"
+        return f"{name} {arguments} of {self.calls_in_turn}"
 
     @tool()
     def do(self, what: str, number: int = 1) -> str:
@@ -213,11 +213,24 @@ def test_tools_errors_and_limits_travel(odd: type[Env]) -> None:
         "error: invalid arguments for do: number: Input should be a valid integer, unable to parse "
         "string as an integer",
         "twice 2",
-        "own {'a': [1, '\u00fc']}",
+        "own {'a': [1, '\u00fc']} of 1",
     ]
     assert short.stop_reason == "max_turns" and (short.reward, short.metrics["turns"]) == (4, 4)
     assert failed.reward is None and "odd.py:39: KeyError: 'key'\n" in str(failed.error)
     assert gave_up.reward is None and gave_up.error == "there is no file x"
+
+
+@pytest.mark.parametrize("python", [None, sys.executable])
+def test_an_env_knows_how_many_calls_of_a_turn_reach_it(tmp_path: Path, python: str | None) -> None:
+    (tmp_path / "odd.py").write_text(ODD)
+    env: Any = env_in(f"{tmp_path}/odd.py:Odd", python)
+    call = '<tool_call>{"name": "NAME", "arguments": {}}</tool_call>'
+    own, none = call.replace("NAME", "own"), call.replace("NAME", "none")
+    [t] = play(env, Says(own + none + do("x") + "<tool_call>{</tool_call>", own))
+    told = {s.result for s in t.steps if s.tool == "own"}
+    assert told == {"own {} of 2", "own {} of 1"}
+    if python:
+        env.worker.close()
 
 
 def test_what_it_prints_goes_to_a_log(odd: Any, tmp_path: Path) -> None:
