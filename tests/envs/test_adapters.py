@@ -17,9 +17,11 @@ USES = {
     "reasoning-gym": (f"{HOME}.reasoning_gym_env:ReasoningGym", "dataset=gcd", "reasoning_gym"),
     "gymnasium": (f"{HOME}.gymnasium_env:Gymnasium", "id=Taxi-v4", "gymnasium"),
     "textarena": (f"{HOME}.textarena_env:TextArena", "id=TicTacToe-v0", "textarena"),
+    "inspect-ai": (f"{HOME}.inspect_env:Inspect", "task=x", "inspect_ai"),
     "verifiers": (f"{HOME}.verifiers_env:Verifiers", "id=x", "verifiers"),
     "tau2": (f"{HOME}.tau2_env:Tau2", "domain=retail", "tau2"),
 }
+OF_THEIR_OWN = ("inspect-ai", "verifiers")  # environments; there is no extra
 
 
 @pytest.mark.parametrize("extra", USES)
@@ -41,7 +43,11 @@ def test_a_missing_package_is_one_sentence_with_the_command(
             getattr(found, cached).cache_clear()
     with pytest.raises(ConfigError) as e:
         load_env(use, [setting], lambda use: env_class(use).Config)
-    how = f"pip install 'art-cli[{extra}]'" if extra != "verifiers" else "give it an environment of"
+    how = (
+        f"pip install 'art-cli[{extra}]'"
+        if extra not in OF_THEIR_OWN
+        else "give it an environment of"
+    )
     assert f"the package {extra} is not installed: {how}" in str(e.value)
 
 

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.metadata import distributions
+from itertools import count
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from art_cli import Done, Env, Message, Scenario, Split, Tool, Trajectory, seed_of
+from art_envs.adapters.driven import DrivenRollout, text_of
 from art_envs.adapters.library import library
 
 PACKAGE = "verifiers"
@@ -29,6 +32,7 @@ HOW = (
     "give it an environment of its own (python -m venv .venv-vf; .venv-vf/bin/pip install "
     "'verifiers>=0.1.14,<0.2'), and name that: env.python: .venv-vf/bin/python"
 )
+NEEDS = re.compile(r"verifiers\b(?!-)")
 HELD_OUT = 10  # one of so many rows of train is val, and one test where there are no others
 
 
@@ -54,11 +58,17 @@ class Verifiers(Env):
         self.theirs = _loaded(cfg.id, json.dumps(cfg.args))
         limit = getattr(self.theirs, "max_turns", -1)
         self.max_turns = limit if limit > 0 else cfg.max_turns
-        self._asked: asyncio.Queue[tuple[list[Any], Any]] = asyncio.Queue()  # prompts, tools
-        self._answer: asyncio.Future[Any] | None = None  # what the policy says to the last prompt
-        self._known: list[Any] = []  # messages, up to what was said last
+        self._rollout = DrivenRollout(cfg.id)
         self._calls: list[tuple[dict[str, str], asyncio.Future[str | Done]]] = []
+        self._ids = count()
         self._tools: list[Tool] = []
+
+    @classmethod
+    def task_list(cls) -> dict[str, str]:
+        """Return the installed packages that need verifiers: their environments."""
+        library("verifiers", PACKAGE, HOW)
+        found = [d for d in distributions() if any(NEEDS.match(r) for r in d.requires or ())]
+        return {f"id={d.metadata['Name']}": d.metadata["Summary"] or "" for d in found}
 
     @classmethod
     def scenarios(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
@@ -74,13 +84,8 @@ class Verifiers(Env):
     async def start(self) -> list[Message]:
         """Begin the library's rollout; return its first prompt."""
         row = dict(_rows(self.cfg.id, json.dumps(self.cfg.args))[self.scenario.data["row"]][1])
-        self._rollout = asyncio.ensure_future(
-            self.theirs.rollout(row, _client(self._respond), "policy", {})
-        )
-        opening = await self._heard()
-        if opening is None:
-            raise RuntimeError(f"{self.cfg.id} ended before it asked its model")
-        return [{"role": m.role, "content": _text(m)} for m in opening]
+        rollout = self.theirs.rollout(row, _client(self._respond), "policy", {})
+        return [{"role": m.role, "content": text_of(m)} for m in await self._rollout.begin(rollout)]
 
     def tools(self) -> list[Tool]:
         """Return those that the library offers its model."""
@@ -89,13 +94,13 @@ class Verifiers(Env):
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str | Done:
         """Make the calls of a turn together: they are one message to the library."""
         waiting: asyncio.Future[str | Done] = asyncio.get_running_loop().create_future()
-        call = {"id": f"call_{len(self._known)}_{len(self._calls)}", "name": name}
+        call = {"id": f"call_{next(self._ids)}", "name": name}
         self._calls.append((call | {"arguments": json.dumps(arguments)}, waiting))
         if len(self._calls) >= self.calls_in_turn:
             calls, self._calls = self._calls, []
             heard = await self._say("", [call for call, _ in calls])
-            results = {m.tool_call_id: _text(m) for m in heard or () if m.role == "tool"}
-            rest = [_text(m) for m in heard or () if m.role != "tool"]
+            results = {m.tool_call_id: text_of(m) for m in heard or () if m.role == "tool"}
+            rest = [text_of(m) for m in heard or () if m.role != "tool"]
             for call, future in calls:
                 words = [results.get(call["id"], ""), *(rest if future is waiting else ())]
                 future.set_result(Done() if heard is None else "\n\n".join(filter(None, words)))
@@ -104,13 +109,12 @@ class Verifiers(Env):
     async def reply(self, text: str) -> str | Done:
         """Return what the library says to a turn without a call."""
         heard = await self._say(text, [])
-        return Done() if heard is None else "\n\n".join(_text(m) for m in heard)
+        return Done() if heard is None else "\n\n".join(text_of(m) for m in heard)
 
     async def score(self, trajectory: Trajectory) -> float:
         """Return what the rubric gives. An episode that art cut off ends as a full context does."""
-        if not self._rollout.done() and self._answer:
-            self._answer.set_exception(_module("errors").OverlongPromptError())
-        state = await self._rollout
+        self._rollout.cut_off(_module("errors").OverlongPromptError())
+        state = await self._rollout.result()
         if state.get("error") is not None:
             raise RuntimeError(f"{self.cfg.id} failed: {state['error']!r}")
         await self.theirs.rubric.score_rollout(state)
@@ -125,16 +129,15 @@ class Verifiers(Env):
 
     async def close(self) -> None:
         """End the library's rollout, which cleans up after itself."""
-        if hasattr(self, "_rollout"):
-            self._rollout.cancel()
-            with suppress(Exception, asyncio.CancelledError):
-                await self._rollout
+        await self._rollout.close()
 
     async def _respond(self, prompt: list[Any], tools: Any) -> Any:
         """Return the policy's answer to what the library asks its model."""
-        self._answer = asyncio.get_running_loop().create_future()
-        self._asked.put_nowait((list(prompt), tools))
-        return await self._answer
+        self._tools = [
+            Tool(name=t.name, description=t.description, parameters=dict(t.parameters))
+            for t in tools or ()
+        ]
+        return await self._rollout.ask(prompt)
 
     async def _say(self, text: str, calls: list[dict[str, str]]) -> list[Any] | None:
         """Answer for the policy; return the messages that come back, None where it is over."""
@@ -144,42 +147,12 @@ class Verifiers(Env):
         said = types.ResponseMessage(
             content=text, tool_calls=made, finish_reason=reason, is_truncated=False
         )
-        answer, self._answer = self._answer, None
-        assert answer
-        self._known.append(None)
-        answer.set_result(types.Response(id="", created=0, model="policy", message=said))
-        return await self._heard()
-
-    async def _heard(self) -> list[Any] | None:
-        """Return what is new in the next prompt, None where the rollout has ended."""
-        asked = asyncio.ensure_future(self._asked.get())
-        await asyncio.wait({asked, self._rollout}, return_when=asyncio.FIRST_COMPLETED)
-        if not asked.done():
-            asked.cancel()
-            self._rollout.result()  # raises what it raised
-            return None
-        prompt, tools = asked.result()
-        num = len(self._known)
-        pairs = zip(self._known, prompt, strict=False)
-        if len(prompt) <= num or any(k and _text(k) != _text(p) for k, p in pairs):
-            raise RuntimeError(f"{self.cfg.id} rewrites what was said; art cannot play that")
-        self._known = prompt
-        self._tools = [
-            Tool(name=t.name, description=t.description, parameters=dict(t.parameters))
-            for t in tools or ()
-        ]
-        return prompt[num:]
+        answer = types.Response(id="", created=0, model="policy", message=said)
+        return await self._rollout.say(answer)
 
 
 def _module(name: str) -> Any:
     return library(f"verifiers.{name}", PACKAGE, HOW)
-
-
-def _text(message: Any) -> str:
-    content = message.content
-    if isinstance(content, str) or content is None:
-        return content or ""
-    return "".join(part.get("text", "") for part in content)
 
 
 def _client(respond: Any) -> Any:
@@ -222,5 +195,7 @@ def _rows(name: str, args: str) -> list[tuple[Split, dict[str, Any]]]:
     homes[-1] = "val"
     if not test:
         homes[-2] = "test"
-    rows = [(homes[i % HELD_OUT], row) for i, row in enumerate(train)]
+    rows: list[tuple[Split, dict[str, Any]]] = [
+        (homes[i % HELD_OUT], row) for i, row in enumerate(train)
+    ]
     return rows + [("test", row) for row in test]

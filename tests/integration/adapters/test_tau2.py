@@ -50,7 +50,7 @@ def test_the_score_is_that_of_its_own_evaluator(python: str) -> None:
     assert [row for row in rows if row[3] != row[4]] == []
     rewards = Counter((row[2], row[3]) for row in rows)
     assert rewards["gold", 1.0] == rewards["wrong call", 1.0] == len(rows) / 4
-    assert rewards["without the last call", 0.0] > 1 and rewards["without words", 0.0] > 1
+    assert rewards["without the last call", 0.0] > 1 and rewards["without words", 0.0] > 0
 
 
 @pytest.mark.parametrize(("domain", "num"), [("retail", 114), ("airline", 50)])

@@ -53,5 +53,4 @@ def test_it_is_an_env_to_train_on(python: str, on_path: None, task: str) -> None
         found = list(check(USE, env, cfg, Options(episodes=2, python=python)))
     finally:
         env.worker.close()
-        env.worker._process = None
     assert [f for f in found if f.status == "failed"] == []
