@@ -6,7 +6,7 @@ import asyncio
 import copy
 import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, field, make_dataclass
+from dataclasses import field, make_dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -60,8 +60,8 @@ class RemoteEnv(Env):
         process = self.worker.process()
         self._episode = next(process.episodes)
         process.envs[self._episode] = self
-        scenario, args = asdict(self.scenario), plain(self.cfg)
-        process.tell("open", episode=self._episode, scenario=scenario, args=args)
+        args = plain(self.cfg)
+        process.tell("open", episode=self._episode, scenario=self.scenario, args=args)
         self._forget = weakref.finalize(self, process.tell, "forget", episode=self._episode)
         return process
 
@@ -111,7 +111,7 @@ class RemoteEnv(Env):
         return await self._ask("judge_context")
 
     async def score(self, trajectory: Trajectory) -> float | None:
-        told = await self._ask("score", trajectory=asdict(trajectory))
+        told = await self._ask("score", trajectory=trajectory)
         self.metrics = told["metrics"]
         self.worker.played()
         return told["reward"]
@@ -129,7 +129,7 @@ class RemoteEnv(Env):
         try:
             llm = self.services.llm(TypeAdapter(LLMConfig).validate_python(told["llm"]))
             reply = await llm.ask(told["messages"], told["schema"], told["tools"])
-            answer = {"value": asdict(reply)}
+            answer = {"value": reply}
         except Exception as e:
             answer = {"error": told_of(e, type(self))}
         self._process.tell("answer", of=told["ask"], **answer)

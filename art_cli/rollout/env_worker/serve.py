@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from itertools import count, islice
 from typing import Any, get_type_hints
@@ -141,7 +141,7 @@ class EnvServer:
             "name": env.__name__,
             "doc": env.__doc__,
             "class": {name: getattr(env, name) for name in OF_CLASS},
-            "tools": [asdict(tool) for tool in offered_by(env)],
+            "tools": offered_by(env),
             "own": [name for name in ("reply", "gold") if getattr(env, name) != getattr(Env, name)],
             "settings": list(_settings_of(env.Config)),
             "digest": code_digest(env),
@@ -158,9 +158,9 @@ class EnvServer:
             return "; ".join(f"{name}: {said}" if name else said for name, said in told)
         return ""
 
-    def _class_scenarios(self, args: dict[str, Any], split: Any) -> list[dict[str, Any]]:
+    def _class_scenarios(self, args: dict[str, Any], split: Any) -> list[Scenario]:
         found = env_class(self._use).scenarios(self._settings(args), split)
-        return [asdict(each) for each in islice(found, MAX_SCENARIOS + 1)]
+        return list(islice(found, MAX_SCENARIOS + 1))
 
     async def _class_demonstrations(self, args: dict[str, Any], num: int) -> list[Any]:
         def make() -> list[Any]:  # it plays, which needs a loop of its own
@@ -180,7 +180,7 @@ class EnvServer:
     async def _episode_start(self, open: _Open) -> dict[str, Any]:
         check_stuck()
         opening = await open.lifetime.start(FOREVER)
-        tools = [asdict(tool) for tool in tools_in(open.env)]
+        tools = tools_in(open.env)
         limits = {"max_turns": open.env.max_turns, "tool_timeout": open.env.tool_timeout}
         return {"opening": opening, "tools": tools, **limits}
 
@@ -222,7 +222,7 @@ class EnvServer:
     async def _ask_model(self, episode: int, llm: LLMConfig, question: dict[str, Any]) -> Reply:
         number = next(self._numbers)
         answer = self._questions[number] = asyncio.get_running_loop().create_future()
-        asked = {"ask": number, "episode": episode, "llm": asdict(llm), **question}
+        asked = {"ask": number, "episode": episode, "llm": llm, **question}
         self._write(line_of(asked))
         return await answer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,21 @@ KNOWN: dict[str, type[Exception]] = {
 
 
 def line_of(message: dict[str, Any]) -> bytes:
-    """Return a line of the protocol. Raise TypeError, ValueError where JSON cannot hold it."""
-    return json.dumps(message).encode() + b"\n"
+    """Return a line of the protocol. Raise TypeError, ValueError where JSON cannot hold it.
+
+    Dataclasses are written field by field: a trajectory of many tokens is not copied before.
+    """
+    return json.dumps(message, default=_fields_of).encode() + b"\n"
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    if not is_dataclass(value):
+        raise TypeError(f"{value!r:.200} is no JSON")
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def trajectory_of(told: dict[str, Any]) -> Trajectory:
-    """Return what `asdict` made of a trajectory."""
+    """Return a trajectory as it was before it was sent."""
     sequences = [
         Sequence(**{**each, "constrained": [Constrained(**c) for c in each["constrained"]]})
         for each in told["sequences"]
