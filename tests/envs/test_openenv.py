@@ -25,7 +25,7 @@ SCHEMA = {
 
 
 async def session(request: web.Request) -> web.WebSocketResponse:
-    """Count up to nine; refuse what is no number, fail at 13, have no room for a seed of 1."""
+    """Count up to nine; fail on what is no number, have no room for the seed 1, nor luck for 2."""
     socket = web.WebSocketResponse()
     await socket.prepare(request)
     total = 0
@@ -38,11 +38,13 @@ async def session(request: web.Request) -> web.WebSocketResponse:
             answer: dict[str, Any] = {"observation": {"sum": total, "metadata": {}}, "reward": None}
             if total == 1:
                 answer = {"code": "CAPACITY_REACHED", "message": "0 of 1 left"}
+            if total == 2:
+                answer = {"code": "EXECUTION_ERROR", "message": "out of luck"}
         elif not isinstance(by := told["data"].get("by"), int):
             wrong = [{"loc": ["by"], "msg": "Input should be a number"}]
             answer = {"code": "VALIDATION_ERROR", "message": "Invalid message", "errors": wrong}
         elif by == 13:
-            answer = {"code": "EXECUTION_ERROR", "message": "out of luck"}
+            answer = {"code": "EXECUTION_ERROR", "message": "13 is no number"}
         else:
             total += by
             answer = {"observation": {"sum": total}, "reward": by / 2, "done": total >= 9}
@@ -90,6 +92,7 @@ def test_what_is_no_action_is_answered_and_costs() -> None:
     p = play(add("x"), "<tool_call>{</tool_call>", add(1), "hm", "hm", invalid_price=0.25)
     steps = p.trajectory.steps
     assert steps[0].result == "error: by: Input should be a number" and steps[0].is_error
+    assert play(add(13)).trajectory.steps[0].result == "error: 13 is no number"
     assert (p.reward, p.trajectory.stop_reason) == (0.5 - 4 * 0.25, "env")
     assert p.trajectory.metrics == {"return": 0.5, "invalid_actions": 4.0}
 
@@ -97,14 +100,14 @@ def test_what_is_no_action_is_answered_and_costs() -> None:
 @pytest.mark.parametrize(
     ("scenario", "error", "said"),
     [
-        (SCENARIO, RuntimeError, "EXECUTION_ERROR: out of luck"),
+        (Scenario(id="train-2", split="train", seed=2), RuntimeError, "out of luck"),
         (Scenario(id="train-1", split="train", seed=1), UsageError, "set env.concurrency"),
     ],
 )
 def test_a_failure_of_the_server_fails_the_episode(
     scenario: Scenario, error: type[Exception], said: str
 ) -> None:
-    p = play(add(13), scenario=scenario)
+    p = play(add(1), scenario=scenario)
     assert isinstance(p.error, error) and said in str(p.error)
 
 

@@ -32,6 +32,7 @@ from pydantic import Field
 from art_cli import Done, Env, Message, Scenario, Tool, ToolError, Trajectory, UsageError, guarded
 
 MOST_INVALID = 3  # actions, then the episode ends
+WAITS = (0.1, 0.3, 1.0, None)  # seconds between tries to begin a session
 SHOWN = 2000  # characters of what a server printed
 MOST_PRINTED = 2**26  # bytes: then the server is killed, and another one started
 MOST_TEXT = 2**22  # bytes of an observation
@@ -79,15 +80,27 @@ class OpenEnv(Env):
         url = await asyncio.to_thread(_url, self.cfg)
         self._step = await asyncio.to_thread(_action_of, url)
         self._session = aiohttp.ClientSession()
-        try:
-            address = f"{url}/ws".replace("http", "ws", 1)
-            self._socket = await self._session.ws_connect(address, max_msg_size=MOST_TEXT)
-        except aiohttp.ClientError as e:
-            raise UsageError(f"{url}: no session of OpenEnv: {e}") from None
-        seed = self.scenario.seed % 2**31
-        first = await self._ask({"type": "reset", "data": {"seed": seed, **self.cfg.reset}})
+        for wait in WAITS:
+            try:
+                first = await self._begun(f"{url}/ws".replace("http", "ws", 1))
+                break
+            except UsageError:  # the session before may still be ending
+                if wait is None:
+                    raise
+                await asyncio.sleep(wait)
         system: list[Message] = [{"role": "system", "content": self.cfg.task}]
         return [*(system if self.cfg.task else ()), {"role": "user", "content": _text(first)}]
+
+    async def _begun(self, address: str) -> dict[str, Any]:
+        """Return the first observation of a session. Raise UsageError where there is none."""
+        import aiohttp
+
+        try:
+            self._socket = await self._session.ws_connect(address, max_msg_size=MOST_TEXT)
+        except aiohttp.ClientError as e:
+            raise UsageError(f"{address}: no session of OpenEnv: {e}") from None
+        seed = self.scenario.seed % 2**31
+        return await self._ask({"type": "reset", "data": {"seed": seed, **self.cfg.reset}})
 
     def tools(self) -> list[Tool]:
         """Return `step`, which takes an action as the server describes it."""
@@ -138,7 +151,8 @@ class OpenEnv(Env):
         if told.get("type") != "error":
             return told["data"]
         code, said = told["data"].get("code"), str(told["data"].get("message"))
-        if code == "VALIDATION_ERROR" and message["type"] == "step":
+        # Many environments check an action by failing on it: what is no action costs, either way.
+        if code in ("VALIDATION_ERROR", "EXECUTION_ERROR") and message["type"] == "step":
             self.invalid += 1
             raise ToolError(_mistakes(told["data"]) or said)
         if code == "CAPACITY_REACHED":
