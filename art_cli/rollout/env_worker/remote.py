@@ -63,6 +63,7 @@ class RemoteEnv(Env):
         args = plain(self.cfg)
         process.tell("open", episode=self._episode, scenario=self.scenario, args=args)
         self._forget = weakref.finalize(self, process.tell, "forget", episode=self._episode)
+        self._forget.atexit = False
         return process
 
     async def _ask(self, do: str, **more: Any) -> Any:
