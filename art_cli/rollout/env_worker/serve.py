@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
-from functools import partial
+from functools import cached_property, partial
 from itertools import count, islice
 from typing import Any, get_type_hints
 
@@ -60,6 +60,15 @@ class EnvServer:
         self._questions: dict[int, asyncio.Future[Reply]] = {}  # to models
         self._numbers = count(1)
 
+    @cached_property
+    def _env(self) -> type[Env]:
+        """The env. Raise UsageError where there is none."""
+        return env_class(self._use)
+
+    @cached_property
+    def _config(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self._env.Config)
+
     async def serve(self, lines: asyncio.Queue[bytes]) -> None:
         """Do what the lines say, until there is an empty one."""
         while line := await lines.get():
@@ -100,14 +109,14 @@ class EnvServer:
 
     def _owner(self) -> type:
         with suppress(Exception):
-            return env_class(self._use)
+            return self._env
         return Env
 
     # What nobody waits for.
 
     def _told_open(self, episode: int, scenario: dict[str, Any], args: dict[str, Any]) -> None:
         def make() -> _Open:
-            env = env_class(self._use)(Scenario(**scenario), self._settings(args))
+            env = self._env(Scenario(**scenario), self._settings(args))
             env.services = _Services(partial(self._ask_model, episode))
             return _Open(env, Lifetime(env))
 
@@ -135,7 +144,7 @@ class EnvServer:
     # Of the class: in the main thread, as within art. Libraries set signals when they are loaded.
 
     def _class_describe(self) -> dict[str, Any]:
-        env = env_class(self._use)
+        env = self._env
         tools_of(env)  # raises UsageError where a tool cannot be one
         return {
             "name": env.__name__,
@@ -159,21 +168,21 @@ class EnvServer:
         return ""
 
     def _class_scenarios(self, args: dict[str, Any], split: Any) -> list[Scenario]:
-        found = env_class(self._use).scenarios(self._settings(args), split)
+        found = self._env.scenarios(self._settings(args), split)
         return list(islice(found, MAX_SCENARIOS + 1))
 
     async def _class_demonstrations(self, args: dict[str, Any], num: int) -> list[Any]:
         def make() -> list[Any]:  # it plays, which needs a loop of its own
-            found = env_class(self._use).demonstrations(self._settings(args), num)
+            found = self._env.demonstrations(self._settings(args), num)
             return list(islice(found, 2 * num))
 
         return await run_here(make, what="demonstrations()")
 
     def _class_task_list(self) -> dict[str, str]:
-        return env_class(self._use).task_list()
+        return self._env.task_list()
 
     def _settings(self, args: dict[str, Any]) -> Any:
-        return TypeAdapter(env_class(self._use).Config).validate_json(json.dumps(args), strict=True)
+        return self._config.validate_json(json.dumps(args), strict=True)
 
     # Of an episode.
 
