@@ -229,7 +229,9 @@ def loss_named(name: str) -> Loss:
     tried on a few tokens first. Raises UsageError.
     """
     found: Any = named(KEY, name, LOSSES)
-    loss = found if isinstance(found, Loss) or not callable(found) else Loss(term=cast(TermFn, found))
+    loss = (
+        found if isinstance(found, Loss) or not callable(found) else Loss(term=cast(TermFn, found))
+    )
     if not isinstance(loss, Loss):
         raise UsageError(
             f"{KEY}: {name} is neither a function (policy_logprobs, tokens, clip_low, clip_high) "
