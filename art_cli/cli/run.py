@@ -85,11 +85,8 @@ def run(
     loaded = tried.loaded if tried else loaded
     if dry_run:
         return say(loaded.to_yaml(with_origins=True), end="")
-    if "RANK" in os.environ:
-        from art_cli.training.trainers.distributed.ranks import serve_if_launched
-
-        if serve_if_launched(loaded.experiment.train.num_processes):
-            return None
+    if "RANK" in os.environ and _serves(loaded.experiment.train.num_processes):
+        return None
     from art_cli.runs.directory import RunDir
 
     cfg = loaded.experiment
@@ -135,6 +132,12 @@ def _is_settled(
     else:
         run.check_new()
     return False
+
+
+def _serves(num_processes: int) -> bool:
+    from art_cli.training.trainers.distributed.ranks import serve_if_launched
+
+    return serve_if_launched(num_processes)
 
 
 async def _run(
