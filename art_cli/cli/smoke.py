@@ -22,6 +22,7 @@ from art_cli.envs.tools import schemas_of
 from art_cli.errors import UsageError
 from art_cli.llms.services import llm_settings
 from art_cli.preflight.smoke import (
+    GoldPlay,
     SmokeModel,
     StandIn,
     make_small,
@@ -49,15 +50,14 @@ class Smoke:
     stand_in: StandIn
     config: list[str]  # as it was typed
     family: str = "qwen3"
-    gold: list[str] = field(default_factory=list)  # what the env's perfect player did
-    gold_odd: list[str] = field(default_factory=list)  # and what is wrong with it
+    gold: GoldPlay = field(default_factory=GoldPlay)
     model_class: ClassVar[type[SmokeModel]] = SmokeModel
 
     def play_gold(self) -> None:
         """Play the env's perfect player, where there is one."""
         cfg, env = self.real.experiment, env_class(self.real.experiment.env.use)
         with contextlib.redirect_stdout(sys.stderr):  # what the env prints is not our report
-            self.gold, self.gold_odd = play_gold(env, cfg, self.real.env_settings)
+            self.gold = play_gold(env, cfg, self.real.env_settings)
 
     def make_model(self, opening: list[Message]) -> None:
         """Empty its directory, and put the model there that stands in for the base."""
@@ -96,7 +96,7 @@ class Smoke:
 
     def _verdict(self, num_odd: int) -> tuple[str, str]:
         cfg, config = self.real.experiment, shlex.join(self.config)
-        if self.gold_odd:
+        if self.gold.odd:
             what = "The env is not ready to train on: its own perfect player does not earn it all"
             return f"{what}.", f"art envs check {shlex.quote(cfg.env.use)}"
         if num_odd:
@@ -123,7 +123,8 @@ class Smoke:
     def _tried(self) -> Iterator[str]:
         cfg, update, played = self.real.experiment, self._update, self._played
         turns = max(t["num_turns"] for t in played)
-        yield from self.gold
+        if self.gold.did:
+            yield self.gold.did
         yield f"env: {len(played)} episodes of {cfg.env.use} by the model, up to {turns} turns"
         if cfg.agent.type != "builtin":
             yield f"agent: your {cfg.agent.type}, {len(played)} times"
@@ -143,7 +144,8 @@ class Smoke:
 
     def _odd(self) -> Iterator[str]:
         cfg, played = self.real.experiment, self._played
-        yield from self.gold_odd
+        if self.gold.odd:
+            yield self.gold.odd
         if failed := [t for t in played if t["reward"] is None]:
             why = shown(str(failed[0]["error"]))
             yield f"{len(failed)} of {len(played)} episodes failed, the first with: {why}"
@@ -166,8 +168,8 @@ class Smoke:
                 f"stood in{why}"
             )
             yield "GPU, memory, speed: art validate --gpu H100"
-        if not (self.gold or self.gold_odd):
-            yield f"solving the task: {cfg.env.use} has no gold() that plays it without a model"
+        if self.gold.not_tried:
+            yield self.gold.not_tried
         if cfg.judge:
             ping = "" if cfg.judge.model == REFERENCE else ": art validate --ping"
             yield f"the judge {cfg.judge.model}{ping}"

@@ -211,30 +211,38 @@ class SmokeModel(TrainableModel):
                 trajectory.reward, trajectory.advantage = reward, 0.0
 
 
-def play_gold(env: type[Env], cfg: Experiment, settings: Any) -> tuple[list[str], list[str]]:
-    """Play the env's own perfect player, as `art envs check` does.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldPlay:
+    """What came of the env's own perfect player: one of these is said, the others are empty."""
 
-    Return what it did, and what is wrong with it: (nothing, nothing) where there is none.
-    """
+    did: str = ""
+    odd: str = ""
+    not_tried: str = ""
+
+
+def play_gold(env: type[Env], cfg: Experiment, settings: Any) -> GoldPlay:
+    """Play the env's own perfect player, as `art envs check` does."""
     limit = Options(episodes=NUM_GOLD, concurrency=cfg.env.concurrency)
     subject = Subject(cfg.env.use, env, settings, limit)
     try:
         plays = [subject.play(scenario, Gold) for scenario in subject.golden]
         if not plays:
-            return [], []
+            return GoldPlay(
+                not_tried=f"solving the task: {cfg.env.use} has no gold() that plays it"
+            )
         wrong = [f for f in findings_on_gold(subject, plays, plays) if f.status == "failed"]
     except Stuck as e:
-        return [], [f"gold: {e} · {e.where}"]
+        return GoldPlay(odd=f"gold: {e} · {e.where}")
     except Exception as e:
-        return [], [_raised(e, env)]
-    odd = [" · ".join(filter(None, ("gold: " + f.what, f.where, f.todo))) for f in wrong]
-    if odd:
-        return [], odd
+        return GoldPlay(odd=_raised(e, env))
+    if wrong:
+        said = ("gold: " + wrong[0].what, wrong[0].where, wrong[0].todo)
+        return GoldPlay(odd=" · ".join(filter(None, said)))
     for error in (p.error for p in plays if p.error):
-        if isinstance(error, NoServicesError):  # a model that the env cannot do without
-            return [], []
-        return [], [_raised(error, env)]
-    return [_what_gold_did(plays)], []
+        if isinstance(error, NoServicesError):
+            return GoldPlay(not_tried="solving the task: gold() asks a model, which is not there")
+        return GoldPlay(odd=_raised(error, env))
+    return GoldPlay(did=_what_gold_did(plays))
 
 
 def _raised(error: Exception, env: type[Env]) -> str:
