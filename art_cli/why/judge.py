@@ -66,7 +66,7 @@ def judge_favours_place(run: Evidence) -> Iterator[RunFinding]:
         reason="Part of the reward is chance.",
         change="judge.votes: 2 or more, each in another order; a stronger judge.model; art judge "
         "audit measures it",
-        certainty=0.8,
+        certainty=0.95,  # it says why the judge is against the env
     )
 
 
@@ -90,7 +90,7 @@ def judge_favours_length(run: Evidence) -> Iterator[RunFinding]:
         f"{judged.value:+.2f} in {len(taus)} groups; {said})",
         reason="The policy learns to say more, not to do better.",
         change="judge.rubric: that length earns nothing; art judge audit; reward.gate: env",
-        certainty=0.8,
+        certainty=0.95,  # it says why the judge is against the env
         example=place(longest),
     )
 
