@@ -135,7 +135,7 @@ class Smoke:
             yield f"judging: {update['judge/calls']:.0f} answers, read and matched"
         norm = update.get("loss/grad_norm", 0.0)
         tokens = update["data/tokens_trained"]
-        flat = update["data/groups_zero_variance"] == update["data/groups"]
+        flat = not any(t["advantage"] for t in played)
         made_up = ", by made-up rewards, for all siblings earned the same" if flat else ""
         yield f"update: {cfg.train.loss} on {tokens} tokens, gradient norm {norm:.2g}{made_up}"
         if cfg.eval:

@@ -36,7 +36,7 @@ from art_cli.preflight.envs.watch import Stuck
 from art_cli.preflight.finding import where_and_what
 from art_cli.preflight.memory.shape import UnknownSizeError, read_config
 from art_cli.preflight.small_model import small_model, vocabulary_of
-from art_cli.training.algorithm.advantage import has_gradient, set_advantages
+from art_cli.training.algorithm.advantage import set_advantages, teaches
 from art_cli.training.model import TrainableModel
 from art_cli.training.trainers.warmup import demonstration
 from art_cli.types import Message, TrajectoryGroup
@@ -197,9 +197,11 @@ class SmokeModel(TrainableModel):
 
         The rewards themselves are left as they are: they are what the run's files say.
         """
-        if any(has_gradient(group.rewards) for group in groups):
+        if any(map(teaches, groups)):
             return await super().update(groups)
-        earned = [(t, t.reward) for group in groups for t in group.valid]
+        earned = [
+            (t, t.reward, t.advantage, t.turn_advantages) for group in groups for t in group.valid
+        ]
         try:
             for group in groups:
                 for place, trajectory in enumerate(group.valid):
@@ -207,8 +209,8 @@ class SmokeModel(TrainableModel):
             set_advantages(groups, self.experiment.train.advantage)
             return await super().update(groups)
         finally:
-            for trajectory, reward in earned:
-                trajectory.reward, trajectory.advantage = reward, 0.0
+            for t, *before in earned:
+                t.reward, t.advantage, t.turn_advantages = before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
