@@ -209,8 +209,8 @@ class SmokeModel(TrainableModel):
             set_advantages(groups, self.experiment.train.advantage)
             return await super().update(groups)
         finally:
-            for t, *before in earned:
-                t.reward, t.advantage, t.turn_advantages = before
+            for t, reward, advantage, by_turn in earned:
+                t.reward, t.advantage, t.turn_advantages = reward, advantage, by_turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
