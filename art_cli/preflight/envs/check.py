@@ -97,3 +97,4 @@ def check(
         if any(f.status != "ok" for f in found):
             found = [f for f in found if f.status != "ok"]
         yield from (replace(f, check=name) for f in found)
+    subject.watch.close()

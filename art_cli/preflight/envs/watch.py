@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ class Watch:
         self._seconds = seconds
         self._beat: float | None = None
         self._counted = 0.0  # the beat whose standstill was counted already
+        self._loop = asyncio.Runner()  # one for all, as in a run: what episodes share stays open
+        self.close = weakref.finalize(self, _close, self._loop)
 
     def run(self, work: Callable[[], Result], patience: float = 1.0) -> Result:
         """Return what `work` returns, within `patience` times the limit.
@@ -77,7 +80,7 @@ class Watch:
         return outcome.result()
 
     def run_async(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Run a coroutine likewise, on an event loop of its own."""
+        """Run a coroutine likewise, on the event loop of all of them."""
 
         async def beating() -> Result:
             loop = asyncio.get_running_loop()
@@ -94,7 +97,7 @@ class Watch:
                 handle.cancel()
                 self._beat = None
 
-        return self.run(lambda: asyncio.run(beating()))
+        return self.run(lambda: self._loop.run(beating()))
 
     def _look(self, thread: threading.Thread) -> None:
         beat = self._beat
@@ -125,6 +128,12 @@ class Watch:
         while frame and str(Path(frame.f_code.co_filename).absolute()) not in self._files:
             frame = frame.f_back
         return frame
+
+
+def _close(loop: asyncio.Runner) -> None:
+    """End what episodes left open, unless the env is stuck in it."""
+    if not loop.get_loop().is_running():
+        loop.close()
 
 
 def _line(frame: FrameType) -> str:

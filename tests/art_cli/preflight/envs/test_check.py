@@ -398,8 +398,7 @@ def test_every_env_that_we_ship_passes(name: str) -> None:
         pytest.importorskip(name, reason=f"pip install 'art-cli[{name.replace('_', '-')}]'")
     env = env_class(name)
     settings = env.Config(**SETTINGS.get(name, {}))
-    episodes = 2 if name == "mcp" else 8  # each starts a server
-    found = list(check(name, env, settings, Options(episodes=episodes)))
+    found = list(check(name, env, settings, Options(episodes=8)))
     assert [f for f in found if f.status in ("failed", "warning")] == []
 
 
