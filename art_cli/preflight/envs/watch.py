@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -51,7 +52,7 @@ class Watch:
         self._beat: float | None = None
         self._counted = 0.0  # the beat whose standstill was counted already
         self._loop = asyncio.Runner()  # one for all, as in a run: what episodes share stays open
-        self.close = weakref.finalize(self, _close, self._loop)
+        weakref.finalize(self, _forget, self._loop.get_loop())
 
     def run(self, work: Callable[[], Result], patience: float = 1.0) -> Result:
         """Return what `work` returns, within `patience` times the limit.
@@ -99,6 +100,12 @@ class Watch:
 
         return self.run(lambda: self._loop.run(beating()))
 
+    def close(self) -> None:
+        """End what episodes have left open, unless the env is stuck in it."""
+        if not self._loop.get_loop().is_running():
+            with suppress(Stuck):
+                self.run(self._loop.close)
+
     def _look(self, thread: threading.Thread) -> None:
         beat = self._beat
         if beat is None or time.monotonic() - beat < STALL:
@@ -130,9 +137,9 @@ class Watch:
         return frame
 
 
-def _close(loop: asyncio.Runner) -> None:
-    """End what episodes left open, unless the env is stuck in it."""
-    if not loop.get_loop().is_running():
+def _forget(loop: asyncio.AbstractEventLoop) -> None:
+    """Close what nobody has closed: this may be called anywhere, also within another loop."""
+    if not loop.is_running():
         loop.close()
 
 
