@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Annotated
 
-from catalogue import BOOKS
+from catalogue import AUTHORS, BOOKS
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import Field
 
 server = MCPServer("library")
 
 
 @server.tool()
-def titles_by(author: str) -> list[str]:
+def titles_by(author: Annotated[str, Field(examples=list(AUTHORS))]) -> list[str]:
     """List the titles by an author, whose full name is given."""
     return [book.title for book in BOOKS.values() if book.author == author]
 

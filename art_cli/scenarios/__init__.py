@@ -1,0 +1,7 @@
+"""`art scenarios`: tasks from tools alone, as a file that the envs `mcp` and `openapi` play.
+
+source.py    sessions with the tools of an MCP server or an HTTP API, each with a fresh env
+values.py    arguments from a JSON schema: what it allows, what results have shown
+exact.py     calls whose result repeats on fresh servers, without any model
+rows.py      tasks as rows: questions, splits by content, the file
+"""
