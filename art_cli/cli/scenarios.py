@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,11 @@ from art_cli.cli import inputs
 from art_cli.printed import say
 
 if TYPE_CHECKING:
+    from art_cli.errors import ArtError
+    from art_cli.scenarios.rows import TaskRow
     from art_cli.scenarios.source import ToolsSource
+    from art_cli.scenarios.values import KnownValues
+    from art_cli.types import Split
 
 
 def scenarios(
@@ -32,6 +37,17 @@ def scenarios(
     exact: Annotated[
         bool, typer.Option("--exact", help="Without a model: results of calls that repeat.")
     ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(help="A model that writes them: openai/gpt-4.1, or as --candidate of eval."),
+    ] = None,
+    max_usd: Annotated[
+        float | None, typer.Option(min=0.0, help="What the model may cost, over all attempts.")
+    ] = None,
+    describe: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A text for the model: whom it is for, what they want."),
+    ] = None,
     demonstrations: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the train tasks as conversations to warm up on."),
@@ -50,35 +66,125 @@ def scenarios(
     Example:  art scenarios --mcp "npx -y some-server" --exact --out tasks.jsonl
     """
     from art_cli.errors import UsageError
-    from art_cli.scenarios.exact import exact_calls, left_out
-    from art_cli.scenarios.rows import SYSTEM, tasks_of, write_rows
+    from art_cli.scenarios.rows import write_rows
     from art_cli.scenarios.values import KnownValues
 
-    if not exact:
-        raise UsageError("say how the tasks are made: --exact, without a model")
+    if exact == (model is not None):
+        raise UsageError("say how the tasks are made: --exact, without a model, or --model NAME")
+    if exact and (describe or max_usd is not None):
+        raise UsageError("--describe and --max-usd are for --model")
     if out.exists() and not force:
         raise UsageError(f"{out} is there already; --force replaces it")
     source = _source(mcp, openapi, settings or [])
     values = KnownValues(_given(value or []))
+    made = (
+        _exact(source, num, seed, values)
+        if model is None
+        else asyncio.run(_written(source, model, max_usd, describe, out, num, seed, values))
+    )
+    inputs.progress("")
+    counts = write_rows(out, made.rows, demonstrations)
+    sections = [source.section(out, made.grade), *made.sections]
+    if demonstrations:
+        sections.append(f"warmup: {{demonstrations: {json.dumps(str(demonstrations))}}}")
+    _tell(out, made, counts, sections, as_json)
+    if made.stopped:
+        raise made.stopped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """Tasks, what is not among them, and how they are trained on."""
+
+    rows: list[TaskRow]
+    left_out: list[str]
+    grade: str
+    sections: list[str] = field(default_factory=list)  # of a config, beside `env`
+    usd: float | None = None  # that the model has cost, over all attempts
+    stopped: ArtError | None = None
+
+
+def _exact(source: ToolsSource, num: int, seed: int, values: KnownValues) -> Made:
+    from art_cli.errors import UsageError
+    from art_cli.scenarios.exact import exact_calls, left_out
+    from art_cli.scenarios.rows import tasks_of
 
     tried = asyncio.run(exact_calls(source, num, seed, values, inputs.progress))
-    inputs.progress("")
-    rows = tasks_of(tried.kept, tried.tools, num, seed)
-    if not rows:
+    if not (rows := tasks_of(tried.kept, tried.tools, num, seed)):
         raise UsageError("no result is short enough to be an answer")
-    counts = write_rows(out, rows, demonstrations)
-    kinds = sorted({row.kind for row in rows})
-    section = source.section(out, SYSTEM)
-    if demonstrations:
-        section += f"\nwarmup: {{demonstrations: {demonstrations}}}"
+    return Made(rows=rows, left_out=left_out(tried), grade="exact")
+
+
+async def _written(
+    source: ToolsSource,
+    model: str,
+    max_usd: float | None,
+    describe: Path | None,
+    out: Path,
+    num: int,
+    seed: int,
+    values: KnownValues,
+) -> Made:
+    from art_cli.errors import UsageError
+    from art_cli.evaluation.candidates import parse_llm
+    from art_cli.llms.base import Budget
+    from art_cli.llms.judges.cache import AnswerCache, default_folder
+    from art_cli.llms.judges.ruler import Ruler
+    from art_cli.llms.services import open_remote
+    from art_cli.scenarios.writer import TaskWriter, known_of
+    from art_cli.scenarios.written import Trial, examples_of, written_tasks
+    from art_cli.system.files import atomic_write, read_text
+
+    cfg = parse_llm(model, "--model")
+    try:
+        description = read_text(describe) if describe else ""
+    except (OSError, UnicodeDecodeError) as e:
+        raise UsageError(f"--describe: cannot read {describe}: {e}") from None
+    tried, examples = await examples_of(source, seed, values, inputs.progress)
+    llm = await open_remote(cfg, Budget(max_usd, out.with_suffix(".costs.jsonl"), "--max-usd"))
+    try:
+        cache = AnswerCache(default_folder().with_name("scenarios"))
+        known = known_of(list(tried.tools.values()), examples, description)
+        writer = TaskWriter(llm, cache, known)
+        rubric = await writer.rubric()
+        trial = Trial(source, writer, Ruler(llm, rubric=rubric, cache=cache, seed=seed))
+        found = await written_tasks(trial, list(tried.tools), num, seed, inputs.progress)
+    finally:
+        await llm.close()
+    left_out = [f"{num} tasks: {why}" for why, num in found.dropped.items()]
+    if not found.rows:
+        raise UsageError(f"no task came of it: {'; '.join(left_out) or 'the model wrote none'}")
+    file = out.with_suffix(".rubric.txt")
+    atomic_write(file, rubric.rstrip() + "\n")
+    base = f", api_base: {json.dumps(cfg.api_base)}" if cfg.api_base else ""
+    judge = f"judge: {{model: {json.dumps(cfg.model)}{base}, rubric_file: {json.dumps(str(file))}}}"
+    return Made(
+        rows=found.rows,
+        left_out=left_out,
+        grade="judge",
+        sections=[judge],
+        usd=llm.spent,
+        stopped=found.stopped,
+    )
+
+
+def _tell(
+    out: Path, made: Made, counts: Counter[Split], sections: list[str], as_json: bool
+) -> None:
+    kinds = sorted({row.kind for row in made.rows})
+    config = "\n".join(sections)
     if as_json:
-        summary = {"file": str(out), "tasks": len(rows), "splits": counts, "tools": kinds}
-        return say(json.dumps(summary | {"left_out": left_out(tried), "env": section}))
+        summary = {"file": str(out), "tasks": len(made.rows), "splits": counts, "tools": kinds}
+        return say(
+            json.dumps(summary | {"left_out": made.left_out, "usd": made.usd, "config": config})
+        )
     split = ", ".join(f"{n} {name}" for name, n in sorted(counts.items()))
-    say(f"{out}: {len(rows)} tasks ({split}) of {len(kinds)} tools: {', '.join(kinds)}")
-    for line in left_out(tried):
+    say(f"{out}: {len(made.rows)} tasks ({split}) of {len(kinds)} tools: {', '.join(kinds)}")
+    for line in made.left_out:
         say(f"left out: {line}")
-    return say(f"\n{section}")
+    if made.usd is not None:
+        say(f"${made.usd:.4f} spent")
+    return say(f"\n{config}")
 
 
 def _source(mcp: str | None, openapi: str | None, settings: list[str]) -> ToolsSource:

@@ -49,14 +49,16 @@ async def exact_calls(
 ) -> Tried:
     """Return about `num` calls with results that repeat. Raises UsageError where there are none."""
     tried = Tried()
-    found = await _found(source, int(num * SLACK) + 1, random.Random(seed), values, tried, report)
+    found = await found_calls(
+        source, int(num * SLACK) + 1, random.Random(seed), values, tried, report
+    )
     tried.kept = (await _repeated(source, found, tried, report))[:num]
     if not tried.kept:
         raise UsageError(f"no task came of it: {'; '.join(left_out(tried)) or 'there is no tool'}")
     return tried
 
 
-async def _found(
+async def found_calls(
     source: ToolsSource,
     num: int,
     rng: random.Random,

@@ -18,14 +18,13 @@ from typing import Any
 from art_cli.envs.base import seed_of
 from art_cli.envs.tools import Tool
 from art_cli.errors import UsageError
-from art_cli.scenarios.source import Called
+from art_cli.scenarios.source import SYSTEM, Called
 from art_cli.system.files import atomic_write, json_line
 from art_cli.types import Split
 
 LONGEST = 200  # characters of an answer
 FEWEST = 10  # scenarios of a split that is held out, if there are enough in all
 SHARE = 10  # else one in ten
-SYSTEM = "Use the tools to answer. Give the answer alone."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

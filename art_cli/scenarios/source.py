@@ -18,6 +18,7 @@ from art_cli.errors import UsageError
 from art_cli.rollout.episode import Episode, tools_in
 from art_cli.types import Scenario, Trajectory
 
+SYSTEM = "Use the tools to answer. Give the answer alone."
 COLUMNS = {"input": "question", "target": "answer", "split": "split"}  # of the file
 ALL_CALLS = 24 * 3600.0  # seconds of a session: each call has a deadline of its own
 
@@ -81,7 +82,7 @@ class ToolsSource:
         finally:
             await episode.close()
 
-    def section(self, data: Path, system: str) -> str:
+    def section(self, data: Path, grade: str) -> str:
         """Return the section `env` of a config that trains on a file of tasks, as YAML."""
         args = [arg.partition("=") for arg in self._args]
         lines = [f"    {name}: {value}" for name, _, value in args]
@@ -89,5 +90,5 @@ class ToolsSource:
             f"    data: {json.dumps(str(data))}",
             *(f"    {k}: {v}" for k, v in COLUMNS.items()),
         ]
-        lines += ["    grade: exact", f"    system: {system}"]
+        lines += [f"    grade: {grade}", f"    system: {SYSTEM}"]
         return "\n".join(["env:", f"  use: {self.use}", "  args:", *lines])

@@ -86,7 +86,7 @@ def test_the_tasks_of_an_api_are_played_by_its_env(folder: Path, api: PetApi) ->
     assert pets(api, "--num", "30", "--force").exit_code == 0
     assert Path("tasks.jsonl").read_bytes() == before
     summary = json.loads(pets(api, "--seed", "1", "--force", "--json").stdout)
-    assert summary["tools"] == ["findPets", "pets_get"] and "use: openapi" in summary["env"]
+    assert summary["tools"] == ["findPets", "pets_get"] and "use: openapi" in summary["config"]
 
 
 @pytest.mark.slow
