@@ -22,43 +22,56 @@ if TYPE_CHECKING:
     from art_cli.types import Split
 
 
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Of env.args: tools=[a,b] call_timeout=5"),
+]
+Mcp = Annotated[str | None, typer.Option(help="An MCP server: a command that starts it, or a URL.")]
+OpenApi = Annotated[
+    str | None, typer.Option(help="An HTTP API: its OpenAPI document, a file or a URL.")
+]
+Out = Annotated[Path, typer.Option(help="The file to write.")]
+Exact = Annotated[
+    bool, typer.Option("--exact", help="Without a model: results of calls that repeat.")
+]
+Model = Annotated[
+    str | None,
+    typer.Option(help="A model that writes them: openai/gpt-4.1, or as --candidate of eval."),
+]
+MaxUsd = Annotated[
+    float | None, typer.Option(min=0.0, help="What the model may cost, over all attempts.")
+]
+Describe = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A text for the model: whom it is for, what they want."),
+]
+Demonstrations = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the train tasks as conversations to warm up on."),
+]
+Num = Annotated[int, typer.Option(min=4, help="How many tasks.")]
+Seed = Annotated[int, typer.Option(help="Another one gives other tasks.")]
+Values = Annotated[
+    list[str] | None,
+    typer.Option("--value", metavar="NAME=VALUE", help="A value for an argument of this name."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file.")]
+
+
 def scenarios(
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Of env.args: tools=[a,b] call_timeout=5"),
-    ] = None,
-    mcp: Annotated[
-        str | None, typer.Option(help="An MCP server: a command that starts it, or a URL.")
-    ] = None,
-    openapi: Annotated[
-        str | None, typer.Option(help="An HTTP API: its OpenAPI document, a file or a URL.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("tasks.jsonl"),
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Without a model: results of calls that repeat.")
-    ] = False,
-    model: Annotated[
-        str | None,
-        typer.Option(help="A model that writes them: openai/gpt-4.1, or as --candidate of eval."),
-    ] = None,
-    max_usd: Annotated[
-        float | None, typer.Option(min=0.0, help="What the model may cost, over all attempts.")
-    ] = None,
-    describe: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A text for the model: whom it is for, what they want."),
-    ] = None,
-    demonstrations: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the train tasks as conversations to warm up on."),
-    ] = None,
-    num: Annotated[int, typer.Option(min=4, help="How many tasks.")] = 100,
-    seed: Annotated[int, typer.Option(help="Another one gives other tasks.")] = 0,
-    value: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A value for an argument of this name."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    settings: Settings = None,
+    mcp: Mcp = None,
+    openapi: OpenApi = None,
+    out: Out = Path("tasks.jsonl"),
+    exact: Exact = False,
+    model: Model = None,
+    max_usd: MaxUsd = None,
+    describe: Describe = None,
+    demonstrations: Demonstrations = None,
+    num: Num = 100,
+    seed: Seed = 0,
+    value: Values = None,
+    force: Force = False,
     as_json: inputs.AsJson = False,
 ) -> None:
     """Write tasks for the tools of an MCP server or an HTTP API: questions, and answers that hold.
