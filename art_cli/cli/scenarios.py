@@ -145,7 +145,7 @@ async def _written(
     from art_cli.llms.judges.ruler import Ruler
     from art_cli.llms.services import open_remote
     from art_cli.scenarios.writer import TaskWriter, known_of
-    from art_cli.scenarios.written import Trial, examples_of, written_tasks
+    from art_cli.scenarios.written import DraftTrial, examples_of, written_tasks
     from art_cli.system.files import atomic_write, read_text
 
     cfg = parse_llm(model, "--model")
@@ -160,7 +160,7 @@ async def _written(
         known = known_of(list(tried.tools.values()), examples, description)
         writer = TaskWriter(llm, cache, known)
         rubric = await writer.rubric()
-        trial = Trial(source, writer, Ruler(llm, rubric=rubric, cache=cache, seed=seed))
+        trial = DraftTrial(source, writer, Ruler(llm, rubric=rubric, cache=cache, seed=seed))
         found = await written_tasks(trial, list(tried.tools), num, seed, inputs.progress)
     finally:
         await llm.close()

@@ -12,7 +12,7 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -42,6 +42,11 @@ class Tried:
     failed: Counter[str] = field(default_factory=Counter)  # the server did
     unknown: dict[str, str] = field(default_factory=dict)  # tool -> an argument without a value
     words: dict[str, str] = field(default_factory=dict)  # tool -> what was last said against it
+
+    def fail(self, tool: str, error: Exception) -> None:
+        """Note that the server did not survive a call."""
+        self.failed[tool] += 1
+        self.words[tool] = str(error).partition("\n")[0]
 
 
 async def exact_calls(
@@ -81,9 +86,9 @@ async def found_calls(
                 try:
                     called = await _one(session, tool, rng, values, seen, tried)
                 except Exception as e:  # a server that died or hung
-                    tried.failed[tool.name] += 1
-                    tried.words[tool.name] = str(e).partition("\n")[0]
-                    await stack.aclose()
+                    tried.fail(tool.name, e)
+                    with suppress(Exception):  # it is gone already
+                        await stack.aclose()
                     session = await stack.enter_async_context(source.opened())
                 idle[tool.name] = 0 if called else idle[tool.name] + 1
                 found += [called] if called else []
@@ -151,16 +156,27 @@ async def _repeated(
 
     async def play(batch: list[Called]) -> None:
         nonlocal done
-        async with slots, source.opened() as session:
-            for call in batch:
-                again[id(call)].append(await session.call(call.tool, call.arguments))
-                done += 1
-                report("calling again", done, total)
+        left = list(batch)
+        while left:  # once, unless the server fails
+            call = left[0]
+            try:
+                async with slots, source.opened() as session:
+                    while left:
+                        call = left.pop(0)
+                        again[id(call)].append(await session.call(call.tool, call.arguments))
+                        done += 1
+                        report("calling again", done, total)
+            except UsageError:
+                raise
+            except Exception as e:
+                tried.fail(call.tool, e)
 
     await asyncio.gather(*(play(batch) for batch in batches if batch))
     today = datetime.now(UTC).date().isoformat()  # which repeats until tomorrow
     kept: list[Called] = []
     for call in found:
+        if len(again[id(call)]) < 2:  # the server failed, which is said
+            continue
         one, other = again[id(call)]
         # One that writes was first called after others that did.
         same = one == other and not one.is_error and (one == call or call.tool in writing)
@@ -181,7 +197,7 @@ def left_out(tried: Tried) -> list[str]:
         ("refused", tried.refused),
         ("had an empty result", tried.empty),
         ("did not repeat", tried.changing),
-        ("ended or hung the server", tried.failed),
+        ("got no answer from the server", tried.failed),
     ):
         for tool, num in counted.items():
             said = f" ({tried.words[tool]:.120})" if tool in tried.words else ""

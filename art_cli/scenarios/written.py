@@ -55,7 +55,7 @@ async def examples_of(
     return tried, [call for found in first for call in found]
 
 
-class Trial:
+class DraftTrial:
     """Tries what the model wrote."""
 
     def __init__(self, source: ToolsSource, writer: TaskWriter, ruler: Ruler) -> None:
@@ -120,7 +120,7 @@ class Trial:
 
 
 async def written_tasks(
-    trial: Trial, tools: Sequence[str], num: int, seed: int, report: Report
+    trial: DraftTrial, tools: Sequence[str], num: int, seed: int, report: Report
 ) -> WrittenTasks:
     """Return at most `num` tasks; fewer where money or the model's ideas run out.
 

@@ -122,6 +122,8 @@ def test_mistakes(folder: Path, api: PetApi) -> None:
     assert re.search("no task came of it: .* calls of count did not repeat", str(result.exception))
     result = pets(api, "operations=[odd]", "--value", "how=404")
     assert "calls of odd refused (error: 404 Not Found" in str(result.exception)
+    result = pets(api, "operations=[odd]", "--value", "how=429")
+    assert "calls of odd got no answer from the server (GET http" in str(result.exception)
     assert not Path("tasks.jsonl").exists()
 
 
