@@ -104,9 +104,9 @@ def check_splits(s: Subject) -> Findings:
             found = [(x, y) for x in s.scenarios[split] if x.data and (y := known.find(x))]
             again = [(x.id, y.id) for x, y in found if _task(x) != _task(y)]
             if again:
-                what = f"{len(again)} {split} scenarios are in train too, the same or nearly, with "
-                what += f"another seed: the first {again[0][0]!r} as {again[0][1]!r}; a leak, if "
-                yield warning(f"{what}the data is the task", where, todo)
+                what = f"{len(again)} {split} scenarios say what one of train says, or nearly: the "
+                what += f"first {again[0][0]!r} as {again[0][1]!r}; a leak, if the data is the task"
+                yield warning(what, where, "leave these out of train, or split by what they say")
     yield ok("no held-out scenario is in train")
 
 
