@@ -74,6 +74,7 @@ class Sequence:
     mask: list[int] = field(default_factory=list)  # 1 on sampled tokens that had an alternative
     engine_logprobs: list[float] = field(default_factory=list)  # 0.0 where mask is 0
     constrained: list[Constrained] = field(default_factory=list)  # in order
+    begins: list[int] = field(default_factory=list)  # of each turn that was sampled
 
     def extend_prompt(self, ids: list[int]) -> None:
         """Append tokens that the model reads but did not sample."""
@@ -87,6 +88,7 @@ class Sequence:
         Not those that a grammar left no choice about: their probability is 1, whatever the weights.
         """
         begin, num = len(self.ids), len(completion.token_ids)
+        self.begins.append(begin)
         self.ids += completion.token_ids
         self.mask += [0 if i in completion.forced else 1 for i in range(num)]
         self.engine_logprobs += completion.logprobs
@@ -99,6 +101,7 @@ class Sequence:
         self.mask[begin:] = [0] * (len(self.ids) - begin)
         self.engine_logprobs[begin:] = [0.0] * (len(self.ids) - begin)
         self.constrained = [c for c in self.constrained if c.end <= begin]
+        self.begins = [b for b in self.begins if b < begin]
 
     def up_to(self, end: int) -> Sequence:
         """Return the first tokens alone."""
@@ -107,6 +110,7 @@ class Sequence:
             mask=self.mask[:end],
             engine_logprobs=self.engine_logprobs[:end],
             constrained=[c for c in self.constrained if c.begin < end],
+            begins=[b for b in self.begins if b < end],
         )
 
     @property
@@ -143,6 +147,9 @@ class Trajectory:
     sequences: list[Sequence] = field(default_factory=list)  # more than one after a fork
     reward: float | None = None  # None: infrastructure failed; never trained on
     advantage: float | None = None  # how much better than its siblings; set before an update
+    # Where the turns have advantages of their own: one for each that was sampled, in the order of
+    # `sequences`; `advantage` is their mean.
+    turn_advantages: list[float] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)  # only logged: the env's, a judge's
     logs: list[str] = field(default_factory=list)  # what a judge said of it
     tools: list[dict[str, Any]] = field(default_factory=list)  # JSON schemas, as of ToolSpec
@@ -174,6 +181,11 @@ class Trajectory:
     def num_calls(self) -> int:
         """Completions of the engine."""
         return len(self.policy_versions)
+
+    @property
+    def num_sampled_turns(self) -> int:
+        """Turns that are trained on; with agent.type builtin, those of the env, in its order."""
+        return sum(len(s.begins) for s in self.sequences)
 
     @property
     def num_tool_errors(self) -> int:

@@ -22,6 +22,7 @@ from art_cli.config.values import (
     CountOrZero,
     Name,
     NonNegative,
+    Own,
     Positive,
     Share,
 )
@@ -181,6 +182,7 @@ class RewardConfig:
 LossName = Literal[
     "token_mean", "sequence_mean", "group_mean", "grpo", "dr_grpo", "dapo", "gspo", "cispo"
 ]
+AdvantageName = Literal["mean", "group_std", "batch_std", "leave_one_out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,9 +197,9 @@ class TrainConfig:
     schedule_warmup_steps: CountOrZero = 0  # in which the learning rate rises from 0
     weight_decay: NonNegative = 0.0  # how much of each weight an update takes away, times the rate
     max_grad_norm: Positive = 1.0  # a longer gradient is shortened to it
-    loss: LossName = "token_mean"  # what each is, here and elsewhere: docs/losses.md
+    loss: LossName | Own = "token_mean"  # what each is, here and elsewhere: docs/losses.md
     # How much better than its siblings an episode was: its reward less their mean, and over what.
-    advantage: Literal["mean", "group_std", "batch_std", "leave_one_out"] = "mean"
+    advantage: AdvantageName | Own = "mean"
     # How far below 1 a token's ratio still counts; null: the loss's own.
     clip_low: NonNegative | None = None
     # How far above 1; null: the loss's own.

@@ -26,6 +26,7 @@ from art_cli.preflight.memory.estimate import Shape, checkpoint, weights
 from art_cli.preflight.memory.fit import Forecast, forecast
 from art_cli.preflight.memory.gpus import GIB, Gpu, present
 from art_cli.preflight.memory.shape import local_config
+from art_cli.preflight.own_code import check_own_code
 from art_cli.preflight.services import check_keys, check_servers, models_asked, servers
 from art_cli.rollout.agents.build import make_runner
 from art_cli.runs.trackers.wandb.server import choose_mode
@@ -147,6 +148,7 @@ def _check_programs(cfg: Experiment) -> Iterator[Finding]:
     """Return what the config would start or read."""
     try:
         make_runner(cfg.agent)
+        check_own_code(cfg.train)
         if cfg.judge:
             read_rubric(cfg.judge)
         if cfg.track.wandb:
