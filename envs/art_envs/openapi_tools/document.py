@@ -22,11 +22,9 @@ class Document:
     def __init__(self, source: str, root: Any) -> None:
         self.source = source
         if not isinstance(root, dict) or not str(root.get("openapi", "")).startswith("3."):
-            said = "swagger: 2.0" if isinstance(root, dict) and "swagger" in root else "another"
-            raise UsageError(
-                f"{source}: expected an OpenAPI document of version 3 (openapi: 3.x), got {said}; "
-                "converter.swagger.io makes one of Swagger 2"
-            )
+            is_old = isinstance(root, dict) and "swagger" in root
+            got = "Swagger 2, of which converter.swagger.io makes one" if is_old else "none"
+            raise UsageError(f"{source}: expected an OpenAPI document (openapi: 3.x), got {got}")
         self.root: dict[str, Any] = root
 
     def error(self, place: str, what: str) -> UsageError:

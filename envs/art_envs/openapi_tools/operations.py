@@ -78,7 +78,16 @@ def operations_of(document: Document, patterns: tuple[str, ...] | None) -> dict[
             f"{document.source}: no operation is offered: none of {len(known)} only reads (GET); "
             "name those that are in env.args.operations"
         )
-    return {name: _operation(document, name, *known[name]) for name in chosen}
+    out: dict[str, Operation] = {}
+    mistakes: list[str] = []
+    for name in chosen:
+        try:
+            out[name] = _operation(document, name, *known[name])
+        except UsageError as e:
+            mistakes.append(str(e))
+    if mistakes:
+        raise UsageError("\n".join(mistakes))
+    return out
 
 
 def _name(text: str) -> str:
@@ -98,7 +107,7 @@ def _operation(document: Document, name: str, path: str, method: str, where: str
     schema: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
     defs: dict[str, Any] = {}
     parameters: list[Parameter] = []
-    for each in _parameters(document, item, found, where):
+    for each in _parameters(document, item, found, where, name):
         argument = each["name"]
         if argument in schema["properties"]:
             argument = f"{argument}_{each['in']}"
@@ -119,7 +128,7 @@ def _operation(document: Document, name: str, path: str, method: str, where: str
         raise document.error(where, f"its path has {missing[0]!r}, which is none of its parameters")
     if "requestBody" in found:
         argument = "body" if "body" not in schema["properties"] else "request_body"
-        body, place = _body(document, found["requestBody"], f"{where}.requestBody")
+        body, place = _body(document, found["requestBody"], f"{where}.requestBody", name)
         schema["properties"][argument] = document.schema(body["schema"], where, defs)
         schema["required"] += [argument] * bool(body.get("required"))
         parameters.append(Parameter(argument=argument, name=argument, place=place))
@@ -145,7 +154,7 @@ def _operation(document: Document, name: str, path: str, method: str, where: str
 
 
 def _parameters(
-    document: Document, item: dict[str, Any], found: dict[str, Any], where: str
+    document: Document, item: dict[str, Any], found: dict[str, Any], where: str, tool: str
 ) -> Iterator[dict[str, Any]]:
     """Yield the parameters of an operation that a model gives; its own take the path's place."""
     both: dict[tuple[str, str], dict[str, Any]] = {}
@@ -161,7 +170,7 @@ def _parameters(
             if not each.get("required"):
                 continue
             what = f"it needs {name!r} in a {place}, which cannot be given"
-            raise document.error(where, f'{what}; leave it out: env.args.operations: ["!..."]')
+            raise document.error(where, f"{what}; {_left_out(tool)}")
         yield each
 
 
@@ -177,7 +186,7 @@ def _schema(
 
 
 def _body(
-    document: Document, body: Any, where: str
+    document: Document, body: Any, where: str, name: str
 ) -> tuple[dict[str, Any], Literal["body", "form"]]:
     """Return (its schema and whether it is required, how it is sent). Raises UsageError."""
     body = document.resolved(body, where)
@@ -188,4 +197,8 @@ def _body(
         if plain in (FORM, "application/json", "*/*") or plain.endswith("+json"):
             return {"schema": media.get("schema", {}), "required": body.get("required")}, place
     what = f"it takes {', '.join(content) or 'nothing'}, and only JSON and forms can be sent"
-    raise document.error(where, f'{what}; leave it out: env.args.operations: ["!..."]')
+    raise document.error(where, f"{what}; {_left_out(name)}")
+
+
+def _left_out(name: str) -> str:
+    return f'leave it out with "!{name}" in env.args.operations'
