@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
 from typing import IO, Any
 
 from art_cli import Tool, ToolError, UsageError, guarded
@@ -139,8 +140,8 @@ async def connected(cfg: McpSettings) -> AsyncIterator[Server]:
 
 
 async def _opened(cfg: McpSettings, stack: AsyncExitStack, log: IO[bytes] | None) -> Server:
-    try:
-        import mcp
+    try:  # in a thread: it takes half a second, in which others would stand still
+        mcp = await asyncio.to_thread(import_module, "mcp")
     except ModuleNotFoundError:
         raise UsageError(f"the env mcp needs the package mcp: {INSTALL}") from None
     transport = await _http(cfg, stack) if log is None else _stdio(cfg, log)
