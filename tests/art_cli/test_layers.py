@@ -15,7 +15,7 @@ ROOT = Path(art_cli.__file__).parent
 ROOMS = (
     *("printed", "errors", "look", "types", "system", "config", "envs", "models", "runs"),
     *("engines", "llms", "rollout", "training", "backends", "evaluation", "loop", "preflight"),
-    *("deploy", "why", "view", "inspection", "lab", "cli", "__main__"),
+    *("deploy", "scenarios", "why", "view", "inspection", "lab", "cli", "__main__"),
 )
 INNER = re.compile(r"\s*(from|import) art_cli\.")
 STRANGERS = {("models", "envs"), ("preflight", "backends")}
