@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from art_cli.rollout.rollout import play, play_episode
     from art_cli.system.guard import guarded
     from art_cli.system.progress import tell
+    from art_cli.training.algorithm.loss import LOSSES, Loss, trajectory_ratio
     from art_cli.training.gather import gather_trajectory_groups, scenarios_of
     from art_cli.training.model import TrainableModel
     from art_cli.types import Message, Scenario, Split, Step, Trajectory, TrajectoryGroup
@@ -54,6 +55,7 @@ _HOME = {
     "art_cli.envs.tools": ("tools_of",),
     "art_cli.errors": ("UsageError",),
     "art_cli.evaluation.held_out": ("Evaluation", "evaluate"),
+    "art_cli.training.algorithm.loss": ("LOSSES", "Loss", "trajectory_ratio"),
     "art_cli.training.gather": ("gather_trajectory_groups", "scenarios_of"),
     "art_cli.training.model": ("TrainableModel",),
     "art_cli.rollout.rollout": ("play", "play_episode"),
@@ -97,6 +99,9 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "evaluate",
     "Evaluation",
     "deploy_model",
+    "Loss",
+    "LOSSES",
+    "trajectory_ratio",
     "ModelConfig",
     "AdapterConfig",
     "WarmupConfig",

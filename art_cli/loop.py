@@ -86,7 +86,7 @@ async def _step(model: TrainableModel, batches: Batches, tracker: Tracker) -> No
     Batches are rolled out and scored by `_roll_out`: with `train.max_staleness`, that many of them
     while the updates before them are still to come.
     """
-    began = time.monotonic()
+    began, cpu = time.monotonic(), time.process_time()
     batch = await batches.next()  # rollout -> score
     scored = time.monotonic()
     metrics = _numbers_of(model, batch)
@@ -101,6 +101,7 @@ async def _step(model: TrainableModel, batches: Batches, tracker: Tracker) -> No
     if model.parts.scorer:
         metrics["time/score_s"] = scored - rolled
     metrics["time/step_s"] = time.monotonic() - began
+    metrics["time/cpu_s"] = time.process_time() - cpu
     run = model.parts.run  # in a thread: rollouts that are ahead go on
     await asyncio.to_thread(run.write_trajectories, model.step, "train", batch.groups)
     tracker.log(metrics)

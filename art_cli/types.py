@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict
 
+from art_cli.look import html
+
 Split = Literal["train", "val", "test"]
 StopReason = Literal["env", "max_turns", "timeout", "max_calls", "context", "agent", "error"]
 
@@ -74,6 +76,7 @@ class Sequence:
     mask: list[int] = field(default_factory=list)  # 1 on sampled tokens that had an alternative
     engine_logprobs: list[float] = field(default_factory=list)  # 0.0 where mask is 0
     constrained: list[Constrained] = field(default_factory=list)  # in order
+    begins: list[int] = field(default_factory=list)  # of each turn that was sampled
 
     def extend_prompt(self, ids: list[int]) -> None:
         """Append tokens that the model reads but did not sample."""
@@ -87,6 +90,7 @@ class Sequence:
         Not those that a grammar left no choice about: their probability is 1, whatever the weights.
         """
         begin, num = len(self.ids), len(completion.token_ids)
+        self.begins.append(begin)
         self.ids += completion.token_ids
         self.mask += [0 if i in completion.forced else 1 for i in range(num)]
         self.engine_logprobs += completion.logprobs
@@ -99,6 +103,7 @@ class Sequence:
         self.mask[begin:] = [0] * (len(self.ids) - begin)
         self.engine_logprobs[begin:] = [0.0] * (len(self.ids) - begin)
         self.constrained = [c for c in self.constrained if c.end <= begin]
+        self.begins = [b for b in self.begins if b < begin]
 
     def up_to(self, end: int) -> Sequence:
         """Return the first tokens alone."""
@@ -107,6 +112,7 @@ class Sequence:
             mask=self.mask[:end],
             engine_logprobs=self.engine_logprobs[:end],
             constrained=[c for c in self.constrained if c.begin < end],
+            begins=[b for b in self.begins if b < end],
         )
 
     @property
@@ -143,6 +149,9 @@ class Trajectory:
     sequences: list[Sequence] = field(default_factory=list)  # more than one after a fork
     reward: float | None = None  # None: infrastructure failed; never trained on
     advantage: float | None = None  # how much better than its siblings; set before an update
+    # Where the turns have advantages of their own: one for each that was sampled, in the order of
+    # `sequences`; `advantage` is their mean.
+    turn_advantages: list[float] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)  # only logged: the env's, a judge's
     logs: list[str] = field(default_factory=list)  # what a judge said of it
     tools: list[dict[str, Any]] = field(default_factory=list)  # JSON schemas, as of ToolSpec
@@ -176,6 +185,11 @@ class Trajectory:
         return len(self.policy_versions)
 
     @property
+    def num_sampled_turns(self) -> int:
+        """Turns that are trained on; with agent.type builtin, those of the env, in its order."""
+        return sum(len(s.begins) for s in self.sequences)
+
+    @property
     def num_tool_errors(self) -> int:
         """Calls that the env refused, or that could not be read."""
         return sum(step.is_error for step in self.steps)
@@ -184,6 +198,10 @@ class Trajectory:
     def num_sampled(self) -> int:
         """Tokens that the model sampled, over all sequences."""
         return sum(s.num_sampled for s in self.sequences)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return html.of_trajectory(self)
 
 
 @dataclass(slots=True)
@@ -201,3 +219,7 @@ class TrajectoryGroup:
     def rewards(self) -> list[float]:
         """Rewards of the valid trajectories, in order."""
         return [t.reward for t in self.trajectories if t.reward is not None]
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return html.of_group(self.trajectories)

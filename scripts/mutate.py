@@ -91,8 +91,8 @@ FAULTS = [
         ("if not parts or size > room:", "if not parts:"),
         ("if units[i] == i]", "]"),
         (
-            "torch.tensor([s.advantage for s, _ in picked])",
-            "torch.tensor([s.advantage for s in sequences for m in s.mask if m])",
+            "torch.tensor([s.advantage(t) for s, t in picked])",
+            "torch.tensor([s.advantage(0) for s in sequences for m in s.mask if m])",
         ),
         (
             "for t, m in enumerate(s.mask)\n        if m\n",

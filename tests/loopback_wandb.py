@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from loopback_otlp import spans_in
+
 OPERATION = re.compile(r"(?:query|mutation)\s+(\w+)")
 PROJECT = {"id": "p", "internalId": "p", "name": "p", "entity": {"name": "us"}}
 
@@ -57,8 +59,9 @@ class LoopbackWandb:
         self._slow = slow
         self.runs: dict[str, Run] = {}
         self.versions: list[Version] = []
-        self.calls: dict[str, dict[str, Any]] = {}  # Weave's, by id
-        self.num_calls = 0  # that were sent, some of them perhaps again
+        self.spans: dict[str, dict[str, Any]] = {}  # Weave's, by id
+        self.num_spans = 0  # that were sent, some of them perhaps again
+        self.trace_headers: dict[str, str] = {}  # of the last request of spans
         self.traces_say: int | None = None  # an HTTP status: Weave's part of it refuses
         self._dead = threading.Event()
         self._closing = threading.Event()
@@ -92,7 +95,8 @@ class LoopbackWandb:
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 if self.headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
-                status, answer = server._answer(self.path, body, self.headers["authorization"])
+                headers = {key.lower(): value for key, value in self.headers.items()}
+                status, answer = server._answer(self.path, body, headers)
                 if server._dead.is_set():
                     server._closing.wait(3600)
                     return
@@ -109,7 +113,9 @@ class LoopbackWandb:
 
         return Handler
 
-    def _answer(self, path: str, body: bytes, login: str | None) -> tuple[int, dict[str, Any]]:
+    def _answer(
+        self, path: str, body: bytes, headers: dict[str, str]
+    ) -> tuple[int, dict[str, Any]]:
         head, _, rest = path.removeprefix("/").partition("/")
         if rest.startswith("artifact/"):
             self._closing.wait(self._slow)
@@ -117,10 +123,13 @@ class LoopbackWandb:
             if head == "put":  # as with the real one, the address is the permission
                 self._put(rest, body)
                 return 200, {}
-            if login != "Basic " + base64.b64encode(f"api:{self.key}".encode()).decode():
+            if (
+                headers.get("authorization")
+                != "Basic " + base64.b64encode(f"api:{self.key}".encode()).decode()
+            ):
                 return 401, {"errors": [{"message": "invalid API key"}]}
             if head == "traces":
-                return self._trace(rest, json.loads(body))
+                return self._trace(rest, body, headers), {}
             if head == "files":
                 self._stream(rest.split("/")[2], json.loads(body))
                 return 200, {}
@@ -131,13 +140,15 @@ class LoopbackWandb:
                 return 200, {"data": reply(**(asked.get("variables") or {}))}
         return 200, {}
 
-    def _trace(self, where: str, sent: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def _trace(self, where: str, body: bytes, headers: dict[str, str]) -> int:
         if self.traces_say:
-            return self.traces_say, {"reason": "planted"}
-        assert where == "v2/us/p/calls/complete"
-        self.num_calls += len(sent["batch"])
-        self.calls |= {call["id"]: call for call in sent["batch"]}
-        return 200, {}
+            return self.traces_say
+        if where != "agents/otel/v1/traces" or headers.get("project_id") != "us/p":
+            return 404
+        sent, self.trace_headers = spans_in(body), headers
+        self.num_spans += len(sent)
+        self.spans |= {span["id"]: span for span in sent}
+        return 200
 
     def _stream(self, run_id: str, sent: dict[str, Any]) -> None:
         run = self.runs[run_id]

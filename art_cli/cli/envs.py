@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
-from art_cli.printed import say, visible
+from art_cli.printed import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -107,13 +107,15 @@ def check_command(
 
     Example:  art envs check env.py:MyTask level=2
     """
+    from art_cli.cli.findings import tell_finding
     from art_cli.errors import EXIT_FAILED
     from art_cli.preflight.envs.check import check
     from art_cli.preflight.envs.subject import Options
     from art_cli.rollout.env_worker.remote import env_of
+    from art_cli.system.screen import Screen
 
     found: list[Finding] = []
-    out = sys.stdout
+    screen = Screen(file=sys.stdout)
     with contextlib.redirect_stdout(sys.stderr):  # what the env prints is no part of the report
         loaded = _load(use, settings or [], python)
         section = loaded.experiment.env
@@ -129,12 +131,12 @@ def check_command(
             inputs.progress("")
             found.append(finding)
             if not as_json:
-                say("\n".join(_lines(finding)), file=out)
+                tell_finding(screen, finding, INDENT)
     num = sum(f.status == "failed" for f in found)
     if as_json:
         say(json.dumps({"env": use, "passed": not num, "findings": [asdict(f) for f in found]}))
     else:
-        say(f"{use}: {num} failed" if num else f"{use}: passed")
+        screen.wrap(f"{use}: {num} failed" if num else f"{use}: passed", "red" if num else "green")
     if num:
         raise typer.Exit(EXIT_FAILED)
 
@@ -150,10 +152,3 @@ def _load(use: str, settings: list[str], python: str | None) -> LoadedExperiment
     inputs.read_dotenv(Path(".env"))
     env_in(use, python)  # whose own words are enough where it cannot be found
     return load_env(use, settings, lambda *use: env_in(*use).Config, python)
-
-
-def _lines(finding: Finding) -> list[str]:
-    what = visible(finding.what, lines=False)  # else an env's error could write other findings
-    lines = [f"{finding.status:<9}{finding.check:<{INDENT - 9}}{what}"]
-    more = [text for text in (finding.where, finding.todo) if text]
-    return lines + [f"{' ' * INDENT}{' · '.join(more)}"] * bool(more)

@@ -58,9 +58,9 @@ def run(
     runs_dir: inputs.RunsDir = Path("runs"),
     as_json: inputs.AsJson = False,
 ) -> None:
-    """Train the experiment of a config file. With --smoke, try all of it in under a minute first:
-    the same config with a tiny model and no judge, which costs nothing. With --on, train on a
-    cluster (`art launch-cluster`), and have the run here all the same.
+    """Train the experiment of a config file. With --smoke, try all of it in under a minute first,
+    for nothing: a tiny model, no judge, and the env's gold() where it has one. With --on, train on
+    a cluster (`art launch-cluster`), and have the run here all the same.
 
     Example:  art run configs/quickstart.yaml train.steps=50 --resume
     """
@@ -154,18 +154,18 @@ async def _run(
     from art_cli.rollout.env_worker.remote import env_of
     from art_cli.rollout.first_episode import check_env
     from art_cli.runs.directory import RunDir
+    from art_cli.runs.trackers.build import check_trackers
     from art_cli.runs.trackers.console import Console
     from art_cli.runs.trackers.run_log import LoggedConsole
-    from art_cli.runs.trackers.wandb.server import choose_mode
     from art_cli.system.screen import Screen
 
     cfg = loaded.experiment
     opening = await check_env(env_of(cfg.env), loaded.env_settings)
-    if cfg.track.wandb:
-        choose_mode(cfg.track.wandb)  # raises now, not after the warm-up
+    check_trackers(loaded)  # raises now, not after the warm-up
     known = [] if smoke else inputs.check_base(loaded)
     tight = check_fit(loaded, present())
     if smoke:
+        smoke.play_gold()
         smoke.make_model(opening)
     run = RunDir(runs_dir / cfg.project / cfg.name)
     if overwrite and run.is_begun():  # the config and its env are right, as far as can be known
@@ -182,7 +182,7 @@ async def _run(
         console.phase("loading torch and transformers")
         await asyncio.sleep(0)
         try:
-            outcome = await _train(loaded, runs_dir, resume, from_step, console)
+            outcome = await _train(loaded, runs_dir, resume, from_step, console, smoke)
         except ArtError as e:
             console.note(f"error: {e}")
             raise
@@ -195,6 +195,7 @@ async def _train(
     resume: bool,
     from_step: int | None,
     console: LoggedConsole,
+    smoke: Smoke | None,
 ) -> Outcome:
     import yaml
 
@@ -202,14 +203,15 @@ async def _train(
     from art_cli.inspection.provenance import note_start
     from art_cli.loop import run_loop
     from art_cli.runs.trackers.base import Trackers
+    from art_cli.runs.trackers.build import make_trackers
     from art_cli.runs.trackers.jsonl import JsonlTracker
-    from art_cli.runs.trackers.wandb.tracker import WandbTracker
     from art_cli.training.model import Stop, TrainableModel
 
     stop = Stop()
     _stop_on_interrupt(stop, console)
     cfg = loaded.experiment
-    model = TrainableModel.of(cfg, loaded.env_settings, loaded.to_yaml())
+    kind = smoke.model_class if smoke else TrainableModel
+    model = kind.of(cfg, loaded.env_settings, loaded.to_yaml())
 
     def begin(run: RunDir) -> None:
         console.keep(run.logs)
@@ -228,7 +230,7 @@ async def _train(
         await model.register(backend)
         run = model.parts.run
         config = yaml.safe_load(loaded.to_yaml())  # as written: secrets are not in it
-        mirrors = [WandbTracker(cfg, run, config, console.say)] if cfg.track.wandb else []
+        mirrors = make_trackers(cfg, run, config, console.say)
         trackers = Trackers([JsonlTracker(run.metrics), console, *mirrors], console.say)
         state, message = "failed", ""
         try:
@@ -315,11 +317,8 @@ def _report(
     if as_json:
         row = {"run": str(run.root), "step": step, "finished": is_finished, **found}
         return say(json.dumps(row | ({"smoke": shown} if shown else {})))
-    if shown:
-        for title, lines in shown.items():
-            if lines:
-                say("\n  ".join([f"\n{title.replace('_', ' ')}", *lines]))
-        return None
+    if smoke and shown:
+        return smoke.tell(shown)
     if outcome is None:
         say(f"{run.root} is finished: {run.told()}; nothing was left to do")
     baseline, final = found["baseline"], found["final"]

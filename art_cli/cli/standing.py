@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from art_cli.cli.inputs import confirm
 from art_cli.config.resume import check_same
+from art_cli.config.schema import TrackConfig
 from art_cli.deploy.store import Store
 from art_cli.errors import Interrupted, UsageError
 from art_cli.runs.checkpoint import best_checkpoint
@@ -28,7 +29,7 @@ def is_complete(run: RunDir, loaded: LoadedExperiment) -> bool:
     status, cfg = run.read_status(), loaded.experiment
     if status is None or status.state != "done" or status.step < cfg.train.steps:
         return False
-    lacks_nothing = cfg.track.wandb is None  # which may lack what a dead network kept from it
+    lacks_nothing = cfg.track == TrackConfig()  # a tracker may, by a dead network
     read = [run.checkpoint(step) for step in run.checkpoint_steps()[-1:]]
     read += [run.base] if run.base.exists() or cfg.model.base == "tiny" else []
     return lacks_nothing and all(damage(folder) is None for folder in read)  # else it is told

@@ -18,6 +18,7 @@ _IN_REQUEST = re.compile(
     r"|authorization|cookie)",
     re.IGNORECASE,
 )
+_IN_HEADERS = re.compile(r"(?:.*[-_])?(?:key|team|dsn)", re.IGNORECASE)  # x-honeycomb-team
 _VARIABLE = re.compile(r"(?:.*_)?(?:KEY|TOKEN|SECRET|PASSWORD)", re.IGNORECASE)
 _LOGIN = re.compile(r"\w://[^/\s:@'\"]*:([^/\s@'\"]+)@|https?://([^/\s:@'\"]+)@")
 _QUERY = re.compile(
@@ -55,7 +56,10 @@ def _names_one(path: KeyPath) -> bool:
     name, above = str(path[-1]) if path else "", [str(part) for part in path[:-1]]
     if above == ["backend", "envs"]:
         return bool(_VARIABLE.fullmatch(name))
-    is_of_request = any(part == "params" or part.lower().endswith("headers") for part in above)
+    is_header = any(part.lower().endswith("headers") for part in above)
+    if is_header and _IN_HEADERS.fullmatch(name):
+        return True
+    is_of_request = is_header or "params" in above
     return bool((_IN_REQUEST if is_of_request else _ANYWHERE).fullmatch(name))
 
 

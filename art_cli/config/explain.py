@@ -58,6 +58,7 @@ _PATTERNS = {
     "with a letter or a digit first",
     r"^https?://[^\s/]+\S*$": "an address that begins with http:// or https://",
     r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):[0-9]{1,5}$": "HOST:PORT, e.g. 10.0.0.5:8900",
+    r"^[^:]+:[A-Za-z_]\w*$": "FILE.py:NAME",
 }
 _EXAMPLES = {
     "env": "env: {use: tic_tac_toe}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, make_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass, replace
 from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -45,6 +45,7 @@ class LoadedExperiment:
     env_settings: Any  # an instance of the env's own Config; None if nobody said which that is
     origins: dict[str, str]  # "train.steps" -> "config.yaml:12", "override" or "default"
     document: dict[str, Any]  # all settings; what came from the environment is still ${...}
+    tree: Node = field(repr=False)  # all settings with their places
 
     def to_yaml(self, with_origins: bool = False) -> str:
         """Return the whole config with its defaults: a valid experiment that loads to an equal one.
@@ -54,6 +55,10 @@ class LoadedExperiment:
         """
         comment = (lambda path: self.origins[dotted(path)]) if with_origins else None
         return dump(self.document, comment)
+
+    def problem(self, key: str, message: str) -> Problem:
+        """Return what is wrong with a setting on this machine, at its place."""
+        return _located(Mistake(tuple(key.split(".")), "key", message), self.tree)
 
 
 def load_experiment(
@@ -115,6 +120,7 @@ def _load(
         env_settings=settings,
         origins={dotted(path): _origin(tree, path) for path, _ in leaves(document)},
         document=document,
+        tree=tree,
     )
 
 
@@ -146,10 +152,10 @@ def _with_defaults(node: Node, cls: type, **extra: Any) -> Node:
     return replace(node, value=value | {k: v for k, v in node.value.items() if k not in value})
 
 
-def _default(field: Field[Any]) -> Any:
-    if not field.init:
+def _default(of: Field[Any]) -> Any:
+    if not of.init:
         return MISSING
-    return field.default if field.default_factory is MISSING else field.default_factory()
+    return of.default if of.default_factory is MISSING else of.default_factory()
 
 
 def _default_node(value: Any) -> Node:

@@ -36,6 +36,7 @@ WORDS = {
     "bool": "true or false",
     "None": "null",
     "Any": "anything",
+    "Own": "[FILE.py:NAME](losses.md#ones-own)",
     "ToolFormatName": "auto, or [the name of a format](models.md#tool-calls-and-thinking)",
 }
 REFERENCE = {"type": "string", "pattern": r"\$\{.+\}"}  # ${oc.env:NAME}, for any value
@@ -168,8 +169,8 @@ def _kind(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return WORDS[str(node.value)]
     if isinstance(node, ast.Name):
-        if node.id == "LossName":
-            return _kind(_assigned("LossName"))
+        if node.id in ("LossName", "AdvantageName"):
+            return _kind(_assigned(node.id))
         return "a section" if node.id.endswith("Config") else WORDS[node.id]
     assert isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name), ast.dump(node)
     inside = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]

@@ -22,8 +22,10 @@ from art_cli.config.values import (
     CountOrZero,
     Name,
     NonNegative,
+    Own,
     Positive,
     Share,
+    Url,
 )
 
 MAX_MODEL_LEN, MIN_MICROBATCH_TOKENS = 4096, 64
@@ -183,6 +185,7 @@ class RewardConfig:
 LossName = Literal[
     "token_mean", "sequence_mean", "group_mean", "grpo", "dr_grpo", "dapo", "gspo", "cispo"
 ]
+AdvantageName = Literal["mean", "group_std", "batch_std", "leave_one_out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,9 +200,9 @@ class TrainConfig:
     schedule_warmup_steps: CountOrZero = 0  # in which the learning rate rises from 0
     weight_decay: NonNegative = 0.0  # how much of each weight an update takes away, times the rate
     max_grad_norm: Positive = 1.0  # a longer gradient is shortened to it
-    loss: LossName = "token_mean"  # what each is, here and elsewhere: docs/losses.md
+    loss: LossName | Own = "token_mean"  # what each is, here and elsewhere: docs/losses.md
     # How much better than its siblings an episode was: its reward less their mean, and over what.
-    advantage: Literal["mean", "group_std", "batch_std", "leave_one_out"] = "mean"
+    advantage: AdvantageName | Own = "mean"
     # How far below 1 a token's ratio still counts; null: the loss's own.
     clip_low: NonNegative | None = None
     # How far above 1; null: the loss's own.
@@ -242,15 +245,39 @@ class WandbConfig:
     entity: Annotated[str | None, WANDB] = None  # user or team; null: your own
     # The best and the last checkpoint, when a run ends; auto: of adapters, not of whole models.
     upload: Annotated[Literal["auto", "on", "off"], WANDB] = "auto"
-    # While online: every trajectory as a trace in Weave, with turns and calls.
+    # While online: every trajectory in Weave, with turns and calls (extra otlp).
     weave: Annotated[bool, OnlyWith("track.wandb.mode", ("auto", "online"))] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtlpConfig:
+    """Trajectories as OpenTelemetry spans over OTLP/HTTP (extra `otlp`).
+
+    Langfuse, MLflow, Phoenix, Jaeger and other collectors take them.
+    """
+
+    # Of the collector, e.g. http://localhost:4318/v1/traces; null: OTEL_EXPORTER_OTLP_ENDPOINT.
+    endpoint: Url | None = None
+    headers: dict[str, str] = field(default_factory=dict)  # a key as ${oc.env:NAME}
+    groups: Count | None = 8  # of a step, those with the widest rewards; null: all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MlflowConfig:
+    """Metrics in MLflow (extra `mlflow`): a run of the experiment that is called like `project`."""
+
+    uri: str | None = None  # of the tracking server or store; null: MLFLOW_TRACKING_URI
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrackConfig:
-    """Where metrics go beside metrics.jsonl and the console. `wandb: null`: nowhere."""
+    """Where a run goes beside its own directory and the console: nowhere, by default."""
 
     wandb: WandbConfig | None = None
+    otlp: OtlpConfig | None = None
+    mlflow: MlflowConfig | None = None
+    tensorboard: bool = False  # event files in the run's directory (extra tensorboard)
+    trackio: bool = False  # Trackio's database on this machine (extra trackio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,15 +57,29 @@ def made_with(run: RunDir) -> dict[str, str]:
 
 
 def _made_with(loaded: LoadedExperiment) -> dict[str, Any]:
-    cfg = loaded.experiment
     return {
         "python": platform.python_version(),
         "package": {name: found for name in PACKAGES if (found := _version(name))},
-        "env code": _or_none(lambda: code_digest(env_of(cfg.env))),
-        "agent code": _or_none(lambda: agent_digest(cfg.agent)),
-        "file": dict(_files(loaded.document)),
+        **code_of(loaded),
         "commit": _commit(),
     }
+
+
+def code_of(loaded: LoadedExperiment) -> dict[str, Any]:
+    """Return digests of the code and the files that the config names. Never raises."""
+    cfg = loaded.experiment
+    return {
+        "env code": _or_none(lambda: code_digest(env_of(cfg.env))),
+        "agent code": _or_none(lambda: agent_digest(cfg.agent)),
+        "loss code": _or_none(lambda: _digest(_file_of(cfg.train.loss))),
+        "advantage code": _or_none(lambda: _digest(_file_of(cfg.train.advantage))),
+        "file": dict(_files(loaded.document)),
+    }
+
+
+def _file_of(name: str) -> Path:
+    """Return the file of FILE.py:NAME; of another name, one that does not exist."""
+    return Path(name.rpartition(":")[0])
 
 
 def _version(name: str) -> str | None:

@@ -11,7 +11,7 @@ from huggingface_hub.constants import HF_HUB_CACHE
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import Experiment
-from art_cli.errors import PreflightError, UsageError
+from art_cli.errors import ConfigError, PreflightError, UsageError
 from art_cli.llms.judges.build import read_rubric
 from art_cli.preflight.finding import Finding, failed, ok, warning
 from art_cli.preflight.machine import (
@@ -26,9 +26,10 @@ from art_cli.preflight.memory.estimate import Shape, checkpoint, weights
 from art_cli.preflight.memory.fit import Forecast, forecast
 from art_cli.preflight.memory.gpus import GIB, Gpu, present
 from art_cli.preflight.memory.shape import local_config
+from art_cli.preflight.own_code import check_own_code
 from art_cli.preflight.services import check_keys, check_servers, models_asked, servers
 from art_cli.rollout.agents.build import make_runner
-from art_cli.runs.trackers.wandb.server import choose_mode
+from art_cli.runs.trackers.build import check_trackers
 
 LITTLE_DISK = 20 * GIB  # where it is not known what a run takes
 
@@ -55,6 +56,7 @@ def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[Finding
         ("engine", _check_engine(cfg) if cfg else ()),
         ("disk", _check_disk(cfg, memory, runs_dir)),
         ("programs", _check_programs(cfg) if cfg else ()),
+        ("trackers", _check_trackers(loaded) if loaded else ()),
         ("keys", check_keys(llms)),
         ("services", check_servers(servers(cfg, llms))),
     )
@@ -143,14 +145,23 @@ def _check_disk(
             yield state(f"{line}, up to {needed / GIB:.0f} are needed", todo=todo)
 
 
+def _check_trackers(loaded: LoadedExperiment) -> Iterator[Finding]:
+    """Return whether their packages are installed, and W&B can be used as it must be."""
+    try:
+        check_trackers(loaded)
+    except ConfigError as e:
+        yield from map(failed, e.problems)
+    except PreflightError as e:
+        yield failed(str(e))
+
+
 def _check_programs(cfg: Experiment) -> Iterator[Finding]:
     """Return what the config would start or read."""
     try:
         make_runner(cfg.agent)
+        check_own_code(cfg.train)
         if cfg.judge:
             read_rubric(cfg.judge)
-        if cfg.track.wandb:
-            choose_mode(cfg.track.wandb)
     except (PreflightError, UsageError) as e:
         yield failed(str(e))
     if cfg.agent.type != "builtin":

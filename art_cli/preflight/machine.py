@@ -30,6 +30,10 @@ PACKAGES = (
     "bitsandbytes",
     "litellm",
     "wandb",
+    "opentelemetry-exporter-otlp-proto-http",
+    "mlflow-skinny",
+    "tensorboard",
+    "trackio",
     "skypilot",
 )
 MEMINFO = Path("/proc/meminfo")

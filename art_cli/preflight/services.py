@@ -90,6 +90,12 @@ def servers(cfg: Experiment | None, llms: dict[str, LLMConfig]) -> list[Service]
     if cfg.track.wandb and cfg.track.wandb.mode in ("auto", "online"):
         needed = "mode online" if cfg.track.wandb.mode == "online" else ""
         found.append(Service(name="W&B", url=base_url(), needed=needed))
+    otlp, mlflow = cfg.track.otlp, cfg.track.mlflow
+    to = {
+        "track.otlp": otlp and (otlp.endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")),
+        "track.mlflow": mlflow and (mlflow.uri or os.environ.get("MLFLOW_TRACKING_URI")),
+    }
+    found += [Service(name=n, url=url) for n, url in to.items() if url and url.startswith("http")]
     return found
 
 

@@ -3,7 +3,7 @@
     runs/<project>/<name>/
       config.yaml  made-with.jsonl  metrics.jsonl  status.json  costs*.jsonl  run.lock
       trajectories/<split>-<step>.jsonl.gz   checkpoints/<step>/   base/
-      deployments/<target>-<name>/   report.html
+      deployments/<target>-<name>/   report.html   trackers/   wandb/   tensorboard/
       evaluations/  judgements/  logs/  smoke.json  stand-in/  cloud.json  shipped/  exit.json
 
 Whole files appear by one atomic rename; metrics.jsonl grows line by line, and a torn last line is

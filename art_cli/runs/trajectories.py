@@ -89,6 +89,7 @@ def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict
         "scenario": t.scenario.data,
         "reward": t.reward,
         "advantage": t.advantage,  # None: nothing was learned from it
+        **({"turn_advantages": t.turn_advantages} if t.turn_advantages else {}),
         "metrics": t.metrics,
         "stop_reason": t.stop_reason,
         "truncated": t.truncated,

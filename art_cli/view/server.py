@@ -18,7 +18,7 @@ from aiohttp import web
 
 from art_cli.errors import ArtError, PreflightError
 from art_cli.view.collection import Collection
-from art_cli.view.frame import as_json, asset, live_page, live_policy, plotly, script
+from art_cli.view.frame import as_json, live_page, live_policy, plotly, script, style
 
 HOST = "127.0.0.1"
 HEADERS = {
@@ -81,7 +81,7 @@ class Pages:
         app = web.Application(middlewares=[self._guard])
         texts = {
             "": ("text/html", live_page),
-            "style.css": ("text/css", lambda: asset("style.css")),
+            "style.css": ("text/css", style),
             "app.js": ("text/javascript", script),
             "plotly.js": ("text/javascript", plotly),
         }

@@ -13,14 +13,17 @@ import art_cli
 
 ROOT = Path(art_cli.__file__).parent
 ROOMS = (
-    *("printed", "errors", "types", "system", "config", "envs", "models", "runs", "engines"),
-    *("llms", "rollout", "training", "backends", "evaluation", "loop", "preflight", "deploy"),
-    *("why", "view", "inspection", "cli", "__main__"),
+    *("printed", "errors", "look", "types", "system", "config", "envs", "models", "runs"),
+    *("engines", "llms", "rollout", "training", "backends", "evaluation", "loop", "preflight"),
+    *("deploy", "scenarios", "why", "view", "inspection", "lab", "cli", "__main__"),
 )
 INNER = re.compile(r"\s*(from|import) art_cli\.")
 STRANGERS = {("models", "envs"), ("preflight", "backends")}
 HOMES = {  # a heavy dependency is imported in one file, or in one room
     "wandb": "runs/trackers/wandb/tracker.py",
+    "opentelemetry": "runs/trackers/otlp",
+    "mlflow": "runs/trackers/mlflow.py",
+    "trackio": "runs/trackers/trackio.py",
     "litellm": "llms/remote.py",
     "sky": "backends/cloud/skypilot.py",
     "peft": "models",

@@ -18,13 +18,12 @@ LONG_FILES = {
     "engines/vllm/engine.py": 370,
     "llms/remote.py": 360,
     "runs/directory.py": 368,
-    "runs/trackers/wandb/tracker.py": 366,
+    "runs/trackers/wandb/tracker.py": 360,
 }
 LONG_FUNCTIONS = {
     "cli/deploy.py:deploy": 78,
     "cli/eval.py:evaluate_command": 88,
     "cli/run.py:run": 79,
-    "runs/trackers/wandb/weave.py:calls_of": 63,
 }
 
 

@@ -24,6 +24,7 @@ from art_cli.config.yaml import dump
 from art_cli.engines.base import TOKEN
 from art_cli.llms.judges.build import KEYS, key_of
 from art_cli.llms.services import llm_settings
+from art_cli.runs.trackers.build import extras_of, keys_of
 
 RUNS = "runs"  # relative to the home of the first node
 STORAGE = "/art-storage"  # where a bucket is mounted
@@ -70,6 +71,7 @@ def extras(cfg: Experiment) -> str:
     wanted = ["vllm"] * (cfg.engine.use == "vllm" and cfg.engine.url is None)
     needs_bitsandbytes = cfg.model.quantize or cfg.train.optimizer == "adamw_8bit"
     wanted += ["quantize"] * bool(needs_bitsandbytes)
+    wanted += sorted({extra for _, _, extra in extras_of(cfg.track)})
     return f"[{','.join(wanted)}]" if wanted else ""
 
 
@@ -92,8 +94,7 @@ def secret_names(loaded: LoadedExperiment) -> list[str]:
         for llm in (*llms, *llm_settings(loaded.env_settings).values()):
             providers = [model.partition("/")[0] for model in llm.fallbacks]
             yield from filter(None, (key_of(llm), *map(KEYS.get, providers)))
-        if cfg.track.wandb:
-            yield "WANDB_API_KEY"
+        yield from keys_of(cfg.track)
         yield "HF_TOKEN"
 
     return sorted({*names()} - {*loaded.experiment.backend.envs})

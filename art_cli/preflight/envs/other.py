@@ -84,10 +84,9 @@ def main(question: str, answer: str) -> None:
     def listed(split: Split) -> list[str]:
         return [content(x) for x in islice(env.scenarios(settings, split), MAX_SCENARIOS)]
 
-    out = {
-        "scenarios": {split: listed(split) for split in SPLITS},
-        "outcomes": [asyncio.run(played(each)) for each in asked["plays"]],
-    }
+    with asyncio.Runner() as loop:
+        outcomes = [loop.run(played(each)) for each in asked["plays"]]
+    out = {"scenarios": {split: listed(split) for split in SPLITS}, "outcomes": outcomes}
     Path(answer).write_text(json.dumps(out))
 
 

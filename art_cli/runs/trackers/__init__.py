@@ -1,1 +1,1 @@
-"""Where metrics go: metrics.jsonl, the console, W&B."""
+"""Where metrics go: metrics.jsonl, the console, and what `track` names."""

@@ -1,48 +1,130 @@
-"""How much better than its siblings a trajectory was."""
+"""How much better than its siblings a trajectory was.
+
+An advantage is a function of the step's groups. It returns, for each group, the credit of each of
+its `valid` trajectories: a number, or a number for each turn that was sampled in it. Those here are
+written against the same interface as one that a config names as FILE.py:NAME.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any, cast
 
-from art_cli.types import TrajectoryGroup
+from art_cli.errors import UsageError
+from art_cli.training.algorithm.own import blaming, named, place_of
+from art_cli.types import Trajectory, TrajectoryGroup
 
 SMALL_STD = 1e-6  # keeps near-ties finite; far below any reward difference that means something
+KEY = "train.advantage"
+
+Credit = float | list[float]  # of a trajectory, or of each of its sampled turns
+AdvantageFn = Callable[[list[TrajectoryGroup]], list[list[Credit]]]
 
 
-def set_advantages(groups: list[TrajectoryGroup], kind: str) -> None:
-    """Write into each trajectory that has a reward its advantage over its siblings."""
-    everyone = advantages([g.rewards for g in groups], kind)
-    for group, values in zip(groups, everyone, strict=True):
-        for trajectory, value in zip(group.valid, values, strict=True):
-            trajectory.advantage = value
+def mean(groups: list[TrajectoryGroup]) -> list[list[Credit]]:
+    """Return r - mean(group), after Dr. GRPO (2503.20783): near-ties are not inflated."""
+    return [[*_centered(group.rewards)] for group in groups]
 
 
-def advantages(rewards_by_group: list[list[float]], kind: str) -> list[list[float]]:
-    """Return one advantage a trajectory, group by group.
+def group_std(groups: list[TrajectoryGroup]) -> list[list[Credit]]:
+    """Return that over the group's sample standard deviation (GRPO, 2402.03300, eq. 21)."""
+    return [[a / _scale(g.rewards) for a in _centered(g.rewards)] for g in groups]
 
-    - `mean`: r - mean(group), after Dr. GRPO (2503.20783): no division that inflates near-ties
-    - `group_std`: that over the group's sample standard deviation (GRPO, 2402.03300, eq. 21)
-    - `batch_std`: that over the sample standard deviation of all rewards of the step
-    - `leave_one_out`: r - mean(the others) (RLOO, 2402.14740)
-    """
-    centered = [[r - statistics.fmean(rewards) for r in rewards] for rewards in rewards_by_group]
-    if kind == "mean":
-        return centered
-    if kind == "leave_one_out":
-        return [[a * len(group) / max(1, len(group) - 1) for a in group] for group in centered]
-    if kind == "batch_std":
-        everything = [r for rewards in rewards_by_group for r in rewards]
-        return [[a / _scale(everything) for a in group] for group in centered]
-    assert kind == "group_std", kind
+
+def batch_std(groups: list[TrajectoryGroup]) -> list[list[Credit]]:
+    """Return that over the sample standard deviation of all rewards of the step."""
+    scale = _scale([r for group in groups for r in group.rewards])
+    return [[a / scale for a in _centered(group.rewards)] for group in groups]
+
+
+def leave_one_out(groups: list[TrajectoryGroup]) -> list[list[Credit]]:
+    """Return r - mean(the others) (RLOO, 2402.14740)."""
     return [
-        [a / _scale(rewards) for a in group]
-        for group, rewards in zip(centered, rewards_by_group, strict=True)
+        [a * len(g.valid) / max(1, len(g.valid) - 1) for a in _centered(g.rewards)] for g in groups
     ]
+
+
+ADVANTAGES: dict[str, AdvantageFn] = {
+    "mean": mean,
+    "group_std": group_std,
+    "batch_std": batch_std,
+    "leave_one_out": leave_one_out,
+}
+
+
+def advantage_named(name: str) -> AdvantageFn:
+    """Return the function that `train.advantage` names. Raises UsageError."""
+    function: Any = named(KEY, name, ADVANTAGES)
+    if not callable(function):
+        raise UsageError(
+            f"{KEY}: {name} is not a function; expected (groups) -> for each group, "
+            "for each of its valid trajectories, a number or a number a turn"
+        )
+    return cast(AdvantageFn, function)
+
+
+def set_advantages(groups: list[TrajectoryGroup], name: str) -> None:
+    """Write into each trajectory that has a reward its advantage over its siblings.
+
+    Raises UsageError where a function of the user's own raises, or returns what does not fit.
+    """
+    function = advantage_named(name)
+    with blaming(KEY, name, function):
+        given = function(groups)
+    where = f"{KEY}: {name} ({place_of(function)}) returned"
+    for group, values in zip(
+        groups, _of(groups, given, f"{where} {{}} for {{}} groups"), strict=True
+    ):
+        told = f"{where} {{}} for a group of {{}} trajectories with a reward"
+        for trajectory, credit in zip(group.valid, _of(group.valid, values, told), strict=True):
+            _set(trajectory, credit, where)
+
+
+def teaches(group: TrajectoryGroup) -> bool:
+    """Return whether a group has a gradient, once its advantages are set."""
+    return any(t.advantage or any(t.turn_advantages) for t in group.valid)
 
 
 def has_gradient(rewards: list[float]) -> bool:
     """Return whether the group teaches anything: not if all its rewards are equal."""
     return max(rewards) - min(rewards) > SMALL_STD if rewards else False
+
+
+def _set(trajectory: Trajectory, credit: Any, where: str) -> None:
+    if isinstance(credit, Real):
+        trajectory.turn_advantages = []
+        trajectory.advantage = _finite(credit, where)
+        return
+    told = f"{where} {{}} for a trajectory with {{}} sampled turns"
+    turns = [_finite(a, where) for a in _of(range(trajectory.num_sampled_turns), credit, told)]
+    trajectory.turn_advantages = turns
+    trajectory.advantage = statistics.fmean(turns) if turns else 0.0
+
+
+def _of(wanted: Sequence[Any], given: Any, told: str) -> Sequence[Any]:
+    """Return a list that has to have one entry for each of the wanted. Raises UsageError."""
+    if not isinstance(given, list | tuple):
+        raise UsageError(told.format(f"{type(given).__name__}, expected a list,", len(wanted)))
+    if len(given) != len(wanted):
+        raise UsageError(told.format(f"{len(given)} entries", len(wanted)))
+    return given
+
+
+def _finite(value: Any, where: str) -> float:
+    if not isinstance(value, Real) or not math.isfinite(value):
+        raise UsageError(f"{where} {value!r} as an advantage; expected a finite number")
+    return float(value)
+
+
+def _centered(rewards: list[float]) -> list[float]:
+    """Return the rewards less their mean; exact zeros where they are all the same."""
+    if not has_gradient(rewards):
+        return [0.0] * len(rewards)
+    average = statistics.fmean(rewards)
+    return [r - average for r in rewards]
 
 
 def _scale(rewards: list[float]) -> float:

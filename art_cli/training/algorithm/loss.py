@@ -9,16 +9,23 @@ for the whole step before it is split into microbatches, so that the split chang
 
 What papers call a sequence, an output or a response is a whole trajectory here: all that the model
 sampled in one rollout. Where a trajectory forked into several sequences, its weights and GSPO's
-ratio are still of all its sampled tokens together. docs/losses.md has the names elsewhere.
+ratio are still of all its sampled tokens together. docs/losses.md has the names elsewhere, and how
+to write one's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+
+from art_cli.errors import UsageError
+from art_cli.training.algorithm.own import blaming, named, place_of
+
+KEY = "train.loss"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,23 +79,6 @@ ClippedFn = Callable[[Tensor, Tokens, float, float], Tensor]
 WeightFn = Callable[[Counts, int, int], float]
 # (policy_logprobs [T], tokens) -> ratio at each token [T]
 RatioFn = Callable[[Tensor, Tokens], Tensor]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """A named loss of the config."""
-
-    term: TermFn
-    weight: WeightFn
-    clip_low: float
-    clip_high: float
-    is_clipped: ClippedFn
-    ratio: RatioFn  # by which its KL is weighed
-
-    @property
-    def by_token(self) -> bool:
-        """Whether a token's term depends on that token alone, not on all of its trajectory."""
-        return self.ratio is token_ratio
 
 
 def token_ratio(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
@@ -163,18 +153,6 @@ def _capped_tokens(policy_logprobs: Tensor, tokens: Tokens, low: float, high: fl
     return token_ratio(policy_logprobs, tokens) > high
 
 
-def _clip_loss(weight: WeightFn, clip_high: float) -> Loss:
-    """Return PPO's clipped loss with these weights."""
-    return Loss(
-        term=clipped,
-        weight=weight,
-        clip_low=0.2,
-        clip_high=clip_high,
-        is_clipped=_clipped_tokens,
-        ratio=token_ratio,
-    )
-
-
 def _token_mean(n: Counts, group: int, trajectory: int) -> float:
     """Count every token of the step the same."""
     return 1 / n.tokens
@@ -199,6 +177,29 @@ def _constant(n: Counts, group: int, trajectory: int) -> float:
     return 1 / (n.trajectories * n.max_model_len)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A loss of the config. Of one's own, the term alone has to be given: the rest is PPO's clip
+    and the mean over all tokens."""
+
+    term: TermFn
+    weight: WeightFn = _token_mean
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    is_clipped: ClippedFn = _clipped_tokens
+    ratio: RatioFn = token_ratio  # by which its KL is weighed
+
+    @property
+    def by_token(self) -> bool:
+        """Whether a token's term depends on that token alone, not on all of its trajectory."""
+        return self.ratio is token_ratio
+
+
+def _clip_loss(weight: WeightFn, clip_high: float) -> Loss:
+    """Return PPO's clipped loss with these weights."""
+    return Loss(term=clipped, weight=weight, clip_high=clip_high)
+
+
 # The three means differ in their weights alone. `grpo` and `dr_grpo` have the symmetric clip of
 # their papers, and `dapo` the wider upper one. So `grpo` is `sequence_mean` with clip_high=0.2, and
 # `dapo` is `token_mean`: the one loss with two names, for it is what DAPO's code, TRL and verl do.
@@ -217,12 +218,58 @@ LOSSES: dict[str, Loss] = {
         is_clipped=_clipped_whole,
         ratio=trajectory_ratio,
     ),
-    "cispo": Loss(
-        term=cispo,
-        weight=_token_mean,
-        clip_low=0.0,
-        clip_high=5.0,
-        is_clipped=_capped_tokens,
-        ratio=token_ratio,
-    ),
+    "cispo": Loss(term=cispo, clip_low=0.0, clip_high=5.0, is_clipped=_capped_tokens),
 }
+
+
+def loss_named(name: str) -> Loss:
+    """Return the loss that `train.loss` names.
+
+    One of LOSSES, or FILE.py:NAME of a `Loss`, or of a function: the term of one. Someone's own is
+    tried on a few tokens first. Raises UsageError.
+    """
+    found: Any = named(KEY, name, LOSSES)
+    loss = (
+        found if isinstance(found, Loss) or not callable(found) else Loss(term=cast(TermFn, found))
+    )
+    if not isinstance(loss, Loss):
+        raise UsageError(
+            f"{KEY}: {name} is neither a function (policy_logprobs, tokens, clip_low, clip_high) "
+            "-> terms nor an art_cli.Loss"
+        )
+    if name not in LOSSES:
+        with blaming(KEY, name, loss.term):
+            _try(loss, f"{KEY}: {name} ({place_of(loss.term)})")
+    return loss
+
+
+def _try(loss: Loss, what: str) -> None:
+    """Compute the terms of two trajectories of three tokens, and their gradient."""
+    engine = torch.tensor([-0.1, -0.7, -2.0, -0.3, -1.1, -0.2])
+    tokens = Tokens(
+        engine_logprobs=engine,
+        advantages=torch.tensor([1.0, 1.0, 1.0, -0.5, -0.5, -0.5]),
+        weights=torch.full((6,), 1 / 6),
+        unit=torch.tensor([0, 0, 0, 3, 3, 3]),
+    )
+    logprobs = (engine + 0.05 * torch.tensor([1, -1, 0, 1, 0, -1])).requires_grad_()
+    terms = loss.term(logprobs, tokens, loss.clip_low, loss.clip_high)
+    clips = loss.is_clipped(logprobs.detach(), tokens, loss.clip_low, loss.clip_high)
+    for said, value in (("the terms", terms), ("is_clipped", clips)):
+        if not isinstance(value, Tensor) or value.shape != engine.shape:
+            got = f"shape {[*value.shape]}" if isinstance(value, Tensor) else type(value).__name__
+            raise UsageError(
+                f"{what}: {said} must be a tensor with one value a token, [6]; got {got}"
+            )
+    if not torch.isfinite(terms).all():
+        raise UsageError(f"{what} returned terms that are not finite: {terms.tolist()}")
+    if not terms.requires_grad:
+        raise UsageError(f"{what} has no gradient: its terms do not depend on policy_logprobs")
+    slopes = torch.stack([torch.autograd.grad(t, logprobs, retain_graph=True)[0] for t in terms])
+    if not torch.isfinite(slopes).all() or not slopes.any():
+        raise UsageError(f"{what} has a gradient that is zero or not finite: {slopes.tolist()}")
+    if loss.by_token and (slopes - slopes.diag().diag()).any():
+        raise UsageError(
+            f"{what}: a token's term depends on other tokens. Make it an art_cli.Loss with "
+            "ratio=trajectory_ratio, so that a trajectory is not computed in parts"
+        )

@@ -26,11 +26,15 @@ class TrainSequence:
     ids: list[int]
     mask: list[int]
     engine_logprobs: list[float]
-    advantage: float = 0.0
+    advantages: list[float] | float = 0.0  # of each token, or of all that were sampled
     weight: float = 0.0  # of each sampled token
     # A number: its sequences have one ratio, and so stay in one microbatch. None: each for itself.
     trajectory: int | None = None
     constrained: list[Constrained] = field(default_factory=list)  # see Sequence
+
+    def advantage(self, token: int) -> float:
+        """Return the advantage of a token of it."""
+        return self.advantages[token] if isinstance(self.advantages, list) else self.advantages
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,7 @@ def pack(
         targets=torch.tensor([target for _, target, _ in predictions], dtype=torch.long),
         row=torch.tensor([rows[each[:3]] for each in sampled], dtype=torch.long),
         engine_logprobs=torch.tensor([s.engine_logprobs[t] for s, t in picked]),
-        advantages=torch.tensor([s.advantage for s, _ in picked]),
+        advantages=torch.tensor([s.advantage(t) for s, t in picked]),
         weights=torch.tensor([s.weight for s, _ in picked]),
         unit=torch.tensor([units[i] for *_, i, _ in sampled], dtype=torch.long),
         repeats=torch.bincount(torch.tensor([at for path in paths for at in path])),

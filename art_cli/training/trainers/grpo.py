@@ -16,8 +16,8 @@ from torch.distributed.tensor import DTensor
 from art_cli.config.schema import MAX_MODEL_LEN, SamplingConfig, TrainConfig
 from art_cli.errors import EngineError, TrainerError
 from art_cli.system.progress import silent
-from art_cli.training.algorithm.advantage import has_gradient
-from art_cli.training.algorithm.loss import LOSSES, Counts, Tokens, kl_k3
+from art_cli.training.algorithm.advantage import teaches
+from art_cli.training.algorithm.loss import Counts, Tokens, kl_k3, loss_named
 from art_cli.training.algorithm.packing import Microbatch, TrainSequence, pack
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.forward import Forward, Trainable
@@ -59,7 +59,7 @@ class GRPOTrainer:
         self._cfg = cfg
         self._sampling = sampling
         self._max_model_len = max_model_len
-        self._loss = LOSSES[cfg.loss]
+        self._loss = loss_named(cfg.loss)
         self._clip_low = self._loss.clip_low if cfg.clip_low is None else cfg.clip_low
         self._clip_high = self._loss.clip_high if cfg.clip_high is None else cfg.clip_high
         self._checked = False
@@ -234,11 +234,11 @@ def training_sequences(
         groups=sum(n > 0 for n in by_group),
         max_model_len=max_model_len,
     )
-    loss = LOSSES[cfg.loss]
+    loss = loss_named(cfg.loss)
     number = itertools.count()
     out: list[list[TrainSequence]] = []
     for (group, trained), tokens in zip(kept, by_group, strict=True):
-        if not (has_gradient(group.rewards) or cfg.kl_coef):
+        if not (teaches(group) or cfg.kl_coef):
             continue
         out.append([])
         for t in trained:
@@ -248,20 +248,30 @@ def training_sequences(
                     ids=s.ids,
                     mask=s.mask,
                     engine_logprobs=s.engine_logprobs,
-                    advantage=_advantage(t),
+                    advantages=advantages,
                     weight=loss.weight(counts, tokens, t.num_sampled),
                     trajectory=of,
                     constrained=s.constrained,
                 )
-                for s in t.sequences
+                for s, advantages in zip(t.sequences, _advantages(t), strict=True)
             ]
     return out, counts
 
 
-def _advantage(trajectory: Trajectory) -> float:
+def _advantages(trajectory: Trajectory) -> list[list[float] | float]:
+    """Return the advantages of each of its sequences; of each token, where turns differ."""
     if trajectory.advantage is None:
         raise TrainerError("a trajectory has a reward and no advantage; call set_advantages first")
-    return trajectory.advantage
+    if not trajectory.turn_advantages:
+        return [trajectory.advantage for _ in trajectory.sequences]
+    by_turn = iter(trajectory.turn_advantages)
+    out: list[list[float] | float] = []
+    for s in trajectory.sequences:
+        each = [0.0] * len(s.ids)
+        for begin, end in itertools.pairwise([*s.begins, len(s.ids)]):
+            each[begin:end] = [next(by_turn)] * (end - begin)
+        out.append(each)
+    return out
 
 
 def _is_trained(trajectory: Trajectory, cfg: TrainConfig) -> bool:

@@ -15,14 +15,14 @@ print("loading")
 
 
 class Echo(Env):
-    """Say the number that was said."""
+    """Say the number before the one that was said."""
 
     num_scenarios = {"train": 20, "val": 10, "test": 10}
 
     async def start(self):
         print("starting")
         self.number = self.rng.randint(0, 9)
-        return f"Say {self.number}."
+        return f"Say {self.number + 1} less one."
 
     async def reply(self, text):
         self.right = text == str(self.number)

@@ -45,6 +45,15 @@ def load(section: str, *overrides: str) -> LoadedExperiment:
             "env: {use: any, args: {user: {model: o/x, params: {api_key: KEY}}}}",
             "name that in env.args.user.api_key_env",
         ),
+        (
+            "track: {otlp: {headers: {x-honeycomb-team: KEY}}}",
+            "track.otlp.headers.x-honeycomb-team: holds a key",
+        ),
+        (
+            "track: {otlp: {headers: {authorization: Basic KEY}}}",
+            "write ${oc.env:NAME} here",
+        ),
+        ("track: {mlflow: {uri: 'https://me:KEY@h'}}", "track.mlflow.uri: holds a password"),
         ("engine: {use: vllm, url: 'http://me:KEY@h:8000'}", "engine.url: holds a password"),
         ("engine: {use: vllm, extra: {api-key: KEY}}", "engine.extra.api-key: holds a key"),
         ("backend: {use: skypilot, envs: {MY_KEY: KEY}}", "name that in backend.secrets: [MY_KEY]"),

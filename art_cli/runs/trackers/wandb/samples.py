@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from art_cli.runs.trackers.shorten import shortened
 from art_cli.runs.trajectories import grouped, reward_width
 
 NUM_SAMPLES = 8  # of a step and split
-LONGEST = 20_000  # characters of a conversation
 COLUMNS = ("step", "scenario", "reward", "ended by", "conversation", "judge")
 
 
@@ -39,12 +39,3 @@ def _cells(row: dict[str, Any]) -> list[Any]:
 def conversation(messages: list[dict[str, Any]]) -> str:
     """Return who said what, as text, without the middle of a very long one."""
     return shortened("\n\n".join(f"[{m['role']}] {m.get('content') or ''}" for m in messages))
-
-
-def shortened(text: str) -> str:
-    """Return a text without its middle where it is very long."""
-    left_out = len(text) - LONGEST
-    if left_out <= 0:
-        return text
-    half = LONGEST // 2
-    return f"{text[:half]}\n\n[... {left_out} characters left out ...]\n\n{text[-half:]}"

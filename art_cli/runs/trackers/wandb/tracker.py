@@ -17,7 +17,6 @@ import os
 import shlex
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +25,9 @@ from typing import Any, TypeVar
 from art_cli.config.schema import Experiment
 from art_cli.runs.checkpoint import read_progress, weight_files
 from art_cli.runs.directory import RunDir
-from art_cli.runs.trackers.wandb.background import BackgroundQueue
+from art_cli.runs.trackers.background import BackgroundQueue
+from art_cli.runs.trackers.mirror import Mirror
+from art_cli.runs.trackers.shorten import in_a_line
 from art_cli.runs.trackers.wandb.files import (
     checkpoints_to_upload,
     keep_file,
@@ -37,7 +38,7 @@ from art_cli.runs.trackers.wandb.files import (
 )
 from art_cli.runs.trackers.wandb.samples import COLUMNS, held_out, siblings
 from art_cli.runs.trackers.wandb.server import Mode, answers, base_url, choose_mode
-from art_cli.runs.trackers.wandb.weave import WeaveTraces
+from art_cli.runs.trackers.wandb.weave import weave_mirror
 from art_cli.system.deadline import DeadlineError, within
 from art_cli.types import Split
 
@@ -51,7 +52,6 @@ MEDIA_SECONDS = 8.0  # for a table or an artifact to be taken: wandb asks the se
 FINISH_SECONDS = 12.0
 SLACK_SECONDS = 2.0  # wandb's own deadline should expire before ours
 UPLOAD_SECONDS = 900  # of weights
-TRACES_SECONDS = 15.0  # from the begin of the end, for traces that are on their way
 LIFE_SIGN_SECONDS = 2.0  # between questions to the server, while they are on their way
 EXIT_CODES = {"done": 0, "failed": 1, "interrupted": 255}  # W&B shows 255 as "killed"
 TABLE_EVERY = 10  # steps, of the table of training; each is a file to upload
@@ -83,7 +83,7 @@ class WandbTracker:
         self._takes_tables = True
         self._begin = 0  # W&B has the steps before this one
         self._last = -1  # the last step that was logged
-        self._traces: WeaveTraces | None = None
+        self._traces: Mirror | None = None
         self._mode, reason = choose_mode(self._cfg)
         # wandb asks its server before it takes a table: the run does not wait for that.
         self._background = BackgroundQueue("art-wandb")
@@ -98,20 +98,15 @@ class WandbTracker:
     def log(self, metrics: dict[str, float]) -> None:
         """Have the metrics handed to wandb-core, with the trajectories that go with them."""
         self._background.hand(lambda: self._mirror(metrics))
-        if self._traces:
-            self._traces.wake()
 
     def finish(self, state: str) -> None:
         """Upload the checkpoints and wait for what is under way, but not for a dead server."""
         if not self._started.is_set():
             self._say("W&B is still starting: waiting for it.")
             self._started.wait()  # each part of the start has a deadline
-        began = time.monotonic()
-        if self._traces:
-            self._traces.wake()
         self._finish_run(state)
         if self._traces:  # it has gone on meanwhile
-            self._traces.finish(max(1.0, began + TRACES_SECONDS - time.monotonic()))
+            self._traces.finish(state)
 
     def _finish_run(self, state: str) -> None:
         behind = not self._background.catches_up(MEDIA_SECONDS + 0.5)
@@ -128,7 +123,7 @@ class WandbTracker:
         except Exception as error:
             _kill_core()
             sync = sync_line(self._session)
-            self._say(f"W&B: the upload is not complete ({_short(error)}). The rest: {sync}")
+            self._say(f"W&B: the upload is not complete ({in_a_line(error)}). The rest: {sync}")
             return
         if self._mode == "offline":
             self._say(f"W&B: this run was logged offline. Upload it: {sync_line(self._session)}")
@@ -142,7 +137,7 @@ class WandbTracker:
                 within(IMPORT_SECONDS, _import_wandb)
         except Exception as error:
             self._mode = "disabled"
-            why = f"`import wandb` fails: {_short(error)}"
+            why = f"`import wandb` fails: {in_a_line(error)}"
             self._say(f"W&B is switched off, {why}. metrics.jsonl has everything.")
 
     def _start(self, reason: str) -> None:
@@ -168,10 +163,10 @@ class WandbTracker:
                 self._say(f"W&B: {self._run.url}")
                 if self._cfg.weave:
                     where = f"{self._run.entity}/{self._run.project}"
-                    self._traces = WeaveTraces(self._run_dir, where, self._say)
+                    self._traces = weave_mirror(self._experiment, self._run_dir, where, self._say)
                 return ""
             except Exception as error:
-                reason = f"{url} does not take the run: {_short(error)}"
+                reason = f"{url} does not take the run: {in_a_line(error)}"
                 _teardown()  # else the id is "in use" for the offline run
         self._mode = "offline"
         return reason
@@ -225,6 +220,8 @@ class WandbTracker:
     def _mirror(self, metrics: dict[str, float]) -> None:
         """Hand W&B a row of metrics.jsonl, unless it has it, and a table where one is due."""
         step = int(metrics["training_step"])
+        if self._traces:
+            self._traces.log(metrics)
         if self._run is None or step < self._begin:
             return
         try:
@@ -241,7 +238,9 @@ class WandbTracker:
                 self._log_table("train/samples", step, "train", siblings)
         except Exception as error:
             self._takes_tables = False
-            self._say(f"W&B: no tables any more ({_short(error)}). trajectories/ has everything.")
+            self._say(
+                f"W&B: no tables any more ({in_a_line(error)}). trajectories/ has everything."
+            )
 
     def _log_table(
         self, key: str, step: int, split: Split, choose: Callable[[list[Any]], list[list[Any]]]
@@ -268,7 +267,7 @@ class WandbTracker:
             for artifact in artifacts if self._mode == "online" else []:
                 self._wait_for(artifact)
         except Exception as error:
-            self._say_not_uploaded(named, _short(error))
+            self._say_not_uploaded(named, in_a_line(error))
 
     def _log_artifact(self, step: int, names: list[str]) -> Any:
         import wandb
@@ -310,7 +309,7 @@ class WandbTracker:
     def _switch_off(self, what: str, error: Exception) -> None:
         self._run = None
         _kill_core()
-        self._say(f"W&B is switched off, {what}: {_short(error)}. metrics.jsonl has everything.")
+        self._say(f"W&B is switched off, {what}: {in_a_line(error)}. metrics.jsonl has everything.")
 
 
 def _import_wandb() -> None:
@@ -359,8 +358,3 @@ def _kill_core() -> None:
         # ConnectionResetError, after it has removed its exit hook; wandb < 0.31 ends the program.
         with suppress(Exception, SystemExit):
             wandb.teardown()
-
-
-def _short(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 160 else text[:157] + "..."

@@ -57,7 +57,7 @@ def share(value: Any) -> Any:
 def plain_sequence(sequence: TrainSequence) -> dict[str, Any]:
     """Return it for `sequence_of`; lists as tensors, which are read far quicker."""
     lists = {k: torch.tensor(getattr(sequence, k), dtype=dtype) for k, dtype in LISTS.items()}
-    others = ("advantage", "weight", "trajectory")
+    others = ("advantages", "weight", "trajectory")
     constrained = [asdict(part) for part in sequence.constrained]
     return lists | {k: getattr(sequence, k) for k in others} | {"constrained": constrained}
 

@@ -1,13 +1,36 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
-from art_cli.training.algorithm.advantage import advantages, has_gradient, set_advantages
-from art_cli.types import Scenario, Trajectory, TrajectoryGroup
+from art_cli.errors import UsageError
+from art_cli.training.algorithm.advantage import (
+    ADVANTAGES,
+    has_gradient,
+    set_advantages,
+    teaches,
+)
+from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
 
 GROUPS = [[1.0, 2.0, 6.0], [0.5, 0.5]]  # means 3 and 0.5
+SCENARIO = Scenario(id="s", split="train", seed=0, data={})
+
+
+def advantages(rewards: list[list[float]], kind: str) -> list[list[float]]:
+    groups = [TrajectoryGroup([trajectory(r) for r in group]) for group in rewards]
+    return ADVANTAGES[kind](groups)  # type: ignore[return-value]
+
+
+def trajectory(reward: float | None, turns: int = 1) -> Trajectory:
+    sequence = Sequence(
+        ids=[1, *[2, 3] * turns],
+        mask=[0, *[1, 0] * turns],
+        engine_logprobs=[0.0] * (1 + 2 * turns),
+        begins=[1 + 2 * i for i in range(turns)],
+    )
+    return Trajectory(scenario=SCENARIO, reward=reward, sequences=[sequence])
 
 
 def test_mean_subtracts_the_group_mean_and_divides_by_nothing() -> None:
@@ -36,9 +59,8 @@ def test_leave_one_out_compares_with_the_mean_of_the_others() -> None:
 
 
 def test_each_trajectory_gets_its_own_and_one_without_a_reward_gets_none() -> None:
-    scenario = Scenario(id="s", split="train", seed=0, data={})
-    first = [Trajectory(scenario=scenario, reward=r) for r in (1.0, None, 2.0, 6.0)]
-    second = [Trajectory(scenario=scenario, reward=r) for r in (None, 0.5, 1.5)]
+    first = [trajectory(r) for r in (1.0, None, 2.0, 6.0)]
+    second = [trajectory(r) for r in (None, 0.5, 1.5)]
     set_advantages([TrajectoryGroup(first), TrajectoryGroup(second)], "mean")
     assert [t.advantage for t in first + second] == [-2.0, None, -1.0, 3.0, None, -0.5, 0.5]
 
@@ -73,3 +95,38 @@ def test_rounding_in_equal_rewards_is_not_blown_up() -> None:
 )
 def test_only_unequal_rewards_have_a_gradient(rewards: list[float], teaches: bool) -> None:
     assert has_gradient(rewards) is teaches
+
+
+def own(folder: Path, body: str) -> str:
+    file = folder / "mine.py"
+    file.write_text(f"import math\n\n\ndef credit(groups):\n    return {body}\n")
+    return f"{file}:credit"
+
+
+def test_a_function_of_ones_own_may_give_each_turn_its_own(tmp_path: Path) -> None:
+    group = TrajectoryGroup([trajectory(1.0, turns=2), trajectory(None), trajectory(1.0)])
+    set_advantages([group], own(tmp_path, "[[[0.5, -1.5], 2]]"))
+    first, failed, last = group.trajectories
+    assert (first.turn_advantages, first.advantage) == ([0.5, -1.5], -0.5)
+    assert (last.turn_advantages, last.advantage) == ([], 2.0)
+    assert failed.advantage is None and teaches(group)
+    set_advantages([group], "mean")  # nothing is left of the former
+    assert first.turn_advantages == [] and first.advantage == 0.0 and not teaches(group)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("None", "NoneType, expected a list, for 1 groups"),
+        ("[[1.0], [2.0]]", "2 entries for 1 groups"),
+        ("[[1.0]]", "1 entries for a group of 2 trajectories"),
+        ("[[1.0, [1.0]]]", "1 entries for a trajectory with 2 sampled turns"),
+        ("[[1.0, math.nan]]", "nan as an advantage"),
+        ("[[1.0, 'x']]", "str, expected a list, for a trajectory with 2"),
+        ("groups[3]", r"mine.py:5: IndexError"),
+    ],
+)
+def test_what_does_not_fit_is_told_with_its_place(tmp_path: Path, body: str, told: str) -> None:
+    group = TrajectoryGroup([trajectory(1.0, 2), trajectory(0.0, 2)])
+    with pytest.raises(UsageError, match=f"train.advantage: .*mine.py.*{told}"):
+        set_advantages([group], own(tmp_path, body))

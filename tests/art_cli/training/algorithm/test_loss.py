@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from math import exp, log
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from art_cli.config.schema import LossName
+from art_cli.errors import UsageError
 from art_cli.training.algorithm.loss import (
     LOSSES,
     Counts,
@@ -17,6 +19,7 @@ from art_cli.training.algorithm.loss import (
     clipped,
     gspo,
     kl_k3,
+    loss_named,
     trajectory_ratio,
 )
 
@@ -203,3 +206,48 @@ def test_a_part_of_the_tokens_keeps_every_field_in_step() -> None:
     assert part.unit.tolist() == UNIT[2:5]
     assert part.ref_logprobs is not None and part.ref_logprobs.tolist() == ENGINE[2:5]
     assert math.isclose(float(part.weights.sum()), 3.0)
+
+
+def own(folder: Path, body: str) -> str:
+    file = folder / "mine.py"
+    file.write_text(
+        "import torch\nfrom dataclasses import replace\n"
+        "from art_cli.training.algorithm.loss import LOSSES, Loss, trajectory_ratio\n\n\n"
+        f"def term(policy_logprobs, tokens, clip_low, clip_high):\n    return {body}\n\n\n"
+        "whole = Loss(term=term, ratio=trajectory_ratio)\nnumber = 3\n"
+    )
+    return f"{file}:term"
+
+
+def test_a_function_of_ones_own_is_a_term_with_the_default_weights(tmp_path: Path) -> None:
+    loss = loss_named(own(tmp_path, "-tokens.advantages * policy_logprobs"))
+    default = LOSSES["token_mean"]
+    assert (loss.weight, loss.clip_low, loss.clip_high) == (default.weight, 0.2, 0.28)
+    terms = loss.term(policy(), tokens(), 0.2, 0.28)
+    assert terms.tolist() == (-tokens().advantages * policy()).tolist()
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("policy_logprobs.sum()", r"one value a token, \[6\]; got shape \[\]"),
+        ("None", "got NoneType"),
+        ("policy_logprobs / 0", "not finite"),
+        ("tokens.advantages", "has no gradient"),
+        ("policy_logprobs * 0", "gradient that is zero"),
+        ("policy_logprobs.cumsum(0)", "depends on other tokens. Make it an art_cli.Loss"),
+        ("torch.ones(3) + policy_logprobs", "mine.py:7: RuntimeError"),
+    ],
+)
+def test_a_loss_that_cannot_be_one_is_told_before_anything_is_sampled(
+    tmp_path: Path, body: str, told: str
+) -> None:
+    with pytest.raises(UsageError, match=f"train.loss: .*mine.py.*{told}"):
+        loss_named(own(tmp_path, body))
+
+
+def test_a_term_of_whole_trajectories_says_so(tmp_path: Path) -> None:
+    name = own(tmp_path, "policy_logprobs.cumsum(0)")
+    assert not loss_named(name.replace(":term", ":whole")).by_token
+    with pytest.raises(UsageError, match="number is neither a function"):
+        loss_named(name.replace(":term", ":number"))

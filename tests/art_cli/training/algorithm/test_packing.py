@@ -64,7 +64,7 @@ def sequences(rows: list[list[int]]) -> list[TrainSequence]:
             ids=row,
             mask=[int(t > 0 and t % 3 != i % 3) for t in range(len(row))],
             engine_logprobs=[-0.01 * t for t in range(len(row))],
-            advantage=1.0 + i,
+            advantages=1.0 + i,
             weight=0.1,
         )
         for i, row in enumerate(rows)
@@ -121,7 +121,7 @@ def test_gradients_of_packed_are_those_of_one_sequence_at_a_time(models: Any, sh
     (logprobs * batch.advantages * torch.exp(batch.engine_logprobs)).sum().backward()
     for s in rows:
         engine = torch.tensor([e for e, m in zip(s.engine_logprobs, s.mask, strict=True) if m])
-        (plain_logprobs(own, s) * s.advantage * torch.exp(engine)).sum().backward()
+        (plain_logprobs(own, s) * s.advantages * torch.exp(engine)).sum().backward()
     for mine, true in zip(policy.base.parameters(), own.parameters(), strict=True):
         assert mine.grad is not None and true.grad is not None
         assert (mine.grad - true.grad).norm() <= 2e-6 * true.grad.norm() + 1e-6
@@ -159,7 +159,7 @@ def test_a_sampled_token_shared_by_two_gets_the_gradient_of_both(models: Any) ->
     policy, own = models
     shared = TrainSequence(ids=A, mask=[0] * 70 + [1] * 10, engine_logprobs=[0.0] * 80)
     rows = [copy.copy(shared), copy.copy(shared)]
-    rows[0].advantage, rows[1].advantage = 2.0, -0.5
+    rows[0].advantages, rows[1].advantages = 2.0, -0.5
     batch = pack.pack(rows)
     assert len(batch.targets) == 10 and len(batch.row) == 20
     _, logprobs = packed_logprobs(policy, batch)
@@ -173,7 +173,7 @@ def test_a_sampled_token_shared_by_two_gets_the_gradient_of_both(models: Any) ->
 def test_one_prompt_with_two_next_tokens_predicts_both() -> None:
     """Siblings that differ in their first sampled token share the state that predicts it."""
     rows = [
-        TrainSequence(ids=[*A, x], mask=[0] * 80 + [1], engine_logprobs=[0.0] * 81, advantage=x)
+        TrainSequence(ids=[*A, x], mask=[0] * 80 + [1], engine_logprobs=[0.0] * 81, advantages=x)
         for x in (3, 7)
     ]
     batch = pack.pack(rows)
@@ -187,7 +187,7 @@ def test_every_sampled_token_keeps_its_own_numbers() -> None:
     assert batch.row.tolist() == sorted(batch.row.tolist())
     for i, s in enumerate(rows):
         mine = batch.unit == i
-        assert set(batch.advantages[mine].tolist()) == {s.advantage}
+        assert set(batch.advantages[mine].tolist()) == {s.advantages}
         wanted = [t for t, m in enumerate(s.mask) if m]
         assert sorted(batch.engine_logprobs[mine].tolist()) == pytest.approx(
             sorted(s.engine_logprobs[t] for t in wanted)
@@ -205,7 +205,7 @@ def grouped(seed: int) -> list[list[TrainSequence]]:
         rows = [prompt + [rng.randrange(50)] * rng.randrange(1, 90) for _ in range(5)]
         group = sequences(rows)
         for s in group:
-            s.advantage = float(next(number))
+            s.advantages = float(next(number))
         groups.append(group)
     return groups
 
@@ -229,7 +229,7 @@ def test_a_group_stays_together_where_it_fits() -> None:
     of = {a: i for i, b in enumerate(batches) for a in b.advantages.tolist()}
     assert len(batches) > 1
     for group in groups:
-        assert len({of[s.advantage] for s in group}) == 1
+        assert len({of[s.advantages] for s in group}) == 1
 
 
 @pytest.mark.parametrize("budget", [64, 150])

@@ -110,7 +110,7 @@ def test_the_gradient_reaches_no_token_that_was_not_allowed(make_policy: MakePol
         ids=s.ids,
         mask=s.mask,
         engine_logprobs=s.engine_logprobs,
-        advantage=1.0,
+        advantages=1.0,
         weight=1.0,
         constrained=s.constrained,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from art_cli.runs.trackers.wandb.samples import COLUMNS, LONGEST, conversation, held_out, siblings
+from art_cli.runs.trackers.shorten import LONGEST
+from art_cli.runs.trackers.wandb.samples import COLUMNS, conversation, held_out, siblings
 
 
 def row(reward: float | None, group: int = 0, **changes: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from art_cli.runs.trackers.wandb.background import BackgroundQueue
+from art_cli.runs.trackers.background import BackgroundQueue
 
 
 def test_jobs_are_done_in_order_by_another_thread() -> None:

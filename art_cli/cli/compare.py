@@ -1,0 +1,136 @@
+"""`art compare`: which of several configs learns better."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from art_cli.cli import inputs
+from art_cli.errors import UsageError
+from art_cli.printed import say
+
+if TYPE_CHECKING:
+    from art_cli.evaluation.statistics import Estimate
+    from art_cli.lab.candidates import Contender
+    from art_cli.lab.curves import Curve
+    from art_cli.lab.findings import Curves, Standing
+
+Error = Annotated[
+    float, typer.Option(min=0.001, max=0.5, help="How often it may be wrong, all in all.")
+]
+
+
+def compare(
+    candidates: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CONFIG OTHER...",
+            help="Config files, or overrides of the first; several words of one go in quotes.",
+        ),
+    ],
+    seeds: Annotated[int, typer.Option(min=2, max=1000, help="At most so many.")] = 16,
+    error: Error = 0.05,
+    target: Annotated[
+        float | None, typer.Option(help="Say what it takes to a held-out reward, too.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at once; CPU seconds then differ.")] = 1,
+    name: Annotated[
+        str | None, typer.Option(help="Of its folder; else from what is compared.")
+    ] = None,
+    runs_dir: inputs.RunsDir = Path("runs"),
+    as_json: inputs.AsJson = False,
+) -> None:
+    """Train each config with the same seeds, one after another, and say which learns better: its
+    held-out reward after equal steps, tokens and CPU seconds, with intervals that hold although it
+    stops as soon as the answer is known. What is interrupted goes on with the same command.
+
+    Example:  art compare configs/quickstart.yaml train.loss=gspo "train.loss=gspo train.steps=75"
+    """
+    from art_cli.lab.candidates import key_of, read_candidates
+    from art_cli.lab.findings import as_json as told
+    from art_cli.lab.findings import is_decided, standings, verdict
+    from art_cli.lab.trials import Trials
+
+    found = read_candidates(candidates, inputs.load)
+    project = name or f"compare-{found[0].loaded.experiment.name}-{key_of(found)}"
+    if "/" in project or project.startswith("."):
+        raise UsageError(f"--name {project}: expected a name, not a path")
+    trials = Trials(project=project, runs_dir=runs_dir, jobs=jobs)
+    out = sys.stderr if as_json else sys.stdout
+    for c in found:
+        say(f"{c.letter}  {c.label}", file=out)
+    say(f"{len(found)} runs a seed, up to {seeds} seeds, in {trials.folder}", file=out)
+    curves: Curves = []
+    standing: list[Standing] = []
+    for seed, of_seed in trials.seeds(found, seeds):
+        curves.append(of_seed)
+        standing = standings(found, curves, error, target)
+        say(f"seed {seed}:  {_line(found, of_seed)}", file=out)
+        if is_decided(standing):
+            break
+    if as_json:
+        return say(json.dumps(told(standing, len(curves), error)))
+    _table(standing, target)
+    say(verdict(standing, len(curves), error))
+    say(f"See the runs on a page:  art view {trials.folder}")
+    return None
+
+
+def _line(candidates: list[Contender], curves: dict[str, Curve]) -> str:
+    first = curves[candidates[0].letter].last.reward
+    return "   ".join(
+        f"{c.letter} {curves[c.letter].last.reward:.3f}"
+        + (f" ({curves[c.letter].last.reward - first:+.3f})" if c is not candidates[0] else "")
+        for c in candidates
+    )
+
+
+def _table(found: list[Standing], target: float | None) -> None:
+    """Print a column a candidate."""
+    from rich.table import Table
+
+    from art_cli.system.screen import Screen
+
+    table = Table(title="held-out reward, means over seeds", title_justify="left")
+    table.add_column("")
+    for s in found:
+        table.add_column(s.letter, justify="right")
+    rows: list[tuple[str, list[str]]] = [
+        ("at the end", [f"{s.reward:.3f}" for s in found]),
+        ("the worst seed", [f"{s.worst:.3f}" for s in found]),
+        ("mean over the steps", [f"{s.area:.3f}" for s in found]),
+    ]
+    for axis, words in _equal().items():
+        rows.append((words, [_change(s.changes.get(axis)) for s in found]))
+    rows.append(("CPU seconds of training", [f"{s.cpu_s:.0f}" for s in found]))
+    rows.append(("fell by 0.2 or more", [str(s.num_collapsed) for s in found]))
+    if target is not None:
+        rows.append(
+            (f"reach {target:g}: seeds", [str(s.reached.num if s.reached else 0) for s in found])
+        )
+        for axis, words in (("step", "steps"), ("tokens", "tokens"), ("cpu_s", "CPU seconds")):
+            values = [getattr(s.reached, axis) for s in found]
+            rows.append(
+                (f"  {words}, median", ["-" if math.isnan(v) else f"{v:,.0f}" for v in values])
+            )
+    for label, cells in rows:
+        table.add_row(label, *cells)
+    Screen().print(table)
+
+
+def _equal() -> dict[str, str]:
+    from art_cli.lab.findings import EQUAL
+
+    return {axis: f"{words}, against a" for axis, words in EQUAL.items()}
+
+
+def _change(change: Estimate | None) -> str:
+    if change is None:
+        return ""
+    bounds = f"\n[{change.low:+.3f}, {change.high:+.3f}]" if change.is_bounded else ""
+    return f"{change.value:+.3f}{bounds}"

@@ -1,0 +1,81 @@
+"""What one run came to: its held-out reward over steps, sampled tokens and CPU seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from art_cli.errors import UsageError
+from art_cli.runs.directory import RunDir
+
+FALL = 0.2  # of the reward, from the best evaluation to the last: a collapse
+TARGETED = ("step", "tokens", "cpu_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """An evaluation, and what training had used by then."""
+
+    step: float
+    tokens: float  # that were sampled to learn from
+    cpu_s: float  # of the process that trains, rollouts included; evaluations are left out
+    reward: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The evaluations of a run, in order."""
+
+    points: Sequence[Measured]
+
+    @property
+    def last(self) -> Measured:
+        """The last evaluation."""
+        return self.points[-1]
+
+    @property
+    def area(self) -> float:
+        """The mean of the reward over all steps, by straight lines between evaluations."""
+        if self.last.step == self.points[0].step:
+            return self.last.reward
+        parts = [(b.step - a.step) * (a.reward + b.reward) / 2 for a, b in pairwise(self.points)]
+        return sum(parts) / (self.last.step - self.points[0].step)
+
+    @property
+    def is_collapsed(self) -> bool:
+        """Whether the reward fell from its best by `FALL` or more, and stayed there."""
+        return max(p.reward for p in self.points) - self.last.reward >= FALL
+
+    def at(self, axis: str, value: float) -> float:
+        """Return the reward where so much was used, on the line between two evaluations."""
+        for a, b in pairwise(self.points):
+            low, high = getattr(a, axis), getattr(b, axis)
+            if low <= value <= high and high > low:
+                return a.reward + (b.reward - a.reward) * (value - low) / (high - low)
+        return self.last.reward
+
+    def reaches(self, target: float) -> Measured | None:
+        """Return the first evaluation that is at least the target."""
+        return next((p for p in self.points if p.reward >= target), None)
+
+
+def read_curve(run: RunDir) -> Curve:
+    """Return the curve of a finished run. Raises UsageError where it has none."""
+    tokens = cpu = 0.0
+    points: list[Measured] = []
+    for row in run.read_metrics():
+        tokens += _number(row, "data/tokens_sampled")
+        cpu += _number(row, "time/cpu_s")
+        if row.get("val/reward") is not None:
+            step = float(row["training_step"])
+            point = Measured(step=step, tokens=tokens, cpu_s=cpu, reward=float(row["val/reward"]))
+            points = [*(p for p in points if p.step != step), point]
+    if not points:
+        raise UsageError(f"{run.root} has no held-out reward: all its evaluations failed")
+    return Curve(points)
+
+
+def _number(row: dict[str, Any], key: str) -> float:
+    return float(row.get(key) or 0.0)

@@ -1,0 +1,121 @@
+"""The section `track` of a config becomes trackers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from art_cli.config.load import LoadedExperiment
+from art_cli.config.schema import Experiment, TrackConfig
+from art_cli.errors import ConfigError
+from art_cli.runs.directory import RunDir
+from art_cli.runs.trackers.base import Tracker
+from art_cli.runs.trackers.mirror import Mirror, Mirrors, Sink
+from art_cli.runs.trackers.wandb.server import choose_mode
+
+OTLP = "opentelemetry.exporter.otlp.proto.http"
+
+
+def extras_of(track: TrackConfig) -> Iterator[tuple[str, str, str]]:
+    """Yield the key of each tracker that needs an extra, its module, and the extra."""
+    if track.wandb and track.wandb.weave:
+        yield "track.wandb.weave", OTLP, "otlp"
+    if track.otlp:
+        yield "track.otlp", OTLP, "otlp"
+    if track.mlflow:
+        yield "track.mlflow", "mlflow", "mlflow"
+    if track.tensorboard:
+        yield "track.tensorboard", "tensorboard", "tensorboard"
+    if track.trackio:
+        yield "track.trackio", "trackio", "trackio"
+
+
+def keys_of(track: TrackConfig) -> Iterator[str]:
+    """Yield the variables that trackers find their servers and keys by."""
+    if track.wandb:
+        yield "WANDB_API_KEY"
+    if track.otlp:
+        yield from ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS")
+    if track.mlflow:
+        yield from (f"MLFLOW_TRACKING_{w}" for w in ("URI", "USERNAME", "PASSWORD", "TOKEN"))
+
+
+def check_trackers(loaded: LoadedExperiment) -> None:
+    """Raise ConfigError where a package is missing, PreflightError where W&B must be, and cannot.
+
+    Imports none of them: call it before anything costly starts.
+    """
+    track = loaded.experiment.track
+    problems = [
+        loaded.problem(key, f"needs a package: pip install 'art-cli[{extra}]'")
+        for key, module, extra in extras_of(track)
+        if not _is_installed(module)
+    ]
+    if problems:
+        raise ConfigError([str(p) for p in problems], "\n".join(p.pointed() for p in problems))
+    if track.wandb:
+        choose_mode(track.wandb)
+
+
+def make_trackers(
+    cfg: Experiment, run: RunDir, config: dict[str, Any], say: Callable[[str], None]
+) -> list[Tracker]:
+    """Return the trackers beside metrics.jsonl and the console, each told all that is there.
+
+    `config` is what they show as the run's config: it must hold no resolved secrets.
+    """
+    track = cfg.track
+    mirrors = Mirrors([Mirror(name, run, to, say) for name, to in _sinks(cfg, run, config)])
+    for row in run.read_metrics():
+        mirrors.log(row)
+    if not track.wandb:
+        return [mirrors]
+    from art_cli.runs.trackers.wandb.tracker import WandbTracker
+
+    return [mirrors, WandbTracker(cfg, run, config, say)]
+
+
+def _sinks(
+    cfg: Experiment, run: RunDir, config: dict[str, Any]
+) -> Iterator[tuple[str, Callable[[], Sink]]]:
+    def otlp() -> Sink:
+        from art_cli.runs.trackers.otlp.exporter import OtlpSink
+        from art_cli.runs.trackers.otlp.spans import Origin
+
+        origin, to = Origin(experiment=cfg, run_id=run.id()), cfg.track.otlp
+        assert to
+        return OtlpSink(run, origin, endpoint=to.endpoint, headers=to.headers, groups=to.groups)
+
+    def mlflow() -> Sink:
+        from art_cli.runs.trackers.mlflow import MlflowSink
+
+        return MlflowSink(cfg, run, config)
+
+    def tensorboard() -> Sink:
+        from art_cli.runs.trackers.tensorboard import TensorboardSink
+
+        return TensorboardSink(run)
+
+    def trackio() -> Sink:
+        from art_cli.runs.trackers.trackio import TrackioSink
+
+        return TrackioSink(cfg, run, config)
+
+    track = cfg.track
+    wanted = {
+        "OTLP": (track.otlp, otlp),
+        "MLflow": (track.mlflow, mlflow),
+        "TensorBoard": (track.tensorboard, tensorboard),
+        "Trackio": (track.trackio, trackio),
+    }
+    for name, (is_wanted, open_sink) in wanted.items():
+        if is_wanted:
+            yield name, open_sink
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # what it is a part of is missing
+        return False

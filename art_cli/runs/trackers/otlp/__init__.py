@@ -1,0 +1,1 @@
+"""Trajectories as OpenTelemetry spans, over OTLP/HTTP, by the conventions for generative AI."""

@@ -1,0 +1,21 @@
+"""Texts that are made short enough for somebody else's page or for a line."""
+
+from __future__ import annotations
+
+LONGEST = 20_000  # characters of a conversation
+LONGEST_LINE = 160
+
+
+def shortened(text: str) -> str:
+    """Return a text without its middle where it is very long."""
+    left_out = len(text) - LONGEST
+    if left_out <= 0:
+        return text
+    half = LONGEST // 2
+    return f"{text[:half]}\n\n[... {left_out} characters left out ...]\n\n{text[-half:]}"
+
+
+def in_a_line(error: BaseException) -> str:
+    """Return what an error says, on one short line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 3] + "..."

@@ -1,0 +1,40 @@
+"""Trackio: the database of this machine that `trackio show` reads (extra `trackio`).
+
+Rows go to Trackio's storage, where `trackio.log` puts them, too: `trackio.init` prints to stdout,
+which belongs to `art run --json`, and writes half a second later, which a kill would lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from art_cli.config.schema import Experiment
+from art_cli.runs.directory import RunDir
+from art_cli.runs.trackers.mirror import finite, row_name
+
+
+class TrackioSink:
+    """Appends to the run of this id: a row that comes again is the same row."""
+
+    def __init__(self, cfg: Experiment, run: RunDir, config: dict[str, Any]) -> None:
+        from trackio.sqlite_storage import SQLiteStorage  # type: ignore[import-not-found]
+
+        self._bulk_log = SQLiteStorage.bulk_log
+        self._project, self._name, self._id = cfg.project, cfg.name, run.id()
+        self._config = config
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        """See Sink."""
+        self._bulk_log(
+            project=self._project,
+            run=self._name,
+            run_id=self._id,
+            metrics_list=[finite(row)],
+            steps=[row["training_step"]],
+            config=self._config,
+            log_ids=[f"{self._id}-{row_name(row)}"],
+        )
+
+    def close(self, state: str) -> None:
+        """Do nothing: Trackio knows no end of a run."""

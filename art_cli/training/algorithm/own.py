@@ -1,0 +1,46 @@
+"""What a config names as FILE.py:NAME instead of a name of ours: a loss, an advantage.
+
+Someone's own code may raise, or return what does not fit. Both are told with the key of the config
+and the line of the code.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from art_cli.envs.registry import find
+from art_cli.errors import UsageError, blame
+
+
+def named(key: str, name: str, builtin: Mapping[str, Any]) -> Any:
+    """Return what a name means at this key of the config. Raises UsageError."""
+    if name in builtin:
+        return builtin[name]
+    try:
+        return find(name)
+    except UsageError as e:
+        raise UsageError(f"{key}: {e}") from None
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Return `file:line` of a function, as far as that can be known."""
+    try:
+        return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
+    except (OSError, TypeError):
+        return repr(function)
+
+
+@contextmanager
+def blaming(key: str, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Turn what someone's own function raises into a UsageError with its place."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as e:
+        owner = Path(place_of(function).rpartition(":")[0])
+        raise UsageError(f"{key}: {name} failed: {blame(e, owner)}") from e

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from short_run import CONFIG
+from typer.testing import CliRunner
+
+from art_cli.cli.main import app
+from art_cli.errors import ArtError, UsageError
+
+SHORT = "train.steps=2 eval.every=2 warmup.num_demonstrations=40 warmup.epochs=1"
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "a.yaml"
+    file.write_text(CONFIG)
+    return file
+
+
+def compared(*words: str) -> Any:
+    """Return what `art compare` finds of these words. Raises what ends it."""
+    done = CliRunner().invoke(app, ["compare", *words, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_seeds_are_paired_and_what_is_done_is_not_run_again(config: Path) -> None:
+    words = (f"{config} {SHORT}", "train.learning_rate=1.0e-9", "--seeds", "2")
+    found = compared(*words)
+    assert found["seeds"] == 2
+    first, other = found["candidates"]
+    assert (first["letter"], other["label"]) == ("a", "train.learning_rate=1.0e-9")
+    assert other["changes"]["step"]["value"] == pytest.approx(other["reward"] - first["reward"])
+    assert other["changes"]["step"]["low"] is None and "Not known whether b" in found["verdict"]
+    assert first["cpu_s"] > 0
+    runs = [*Path("runs").glob("compare-short-*/*/metrics.jsonl")]
+    assert sorted(run.parent.name for run in runs) == ["a-0", "a-1", "b-0", "b-1"]
+    written = {run: run.stat().st_mtime_ns for run in runs}
+    assert compared(*words) == found
+    assert {run: run.stat().st_mtime_ns for run in runs} == written
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_is_told_with_its_last_words(config: Path) -> None:
+    (config.parent / "bad.py").write_text(
+        "def credit(groups):\n    raise ValueError('not today')\n"
+    )
+    with pytest.raises(UsageError) as told:
+        compared(f"{config} {SHORT}", "train.advantage=bad.py:credit")
+    assert "b (train.advantage=bad.py:credit) failed with seed 0" in str(told.value)
+    assert "bad.py:2: ValueError: not today" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ((), "1 to compare; give from 2"),
+        (("seed=7",), "b (seed=7) is the same as a"),
+        (("eval.episodes=9",), "eval.episodes is 8 (a.yaml:"),
+        (("reward.env=2.0",), "would measure different things"),
+        (("train.loss=gspo", "--name", "../x"), "expected a name, not a path"),
+        (("train.loss=grppo",), "Did you mean 'grpo'"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_runs(
+    config: Path, others: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ArtError) as told:
+        compared(str(config), *others)
+    assert message in str(told.value) and told.value.exit_code == 2
+    assert not Path("runs").exists()
