@@ -141,12 +141,12 @@ async def _written(
     from art_cli.errors import UsageError
     from art_cli.evaluation.candidates import parse_llm
     from art_cli.llms.base import Budget
-    from art_cli.llms.judges.cache import AnswerCache, default_folder
+    from art_cli.llms.judges.cache import AnswerCache
     from art_cli.llms.judges.ruler import Ruler
     from art_cli.llms.services import open_remote
     from art_cli.scenarios.writer import TaskWriter, known_of
     from art_cli.scenarios.written import DraftTrial, examples_of, written_tasks
-    from art_cli.system.files import atomic_write, read_text
+    from art_cli.system.files import atomic_write, cache_folder, read_text
 
     cfg = parse_llm(model, "--model")
     try:
@@ -156,7 +156,7 @@ async def _written(
     tried, examples = await examples_of(source, seed, values, inputs.progress)
     llm = await open_remote(cfg, Budget(max_usd, out.with_suffix(".costs.jsonl"), "--max-usd"))
     try:
-        cache = AnswerCache(default_folder().with_name("scenarios"))
+        cache = AnswerCache(cache_folder("scenarios"))
         known = known_of(list(tried.tools.values()), examples, description)
         writer = TaskWriter(llm, cache, known)
         rubric = await writer.rubric()

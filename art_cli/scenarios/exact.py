@@ -19,7 +19,7 @@ from typing import Any
 
 from art_cli.envs.tools import Tool
 from art_cli.errors import UsageError
-from art_cli.scenarios.source import Called, ToolSession, ToolsSource
+from art_cli.scenarios.source import ToolResult, ToolSession, ToolsSource
 from art_cli.scenarios.values import KnownValues, UnknownValue
 from art_cli.system.progress import Report
 
@@ -34,7 +34,7 @@ MOST_FAILURES = 3  # of the server in calls of one tool: then it is left
 class Tried:
     """What became of the calls that were made."""
 
-    kept: list[Called] = field(default_factory=list)
+    kept: list[ToolResult] = field(default_factory=list)
     tools: dict[str, Tool] = field(default_factory=dict)
     refused: Counter[str] = field(default_factory=Counter)  # calls, by tool
     empty: Counter[str] = field(default_factory=Counter)
@@ -70,9 +70,9 @@ async def found_calls(
     values: KnownValues,
     tried: Tried,
     report: Report,
-) -> list[Called]:
+) -> list[ToolResult]:
     """Return calls that gave something. What they give is where further arguments come from."""
-    found: list[Called] = []
+    found: list[ToolResult] = []
     seen: set[str] = set()
     idle: Counter[str] = Counter()
     async with AsyncExitStack() as stack:
@@ -104,7 +104,7 @@ async def _one(
     values: KnownValues,
     seen: set[str],
     tried: Tried,
-) -> Called | None:
+) -> ToolResult | None:
     try:
         arguments = values.arguments(tool, rng)
     except UnknownValue as e:
@@ -142,19 +142,19 @@ def is_empty(result: str) -> bool:
 
 
 async def _repeated(
-    source: ToolsSource, found: Sequence[Called], tried: Tried, report: Report
-) -> list[Called]:
+    source: ToolsSource, found: Sequence[ToolResult], tried: Tried, report: Report
+) -> list[ToolResult]:
     """Return the calls whose result repeats on two further servers."""
     writing = {name for name, tool in tried.tools.items() if tool.writes}
     # Those that only read share two servers, in two orders; one that writes has two to itself.
     rest = [c for c in found if c.tool in writing]
     reads = [c for c in found if c.tool not in writing]
     batches = [reads, reads[::-1], *([c] for c in rest), *([c] for c in rest)]
-    again: dict[int, list[Called]] = defaultdict(list)
+    again: dict[int, list[ToolResult]] = defaultdict(list)
     done, total = 0, sum(map(len, batches))
     slots = asyncio.Semaphore(AT_ONCE)
 
-    async def play(batch: list[Called]) -> None:
+    async def play(batch: list[ToolResult]) -> None:
         nonlocal done
         left = list(batch)
         while left:  # once, unless the server fails
@@ -173,7 +173,7 @@ async def _repeated(
 
     await asyncio.gather(*(play(batch) for batch in batches if batch))
     today = datetime.now(UTC).date().isoformat()  # which repeats until tomorrow
-    kept: list[Called] = []
+    kept: list[ToolResult] = []
     for call in found:
         if len(again[id(call)]) < 2:  # the server failed, which is said
             continue

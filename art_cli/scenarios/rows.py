@@ -18,7 +18,7 @@ from typing import Any
 from art_cli.envs.base import seed_of
 from art_cli.envs.tools import Tool
 from art_cli.errors import UsageError
-from art_cli.scenarios.source import SYSTEM, Called
+from art_cli.scenarios.source import SYSTEM, ToolResult
 from art_cli.system.files import atomic_write, json_line
 from art_cli.types import Split
 
@@ -35,7 +35,7 @@ class TaskRow:
     answer: str
     level: int
     kind: str  # the tool
-    calls: tuple[Called, ...]  # that find the answer
+    calls: tuple[ToolResult, ...]  # that find the answer
 
     def line(self, split: Split) -> dict[str, Any]:
         """Return it as JSON."""
@@ -64,7 +64,7 @@ class TaskRow:
 
 
 def tasks_of(
-    calls: Sequence[Called], tools: Mapping[str, Tool], num: int, seed: int
+    calls: Sequence[ToolResult], tools: Mapping[str, Tool], num: int, seed: int
 ) -> list[TaskRow]:
     """Return at most `num` tasks: one of each call, then further ones; no question twice."""
     rng = random.Random(seed)
@@ -79,7 +79,7 @@ def tasks_of(
     return list(out.values())
 
 
-def _forms(call: Called, tool: Tool) -> Iterator[TaskRow]:
+def _forms(call: ToolResult, tool: Tool) -> Iterator[TaskRow]:
     """Yield the tasks that a call can be."""
     told = ", ".join(
         f"{name} {json.dumps(v, ensure_ascii=False)}" for name, v in call.arguments.items()
@@ -102,7 +102,7 @@ def _forms(call: Called, tool: Tool) -> Iterator[TaskRow]:
         yield _row(call, f"{purpose}{where} Answer with {what} alone.", answer, 3)
 
 
-def _row(call: Called, question: str, answer: str, level: int) -> TaskRow:
+def _row(call: ToolResult, question: str, answer: str, level: int) -> TaskRow:
     return TaskRow(question=question, answer=answer, level=level, kind=call.tool, calls=(call,))
 
 

@@ -24,7 +24,7 @@ ALL_CALLS = 24 * 3600.0  # seconds of a session: each call has a deadline of its
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
+class ToolResult:
     """A call and what came back."""
 
     tool: str
@@ -40,12 +40,12 @@ class ToolSession:
         self.tools: list[Tool] = tools_in(env)
         self._episode = episode
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> Called:
+    async def call(self, tool: str, arguments: dict[str, Any]) -> ToolResult:
         """Return what a call gives. Raises what the env raises where a server fails."""
         message = await self._episode.call_tool(tool, arguments, turn=0)
         result = "" if isinstance(message, Done) else message["content"]
         is_error = not isinstance(message, Done) and message.get("is_error", False)
-        return Called(tool=tool, arguments=arguments, result=result, is_error=is_error)
+        return ToolResult(tool=tool, arguments=arguments, result=result, is_error=is_error)
 
 
 class ToolsSource:

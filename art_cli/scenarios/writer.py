@@ -15,7 +15,7 @@ from art_cli.errors import LLMError
 from art_cli.llms.answer import in_complaint
 from art_cli.llms.base import LLM, ChatMessage
 from art_cli.llms.judges.cache import AnswerCache
-from art_cli.scenarios.source import Called
+from art_cli.scenarios.source import ToolResult
 
 LEVELS = {
     1: "one call answers it",
@@ -102,7 +102,7 @@ class TaskWriter:
         found = await self._asked(TASKS, {**wanted, "written": list(written)}, TASKS_SCHEMA)
         return [d for each in found["tasks"] if (d := _draft(each, level)) is not None]
 
-    async def answer(self, question: str, calls: Sequence[Called]) -> str | None:
+    async def answer(self, question: str, calls: Sequence[ToolResult]) -> str | None:
         """Return what the results say. Raises LLMError, BudgetError."""
         results = [{"call": c.tool, "arguments": c.arguments, "result": c.result} for c in calls]
         asked = {"question": question, "results": results}
@@ -141,7 +141,9 @@ class TaskWriter:
         raise AssertionError
 
 
-def known_of(tools: Sequence[Tool], examples: Sequence[Called], description: str) -> dict[str, Any]:
+def known_of(
+    tools: Sequence[Tool], examples: Sequence[ToolResult], description: str
+) -> dict[str, Any]:
     """Return what documents begin with."""
     shown = [
         {"call": c.tool, "arguments": c.arguments, "result": c.result[:SHOWN]} for c in examples

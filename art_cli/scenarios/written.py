@@ -21,7 +21,7 @@ from art_cli.llms.judges.ruler import Ruler
 from art_cli.preflight.envs.duplicates import Known
 from art_cli.scenarios.exact import AT_ONCE, Tried, found_calls
 from art_cli.scenarios.rows import LONGEST, TaskRow
-from art_cli.scenarios.source import Called, ToolsSource
+from art_cli.scenarios.source import ToolResult, ToolsSource
 from art_cli.scenarios.values import KnownValues
 from art_cli.scenarios.writer import LEVELS, Draft, TaskWriter
 from art_cli.system.progress import Report
@@ -45,7 +45,7 @@ class WrittenTasks:
 
 async def examples_of(
     source: ToolsSource, seed: int, values: KnownValues, report: Report
-) -> tuple[Tried, list[Called]]:
+) -> tuple[Tried, list[ToolResult]]:
     """Return (the tools, some calls of each with their results), for the model to see."""
     tried, rng = Tried(), random.Random(seed)
     calls = await found_calls(source, 10 * EXAMPLES, rng, values, tried, report)
@@ -91,9 +91,9 @@ class DraftTrial:
     def _drop(self, why: str) -> None:
         self.dropped[why] += 1
 
-    async def _played(self, draft: Draft) -> list[Called] | None:
+    async def _played(self, draft: Draft) -> list[ToolResult] | None:
         """Return the calls on a fresh server; None where one is refused, or the server fails."""
-        out: list[Called] = []
+        out: list[ToolResult] = []
         async with self._servers:
             try:
                 async with self._source.opened() as session:

@@ -20,7 +20,7 @@ from art_cli.preflight.envs.players import Repeater, call_text
 from art_cli.rollout.rollout import rollout
 from art_cli.scenarios.exact import is_empty
 from art_cli.scenarios.rows import splits_of, tasks_of
-from art_cli.scenarios.source import Called
+from art_cli.scenarios.source import ToolResult
 from art_cli.scenarios.values import KnownValues, UnknownValue
 from art_cli.training.demonstrations import load_demonstrations
 
@@ -165,10 +165,10 @@ KIN = 'Use look with name "Rex". Answer with the number of entries of "kin"'
 def test_what_is_asked_of_a_result() -> None:
     tool = Tool(name="look", description="Look a pet up.\nMore.", parameters={})
     calls = [
-        Called(
+        ToolResult(
             tool="look", arguments={"name": "Rex"}, result='{"name": "Rex", "age": 3, "kin": []}'
         ),
-        Called(tool="look", arguments={"name": "Ada"}, result="x" * 1000),  # no answer
+        ToolResult(tool="look", arguments={"name": "Ada"}, result="x" * 1000),  # no answer
     ]
     found = tasks_of(calls, {"look": tool}, 99, 0)
     assert {(row.question, row.answer) for row in found} == {
