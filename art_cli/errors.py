@@ -117,8 +117,14 @@ class Interrupted(ArtError):
     exit_code = EXIT_INTERRUPTED
 
 
+class RemoteError(Exception):
+    """An env in an interpreter of its own raised something; its text is what `blame` gave there."""
+
+
 def blame(error: BaseException, owner: Path | type) -> str:
     """`file:line: Type: message`, of the innermost frame in the user's own file, or of any."""
+    if isinstance(error, RemoteError):
+        return str(error)
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
     if isinstance(owner, type):

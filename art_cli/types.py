@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict
 
+from art_cli.look import html
+
 Split = Literal["train", "val", "test"]
 StopReason = Literal["env", "max_turns", "timeout", "max_calls", "context", "agent", "error"]
 
@@ -197,6 +199,10 @@ class Trajectory:
         """Tokens that the model sampled, over all sequences."""
         return sum(s.num_sampled for s in self.sequences)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return html.of_trajectory(self)
+
 
 @dataclass(slots=True)
 class TrajectoryGroup:
@@ -213,3 +219,7 @@ class TrajectoryGroup:
     def rewards(self) -> list[float]:
         """Rewards of the valid trajectories, in order."""
         return [t.reward for t in self.trajectories if t.reward is not None]
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return html.of_group(self.trajectories)

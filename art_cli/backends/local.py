@@ -27,6 +27,7 @@ from art_cli.models.render import Renderer
 from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.agents.build import make_runner, open_agents, routes_of
 from art_cli.rollout.agents.hosted import Runner
+from art_cli.rollout.env_worker.remote import log_env
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.groups import slots_of
@@ -189,6 +190,7 @@ class LocalBackend:
         if not trains:
             alone = replace(cfg.train, num_processes=1)
             cfg = replace(cfg, train=alone, engine=on_one_machine(cfg.engine))
+        log_env(model.env_class, run.logs / "env.log")
         if runner := make_runner(cfg.agent):
             self._open.push_async_callback(runner.close)
             await runner.open()  # before a model is loaded

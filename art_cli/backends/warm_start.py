@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,11 +146,13 @@ class WarmStart:
             cfg.seed,
             TokenBudget(cfg.train.microbatch_tokens, self._say),
             cfg.engine.max_model_len,
+            self._say,
         )
-        for step, total, loss in steps:
-            self._report(f"warming up on demonstrations, loss {loss:.3f}", step, total)
-            if self._stop.requested:
-                raise Interrupted("stopped during the warm-up; it starts again with --resume")
+        with closing(steps):
+            for step, total, loss in steps:
+                self._report(f"warming up on demonstrations, loss {loss:.3f}", step, total)
+                if self._stop.requested:
+                    raise Interrupted("stopped during the warm-up; it goes on with --resume")
 
 
 def _limit_threads(policy: Policy) -> None:

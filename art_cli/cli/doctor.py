@@ -14,6 +14,8 @@ from art_cli.cli import inputs
 from art_cli.errors import EXIT_PREFLIGHT
 from art_cli.printed import say
 
+INDENT = 19  # columns before what a finding says
+
 
 def doctor(
     config: Annotated[
@@ -27,17 +29,17 @@ def doctor(
 
     Example:  art doctor configs/gpu-80gb.yaml
     """
+    from art_cli.cli.findings import tell_finding
     from art_cli.preflight.doctor import examine
+    from art_cli.system.screen import Screen
 
     inputs.read_dotenv(Path(".env"))
     loaded = inputs.load(config) if config else None
-    findings = []
+    findings, screen = [], Screen()
     for finding in examine(loaded, runs_dir):
         findings.append(finding)
         if not as_json:
-            say(f"{finding.status:<9}{finding.check:<10}{finding.what}")
-            if finding.todo:
-                say(f"{'':<19}{finding.todo}")
+            tell_finding(screen, finding, INDENT)
     failed = [f for f in findings if f.status == "failed"]
     if as_json:
         rows = [{k: v for k, v in asdict(f).items() if k != "where"} for f in findings]

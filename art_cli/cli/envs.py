@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
-from art_cli.printed import say, visible
+from art_cli.printed import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
+Python = Annotated[
+    str | None, typer.Option(metavar="PYTHON", help="The interpreter that it runs in: env.python.")
+]
 CONFIGS = (".yaml", ".yml")
 INDENT = 26  # columns before what a finding says
 
@@ -57,16 +60,17 @@ def envs(
 @app.command("tasks")
 def tasks_command(
     use: Annotated[str, typer.Argument(metavar="USE", help="A name, file.py:Class, module:Class.")],
+    python: Python = None,
     as_json: inputs.AsJson = False,
 ) -> None:
     """List the tasks of an env that has several, each with the setting that chooses it.
 
     Example:  art envs tasks reasoning_gym
     """
-    from art_cli.envs.registry import env_class
     from art_cli.errors import UsageError, blame
+    from art_cli.rollout.env_worker.remote import env_in
 
-    env = env_class(use)
+    env = env_in(use, python)
     try:
         tasks = env.task_list()
     except Exception as e:
@@ -96,53 +100,55 @@ def check_command(
         typer.Option(min=0, max=1, help="Share of gold's reward that idle play may earn."),
     ] = 0.5,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that an episode may take.")] = 60,
+    python: Python = None,
     as_json: inputs.AsJson = False,
 ) -> None:
     """Check an env as a pull request with it would be; asks no model. Exit code 1 where it fails.
 
     Example:  art envs check env.py:MyTask level=2
     """
-    from art_cli.envs.registry import env_class
+    from art_cli.cli.findings import tell_finding
     from art_cli.errors import EXIT_FAILED
     from art_cli.preflight.envs.check import check
     from art_cli.preflight.envs.subject import Options
+    from art_cli.rollout.env_worker.remote import env_of
+    from art_cli.system.screen import Screen
 
     found: list[Finding] = []
-    out = sys.stdout
+    screen = Screen(file=sys.stdout)
     with contextlib.redirect_stdout(sys.stderr):  # what the env prints is no part of the report
-        loaded = _load(use, settings or [])
-        use = loaded.experiment.env.use
-        env = env_class(use)
-        at_once = loaded.experiment.env.concurrency
-        options = Options(episodes=episodes, low=low, timeout=timeout, concurrency=at_once)
+        loaded = _load(use, settings or [], python)
+        section = loaded.experiment.env
+        use, env = section.use, env_of(section)
+        options = Options(
+            episodes=episodes,
+            low=low,
+            timeout=timeout,
+            concurrency=section.concurrency,
+            python=section.python,
+        )
         for finding in check(use, env, loaded.env_settings, options, inputs.progress):
             inputs.progress("")
             found.append(finding)
             if not as_json:
-                say("\n".join(_lines(finding)), file=out)
+                tell_finding(screen, finding, INDENT)
     num = sum(f.status == "failed" for f in found)
     if as_json:
         say(json.dumps({"env": use, "passed": not num, "findings": [asdict(f) for f in found]}))
     else:
-        say(f"{use}: {num} failed" if num else f"{use}: passed")
+        screen.wrap(f"{use}: {num} failed" if num else f"{use}: passed", "red" if num else "green")
     if num:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _load(use: str, settings: list[str]) -> LoadedExperiment:
+def _load(use: str, settings: list[str], python: str | None) -> LoadedExperiment:
     """Return the env that is named, or that a config names. Raises UsageError."""
     from art_cli.config.load import load_env
-    from art_cli.envs.registry import env_class
+    from art_cli.rollout.env_worker.remote import env_in
 
     if use.endswith(CONFIGS):
-        return inputs.load([use, *(f"env.args.{text}" for text in settings)])
+        given = [f"env.python={json.dumps(python)}"] if python else []
+        return inputs.load([use, *given, *(f"env.args.{text}" for text in settings)])
     inputs.read_dotenv(Path(".env"))
-    env_class(use)  # whose own words are enough where it cannot be found
-    return load_env(use, settings, lambda use: env_class(use).Config)
-
-
-def _lines(finding: Finding) -> list[str]:
-    what = visible(finding.what, lines=False)  # else an env's error could write other findings
-    lines = [f"{finding.status:<9}{finding.check:<{INDENT - 9}}{what}"]
-    more = [text for text in (finding.where, finding.todo) if text]
-    return lines + [f"{' ' * INDENT}{' · '.join(more)}"] * bool(more)
+    env_in(use, python)  # whose own words are enough where it cannot be found
+    return load_env(use, settings, lambda *use: env_in(*use).Config, python)

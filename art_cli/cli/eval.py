@@ -85,9 +85,9 @@ def evaluate_command(
         raise typer.BadParameter("expected val or test", param_hint="--split")
     from art_cli.cli.tables import print_comparison
     from art_cli.evaluation.candidates import baseline_of, default_names, find_candidates
-    from art_cli.evaluation.page import page
     from art_cli.evaluation.session import EvalSession
     from art_cli.system.files import atomic_write, json_line
+    from art_cli.view.evaluation import page
 
     loaded, folder, is_run = inputs.open_target(target, runs_dir)
     cfg, run = loaded.experiment, folder if folder.config.is_file() else None

@@ -39,14 +39,14 @@ def load(arguments: list[str]) -> LoadedExperiment:
     Where it starts programs of the user's, this process is hidden from them. Raises ConfigError.
     """
     from art_cli.config.load import load_experiment
-    from art_cli.envs.registry import env_class
+    from art_cli.rollout.env_worker.remote import env_in
     from art_cli.system.guard import hide
 
     read_dotenv(Path(".env"))
     # os.path: a long override is no name of a file, which Path takes for an error.
     overrides = [a for a in arguments if OVERRIDE.match(a) and not os.path.exists(a)]
     paths = [Path(a) for a in arguments if a not in overrides]
-    loaded = load_experiment(paths, overrides, plugin_config=lambda use: env_class(use).Config)
+    loaded = load_experiment(paths, overrides, plugin_config=lambda *use: env_in(*use).Config)
     if loaded.experiment.agent.type == "program":
         hide()  # early: what has read a variable by now may point into the block that is emptied
     return loaded

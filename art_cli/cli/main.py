@@ -21,6 +21,10 @@ SECTIONS = {  # of --help: name -> its file in art_cli/cli and the function or T
         "compare": ("compare:compare", "Say which of several configs learns better."),
         "init": ("init:init", "Make a folder with an env, a config and tests."),
         "envs": ("envs:app", "List the registered environments, or check one."),
+        "scenarios": (
+            "scenarios:scenarios",
+            "Write tasks for the tools of an MCP server or an HTTP API.",
+        ),
         "config": ("config:app", "Say what a key means; the JSON Schema for editors."),
         "validate": (
             "validate:validate",

@@ -75,12 +75,12 @@ def _check_debugger(rows: list[Row]) -> None:
 
 
 async def _play(loaded: LoadedExperiment, rows: list[Row], *, stop: bool) -> list[Replay]:
-    from art_cli.envs.registry import env_class
     from art_cli.inspection.replay import replay as play
     from art_cli.inspection.stopping import stopping
+    from art_cli.rollout.env_worker.remote import env_of
 
     cfg, settings = loaded.experiment, loaded.env_settings
-    env = env_class(cfg.env.use)
+    env = env_of(cfg.env)
     is_builtin = cfg.agent.type == "builtin"
     if stop:
         one = await play(stopping(env), settings, rows[0], is_builtin=is_builtin)
@@ -100,14 +100,14 @@ async def _play(loaded: LoadedExperiment, rows: list[Row], *, stop: bool) -> lis
 
 def _is_changed(run: RunDir, loaded: LoadedExperiment) -> bool | None:
     """Return whether the env's code is another than the run's; None where that is not stored."""
-    from art_cli.envs.registry import env_class
-    from art_cli.evaluation.identity import code_digest
+    from art_cli.envs.digest import code_digest
     from art_cli.inspection.provenance import made_with
+    from art_cli.rollout.env_worker.remote import env_of
 
     stored = made_with(run).get("env code", "unknown")
     if stored == "unknown":
         return None
-    return code_digest(env_class(loaded.experiment.env.use)) != stored
+    return code_digest(env_of(loaded.experiment.env)) != stored
 
 
 def _tell(played: list[Replay], scenario: str, changed: bool | None) -> None:

@@ -58,9 +58,9 @@ def run(
     runs_dir: inputs.RunsDir = Path("runs"),
     as_json: inputs.AsJson = False,
 ) -> None:
-    """Train the experiment of a config file. With --smoke, try all of it in under a minute first:
-    the same config with a tiny model and no judge, which costs nothing. With --on, train on a
-    cluster (`art launch-cluster`), and have the run here all the same.
+    """Train the experiment of a config file. With --smoke, try all of it in under a minute first,
+    for nothing: a tiny model, no judge, and the env's gold() where it has one. With --on, train on
+    a cluster (`art launch-cluster`), and have the run here all the same.
 
     Example:  art run configs/quickstart.yaml train.steps=50 --resume
     """
@@ -149,9 +149,9 @@ async def _run(
     as_json: bool,
     smoke: Smoke | None,
 ) -> Outcome:
-    from art_cli.envs.registry import env_class
     from art_cli.preflight.memory.fit import check_fit
     from art_cli.preflight.memory.gpus import present
+    from art_cli.rollout.env_worker.remote import env_of
     from art_cli.rollout.first_episode import check_env
     from art_cli.runs.directory import RunDir
     from art_cli.runs.trackers.build import check_trackers
@@ -160,11 +160,12 @@ async def _run(
     from art_cli.system.screen import Screen
 
     cfg = loaded.experiment
-    opening = await check_env(env_class(cfg.env.use), loaded.env_settings)
+    opening = await check_env(env_of(cfg.env), loaded.env_settings)
     check_trackers(loaded)  # raises now, not after the warm-up
     known = [] if smoke else inputs.check_base(loaded)
     tight = check_fit(loaded, present())
     if smoke:
+        smoke.play_gold()
         smoke.make_model(opening)
     run = RunDir(runs_dir / cfg.project / cfg.name)
     if overwrite and run.is_begun():  # the config and its env are right, as far as can be known
@@ -181,7 +182,7 @@ async def _run(
         console.phase("loading torch and transformers")
         await asyncio.sleep(0)
         try:
-            outcome = await _train(loaded, runs_dir, resume, from_step, console)
+            outcome = await _train(loaded, runs_dir, resume, from_step, console, smoke)
         except ArtError as e:
             console.note(f"error: {e}")
             raise
@@ -194,6 +195,7 @@ async def _train(
     resume: bool,
     from_step: int | None,
     console: LoggedConsole,
+    smoke: Smoke | None,
 ) -> Outcome:
     import yaml
 
@@ -208,7 +210,8 @@ async def _train(
     stop = Stop()
     _stop_on_interrupt(stop, console)
     cfg = loaded.experiment
-    model = TrainableModel.of(cfg, loaded.env_settings, loaded.to_yaml())
+    kind = smoke.model_class if smoke else TrainableModel
+    model = kind.of(cfg, loaded.env_settings, loaded.to_yaml())
 
     def begin(run: RunDir) -> None:
         console.keep(run.logs)
@@ -314,11 +317,8 @@ def _report(
     if as_json:
         row = {"run": str(run.root), "step": step, "finished": is_finished, **found}
         return say(json.dumps(row | ({"smoke": shown} if shown else {})))
-    if shown:
-        for title, lines in shown.items():
-            if lines:
-                say("\n  ".join([f"\n{title.replace('_', ' ')}", *lines]))
-        return None
+    if smoke and shown:
+        return smoke.tell(shown)
     if outcome is None:
         say(f"{run.root} is finished: {run.told()}; nothing was left to do")
     baseline, final = found["baseline"], found["final"]

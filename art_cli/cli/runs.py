@@ -29,6 +29,9 @@ def runs(
         list[str] | None,
         typer.Option(metavar="METRIC", help="Draw this metric of RUN over steps; repeatable."),
     ] = None,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="List the runs of `art run --smoke`, too.")
+    ] = False,
     runs_dir: RunsDir = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -41,15 +44,20 @@ def runs(
         raise UsageError(f"--plot draws one run: art runs RUN --plot {plot[0]}")
     if run is not None:
         return _one(run, plot or [], as_json)
-    from art_cli.runs.directory import list_runs
+    from art_cli.runs.directory import RunDir, list_runs
 
-    found = list_runs(runs_dir)
+    there = list_runs(runs_dir)
+    found = [r for r in there if smoke or not RunDir(r.path).smoke.exists()]
     if as_json:
         _warn(found)
         return say(json.dumps([asdict(r) for r in found], default=str))
     if not found:
-        return say(f"no runs in {runs_dir}/ yet; start one: art run configs/quickstart.yaml")
-    return _table(found)
+        say(f"no runs in {runs_dir}/ yet; start one: art run configs/quickstart.yaml")
+    else:
+        _table(found)
+    if hidden := len(there) - len(found):
+        say(f"not listed: {hidden} of art run --smoke; with them: art runs --smoke")
+    return None
 
 
 def _one(path: Path, plot: list[str], as_json: bool) -> None:

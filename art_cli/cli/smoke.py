@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shlex
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from rich.text import Text
 
 from art_cli.cli import inputs
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import REFERENCE, TrackConfig
-from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import UsageError
 from art_cli.llms.services import llm_settings
-from art_cli.preflight.smoke import StandIn, make_small, name_of, overrides, render, stand_in_for
+from art_cli.preflight.smoke import (
+    GoldPlay,
+    SmokeModel,
+    StandIn,
+    make_small,
+    name_of,
+    overrides,
+    play_gold,
+    render,
+    stand_in_for,
+)
+from art_cli.rollout.env_worker.remote import env_of
 from art_cli.rollout.groups import shown
 from art_cli.runs.directory import RunDir
 from art_cli.system.files import atomic_write
+from art_cli.system.screen import Screen
 from art_cli.training.demonstrations import load_demonstrations, texts_of
 from art_cli.types import Message
 
@@ -32,25 +48,69 @@ class Smoke:
     loaded: LoadedExperiment  # what runs
     run: RunDir
     stand_in: StandIn
+    config: list[str]  # as it was typed
     family: str = "qwen3"
+    gold: GoldPlay = field(default_factory=GoldPlay)
+    model_class: ClassVar[type[SmokeModel]] = SmokeModel
+
+    def play_gold(self) -> None:
+        """Play the env's perfect player, where there is one."""
+        cfg, env = self.real.experiment, env_of(self.real.experiment.env)
+        with contextlib.redirect_stdout(sys.stderr):  # what the env prints is not our report
+            self.gold = play_gold(env, cfg, self.real.env_settings)
 
     def make_model(self, opening: list[Message]) -> None:
         """Empty its directory, and put the model there that stands in for the base."""
         RunDir.replace_smoke(self.run.root)
         if self.stand_in.name == "tiny":
             return
-        texts = texts_of([opening], env_class(self.real.experiment.env.use))
+        texts = texts_of([opening], env_of(self.real.experiment.env))
         self.family = make_small(self.stand_in, texts, self.real.experiment.seed)
 
-    def report(self) -> dict[str, list[str]]:
-        """What was tried, what went oddly, and what was not; kept in the run's directory, too."""
-        found = {
+    def report(self) -> dict[str, Any]:
+        """What was tried, what went oddly, what was not, and what follows from it.
+
+        It is kept in the run's directory, too.
+        """
+        found: dict[str, Any] = {
             "tried": list(self._tried()),
             "odd": list(self._odd()),
             "not_tried": list(self._not_tried()),
         }
+        found["verdict"], found["next"] = self._verdict(len(found["odd"]))
         atomic_write(self.run.smoke, json.dumps(found, indent=1))
         return found
+
+    @staticmethod
+    def tell(found: dict[str, Any]) -> None:
+        """Print a report."""
+        screen = Screen()
+        for title, style in (("tried", "green"), ("odd", "yellow"), ("not_tried", "bold")):
+            if found[title]:
+                screen.print(f"\n{title.replace('_', ' ')}", style=style)
+            for line in found[title]:
+                screen.hang("", Text(line), 3)
+        screen.print()
+        screen.print(Text(found["verdict"]), style="bold")
+        screen.hang("next:", Text(found["next"]), 6)
+
+    def _verdict(self, num_odd: int) -> tuple[str, str]:
+        cfg, config = self.real.experiment, shlex.join(self.config)
+        if self.gold.odd:
+            what = "The env is not ready to train on: its own perfect player does not earn it all"
+            return f"{what}.", f"art envs check {shlex.quote(cfg.env.use)}"
+        if num_odd:
+            things = "one thing was odd" if num_odd == 1 else f"{num_odd} things were odd"
+            return (
+                f"It runs from end to end, but {things}; look at what was played.",
+                f"art show {shlex.quote(str(self.run.root))} 1",
+            )
+        if cfg.model.base == "tiny" and not cfg.judge:
+            return "It works from end to end, and nothing stands in the way.", f"art run {config}"
+        return (
+            "It works from end to end, with stand-ins; now see that the real ones are there.",
+            f"art doctor {config}",
+        )
 
     @property
     def _played(self) -> list[dict[str, Any]]:
@@ -63,22 +123,29 @@ class Smoke:
     def _tried(self) -> Iterator[str]:
         cfg, update, played = self.real.experiment, self._update, self._played
         turns = max(t["num_turns"] for t in played)
-        yield f"env: {len(played)} episodes of {cfg.env.use}, up to {turns} turns"
+        if self.gold.did:
+            yield self.gold.did
+        yield f"env: {len(played)} episodes of {cfg.env.use} by the model, up to {turns} turns"
         if cfg.agent.type != "builtin":
             yield f"agent: your {cfg.agent.type}, {len(played)} times"
         if lengths := self._demonstration:
             forks = f" in {len(lengths)} sequences" if len(lengths) > 1 else ""
             yield f"rendering: a demonstration is {sum(lengths)} tokens{forks}, under {self._whose}"
-        yield f"judging: {update['judge/calls']:.0f} answers, read and matched"
+        if cfg.judge:
+            yield f"judging: {update['judge/calls']:.0f} answers, read and matched"
         norm = update.get("loss/grad_norm", 0.0)
         tokens = update["data/tokens_trained"]
-        yield f"update: {cfg.train.loss} on {tokens} tokens, gradient norm {norm:.2g}"
+        flat = not any(t["advantage"] for t in played)
+        made_up = ", by made-up rewards, for all siblings earned the same" if flat else ""
+        yield f"update: {cfg.train.loss} on {tokens} tokens, gradient norm {norm:.2g}{made_up}"
         if cfg.eval:
             yield f"evaluation: on {cfg.eval.split}, before and after"
         yield f"checkpoint: {self.run.checkpoint(1)}"
 
     def _odd(self) -> Iterator[str]:
         cfg, played = self.real.experiment, self._played
+        if self.gold.odd:
+            yield self.gold.odd
         if failed := [t for t in played if t["reward"] is None]:
             why = shown(str(failed[0]["error"]))
             yield f"{len(failed)} of {len(played)} episodes failed, the first with: {why}"
@@ -86,7 +153,7 @@ class Smoke:
             why = next(iter(crashed[0]["logs"]), "")
             yield f"{len(crashed)} of {len(played)} agents crashed or were too slow: {why}"
         if not self._update["data/tokens_trained"]:
-            yield "all trajectories of a scenario were the same, so nothing was updated"
+            yield "no token was trained on, so nothing was updated"
         longest, room = max(self._demonstration, default=0), cfg.engine.max_model_len
         if self.stand_in.has_tokenizer and longest > room:
             yield f"a demonstration is {longest} tokens, and engine.max_model_len is {room}"
@@ -101,6 +168,8 @@ class Smoke:
                 f"stood in{why}"
             )
             yield "GPU, memory, speed: art validate --gpu H100"
+        if self.gold.not_tried:
+            yield self.gold.not_tried
         if cfg.judge:
             ping = "" if cfg.judge.model == REFERENCE else ": art validate --ping"
             yield f"the judge {cfg.judge.model}{ping}"
@@ -120,7 +189,7 @@ class Smoke:
     @cached_property
     def _demonstration(self) -> list[int]:
         """Tokens of the sequences of one; nothing where the env has none."""
-        env = env_class(self.real.experiment.env.use)
+        env = env_of(self.real.experiment.env)
         folder = self.run.base if self.stand_in.name == "tiny" else self.run.stand_in
         try:
             (messages,) = load_demonstrations("env", env, self.real.env_settings, 1)
@@ -139,4 +208,4 @@ def begin(config: list[str], real: LoadedExperiment, runs_dir: Path) -> Smoke:
     run = RunDir(runs_dir / cfg.project / name_of(cfg.name))
     stand_in = stand_in_for(cfg.model.base, run.stand_in)
     loaded = inputs.load([*config, *overrides(cfg, real.env_settings, stand_in)])
-    return Smoke(real=real, loaded=loaded, run=run, stand_in=stand_in)
+    return Smoke(real=real, loaded=loaded, run=run, stand_in=stand_in, config=config)

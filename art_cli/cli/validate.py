@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from art_cli.config.schema import Experiment
     from art_cli.envs.base import Env
     from art_cli.preflight.memory.fit import Forecast
+    from art_cli.system.screen import Screen
     from art_cli.types import Message
+
+FITS = {"fits": "green", "may run out": "yellow", "does not fit": "bold red"}
 
 
 def validate(
@@ -35,18 +38,19 @@ def validate(
 
     Example:  art validate configs/retail-7b.yaml train.steps=50 --gpu H100
     """
-    from art_cli.envs.registry import env_class
     from art_cli.errors import ArtError, ConfigError
     from art_cli.preflight.memory.fit import forecast
     from art_cli.preflight.memory.gpus import named, present
     from art_cli.rollout.agents.build import make_runner
+    from art_cli.rollout.env_worker.remote import env_of
     from art_cli.rollout.first_episode import check_env
     from art_cli.runs.trackers.build import check_trackers
+    from art_cli.system.screen import Screen
 
     async def check() -> tuple[LoadedExperiment, Forecast | None, list[str]]:
         card = named(gpu) if gpu else next(iter(present()), None)
         loaded = inputs.load(config)
-        env = env_class(loaded.experiment.env.use)
+        env = env_of(loaded.experiment.env)
         make_runner(loaded.experiment.agent)
         if loaded.experiment.backend.use == "local":
             check_trackers(loaded)
@@ -69,24 +73,24 @@ def validate(
         row = {"valid": True, "run": name, "memory": found, "warnings": warnings}
         say(json.dumps(row))
     else:
+        screen = Screen()
         if memory:
-            _print_memory(memory)
+            _print_memory(memory, screen)
         for line in warnings:
-            say(f"warning: {line}")
-        say(f"ok: {name}")
+            screen.wrap(f"warning: {line}", "yellow")
+        screen.wrap(f"ok: {name}", "green")
     if memory and memory.is_impossible:
         raise typer.Exit(EXIT_PREFLIGHT)
 
 
-def _print_memory(memory: Forecast) -> None:
+def _print_memory(memory: Forecast, console: Screen) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     from art_cli.preflight.memory.estimate import GIB
-    from art_cli.system.screen import Screen
 
-    console = Screen()
     if memory.estimate is None:
-        return console.print(f"memory: unknown. {memory.unknown}")
+        return console.wrap(f"memory: unknown. {memory.unknown}", "yellow")
     gpu = memory.gpu
     held = f"{gpu.name}, {gpu.size / GIB:.1f} GiB" if gpu else "a GPU"
     table = Table(title=f"GiB at most on {held}", title_justify="left", box=None, pad_edge=False)
@@ -102,12 +106,12 @@ def _print_memory(memory: Forecast) -> None:
     table.add_row("in all", "", *(f"{total:.1f}" for total in totals))
     if gpu:
         fits = (memory.estimate.fit(moment) or "" for moment in ("rollout", "update"))
-        table.add_row("", "", *fits)
+        table.add_row("", "", *(Text(fit, FITS.get(fit, "")) for fit in fits))
     console.show(table)
     for line in memory.lines():
-        console.print(line, soft_wrap=True)
+        console.wrap(line)
     if gpu is None:
-        console.print("There is no GPU here to hold it against; name one: --gpu H100")
+        console.wrap("There is no GPU here to hold it against; name one: --gpu H100")
     return None
 
 

@@ -65,12 +65,13 @@ def load_experiment(
     paths: Sequence[Path],
     overrides: Sequence[str] = (),
     *,
-    plugin_config: Callable[[str], type] | None = None,
+    plugin_config: Callable[..., type] | None = None,
 ) -> LoadedExperiment:
     """Read the files in order, each over those before it, then the `key.path=value` overrides.
 
-    `plugin_config` gives the settings dataclass of the env that `env.use` names, or raises
-    UsageError; without it `env.args` is not checked. Raises ConfigError with all mistakes.
+    `plugin_config` gives the settings dataclass of the env that `env.use` names, in `env.python` if
+    that is set (its second argument), or raises UsageError; without it `env.args` is not checked.
+    Raises ConfigError with all mistakes.
     """
     if not paths:
         raise ConfigError(["no config file given; give one, for example: art run config.yaml"])
@@ -78,13 +79,14 @@ def load_experiment(
 
 
 def load_env(
-    use: str, args: Sequence[str], plugin_config: Callable[[str], type]
+    use: str, args: Sequence[str], plugin_config: Callable[..., type], python: str | None = None
 ) -> LoadedExperiment:
     """An experiment that is nothing but its env: `args` are `key=value` of the env's own settings.
 
     Raises ConfigError as load_experiment does.
     """
-    section = [f"env.use={json.dumps(use)}", *(f"env.args.{arg}" for arg in args)]
+    section = [f"env.use={json.dumps(use)}", f"env.python={json.dumps(python)}"]
+    section += [f"env.args.{arg}" for arg in args]
     return _load([], [*section, "model.base=tiny", "train.steps=0"], Path("env"), plugin_config)
 
 
@@ -92,7 +94,7 @@ def _load(
     paths: Sequence[Path],
     overrides: Sequence[str],
     named: Path,
-    plugin_config: Callable[[str], type] | None,
+    plugin_config: Callable[..., type] | None,
 ) -> LoadedExperiment:
     """Return the experiment, which is called like the file `named` where it has no name."""
     files = [read_file(path) for path in paths]
@@ -170,22 +172,23 @@ def _name_from(path: Path) -> str:
 
 
 def _with_env_defaults(
-    tree: Node, plugin_config: Callable[[str], type]
+    tree: Node, plugin_config: Callable[..., type]
 ) -> tuple[Node, type | None, list[Mistake]]:
     """Fill in `env.args` from the env's Config; with it, a type for the section `env`."""
     assert isinstance(tree.value, dict)
     env = tree.value.get("env")
     if not env or not isinstance(env.value, dict) or "use" not in env.value:
         return tree, None, []  # which validation reports, as it does a `use` that is not text
-    use = env.value["use"].value
-    if isinstance(use, str) and "${" in use:
-        use = resolve(_plain(tree)).data["env"]["use"]
-    if not isinstance(use, str):
+    written = {key: env.value[key].value for key in ("use", "python") if key in env.value}
+    if any(isinstance(value, str) and "${" in value for value in written.values()):
+        written = resolve(_plain(tree)).data["env"]
+    use, python = written["use"], written.get("python")
+    if not isinstance(use, str) or not isinstance(python, str | None):
         return tree, None, []
     try:
-        config = plugin_config(use)
+        config = plugin_config(use, python) if python else plugin_config(use)
     except UsageError as error:
-        return tree, None, [Mistake(("env", "use"), "value", str(error))]
+        return tree, None, [Mistake(("env", "python" if python else "use"), "value", str(error))]
     section = _section(config)
     try:
         _adapter(section)

@@ -45,6 +45,8 @@ class EnvConfig:
 
     use: str  # `art envs` lists the registered ones
     args: dict[str, Any] = field(default_factory=dict)  # checked against the env's own Config
+    # An interpreter that the env runs in, with packages of its own. null: art's.
+    python: str | None = None
     # Episodes that are open at once, where each holds a server or the like. null: all that are due.
     concurrency: Count | None = None
 

@@ -17,7 +17,6 @@ from art_cli.config.llm import PricesConfig
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import LLMConfig
 from art_cli.deploy.base import Deployment, Source
-from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
 from art_cli.evaluation.candidates import Candidate
 from art_cli.evaluation.policies import RunPolicies
@@ -25,6 +24,7 @@ from art_cli.llms.base import LLM, Budget
 from art_cli.llms.services import open_remote
 from art_cli.models.turns import TOOL_CALL, parse_tool_calls, spoken
 from art_cli.rollout.agents.prompted import PromptedAgent
+from art_cli.rollout.env_worker.remote import env_of
 from art_cli.rollout.groups import eval_seed, play_groups, scenarios_in, slots_of
 from art_cli.system.progress import Report
 from art_cli.types import Message
@@ -51,7 +51,7 @@ async def verify(
     loaded: LoadedExperiment, source: Source, deployment: Deployment, report: Report
 ) -> Agreement:
     """Raises LLMError where it does not answer."""
-    env = env_class(loaded.experiment.env.use)
+    env = env_of(loaded.experiment.env)
     tools = schemas_of(env)
     conversations = await _play(loaded, source, report)
     turns = [
@@ -83,7 +83,7 @@ async def verify(
 
 async def _play(loaded: LoadedExperiment, source: Source, report: Report) -> list[list[Message]]:
     cfg = loaded.experiment
-    env, settings = env_class(cfg.env.use), loaded.env_settings
+    env, settings = env_of(cfg.env), loaded.env_settings
     split = cfg.eval.split if cfg.eval else "val"
     greedy = dataclasses.replace(cfg.sampling, temperature=1.0, top_p=1.0, top_k=1)
     own = dataclasses.replace(cfg.engine, use="transformers", url=None)

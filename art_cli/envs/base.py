@@ -42,6 +42,15 @@ class Done:
     """Returned by `reply` or a tool: the episode is over."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteFacts:
+    """What is known here of an env that lives in an interpreter of its own (`env.python`)."""
+
+    tools: list[Tool]  # those that are methods
+    digest: str  # of its code
+    places: dict[str, str]  # file:line by method; of the class by ""
+
+
 @dataclass(frozen=True)
 class NoSettings:
     """The settings of an env that has none."""
@@ -86,6 +95,10 @@ class Env:
     episode_timeout: ClassVar[float] = 600.0  # seconds, without the engine's time
     num_scenarios: ClassVar[dict[Split, int]] = {"train": 4096, "val": 512, "test": 512}
     services: Services  # set before `start`
+    # Calls of tools that the model makes in this turn, side by side; set before the first of them.
+    # An agent that makes its own calls makes one at a time.
+    calls_in_turn: int = 1
+    art_remote: ClassVar[RemoteFacts | None] = None  # set where this class only stands for the env
 
     def __init__(self, scenario: Scenario, cfg: Any) -> None:
         self.scenario = scenario

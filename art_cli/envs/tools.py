@@ -132,13 +132,15 @@ def tools_of(env_class: type) -> dict[str, ToolSpec]:
 @cache
 def offered_by(env_class: type) -> list[Tool]:
     """Return the tools of an env class that are methods, as an episode offers them."""
+    if remote := getattr(env_class, "art_remote", None):
+        return remote.tools
     return [spec.tool() for spec in tools_of(env_class).values()]
 
 
 @cache
 def schemas_of(env_class: type) -> list[dict[str, Any]]:
     """Return the tools of an env class as JSON schemas."""
-    return [spec.schema() for spec in tools_of(env_class).values()]
+    return [tool.schema() for tool in offered_by(env_class)]
 
 
 def _spec(method_name: str, method: Callable[..., Any]) -> ToolSpec:

@@ -100,7 +100,7 @@ def _candidate(name: str, cfg: Experiment, run: RunDir | None) -> Candidate:
     )
 
 
-def parse_llm(text: str) -> LLMConfig:
+def parse_llm(text: str, option: str = "--candidate") -> LLMConfig:
     """`openai/NAME,api_base=http://...,params.temperature=0`. Raises UsageError with each mistake.
 
     The keys are those of a judge or another model in a config (LLMConfig), dotted where nested.
@@ -114,20 +114,18 @@ def parse_llm(text: str) -> LLMConfig:
         for part in path:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
-                raise UsageError(
-                    f"--candidate {model}: {key} is inside of {part}, which is a value"
-                )
+                raise UsageError(f"{option} {model}: {key} is inside of {part}, which is a value")
         try:
             inner[last] = yaml.safe_load(value)
             json.dumps(inner[last])
         except (yaml.YAMLError, TypeError):  # a date, say
             inner[last] = value
-    cfg = read_into(LLMConfig, data, f"--candidate {model}")
+    cfg = read_into(LLMConfig, data, f"{option} {model}")
     if found := next(written_credentials(data), None):
         raise UsageError(
-            f"--candidate {model}: {dotted(found.path)} holds a key or a password, which would be "
+            f"{option} {model}: {dotted(found.path)} holds a key or a password, which would be "
             "in your shell's history; name the variable that holds it: api_key_env=MY_KEY"
         )
     if cfg.command and cfg.api_base:
-        raise UsageError(f"--candidate {model}: command starts a server; leave out api_base")
+        raise UsageError(f"{option} {model}: command starts a server; leave out api_base")
     return cfg

@@ -9,6 +9,7 @@ from typing import Any
 from art_cli.errors import JudgeError
 from art_cli.llms.judges.base import Judge, Transcript
 from art_cli.llms.judges.scorer import stored_transcript, transcript
+from art_cli.look import html
 from art_cli.system.progress import Report, silent
 from art_cli.training.gather import gather_trajectory_groups, scenarios_of
 from art_cli.training.metrics import ci95, reward_metrics
@@ -33,6 +34,14 @@ class Evaluation:
         """As a line of metrics.jsonl."""
         row = {"training_step": self.step, "val/reward": self.reward, "val/reward_ci": self.ci}
         return row | {f"val/{k}": v for k, v in self.metrics.items()}
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        numbers = {"reward": f"{self.reward:.3f} ± {self.ci:.3f}"}
+        numbers |= {name: f"{value:.3f}" for name, value in sorted(self.metrics.items())}
+        numbers |= {"episodes": str(self.episodes), "failed": str(self.failed)}
+        trajectories = [t for group in self.groups for t in group.trajectories]
+        return html.of_evaluation(self.split, self.step, numbers, trajectories)
 
 
 class _AgainstUntrained:

@@ -6,13 +6,10 @@ but for VERSION, which is raised where the turn loop changes what episodes are l
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.util
 import json
 import os
-import sys
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
@@ -20,6 +17,7 @@ from typing import Any
 
 from art_cli.config.schema import AgentConfig, Experiment, LLMConfig
 from art_cli.envs.base import Env
+from art_cli.envs.digest import code_digest, files_digest
 from art_cli.llms.remote import identity_of
 from art_cli.runs.directory import RunDir
 
@@ -93,60 +91,7 @@ def agent_digest(agent: AgentConfig) -> str | None:
             named = [Path(spec.origin)] if spec and spec.origin else []
     beside = {f for file in named for f in file.parent.iterdir() if f.is_file()}
     small = (f for f in beside if f.stat().st_size < LARGEST_FILE)
-    return _digest(small) if named else None
-
-
-def code_digest(env_class: type[Env]) -> str:
-    """Return a digest of the files that an env is made of."""
-    return _digest(_own_files(env_class))
-
-
-def _digest(files: Iterable[Path]) -> str:
-    total = hashlib.sha256()
-    for file in sorted(files):
-        total.update(file.name.encode() + file.read_bytes())
-    return total.hexdigest()[:16]
-
-
-def _own_files(env_class: type[Env]) -> set[Path]:
-    """The env's file and what it imports, directly or not, from the same package or folder."""
-    found: set[Path] = set()
-    for base in env_class.__mro__:
-        top = base.__module__.partition(".")[0]
-        file = getattr(sys.modules.get(base.__module__), "__file__", None)
-        if file and top not in ("art_cli", "builtins"):
-            home = Path(sys.modules[top].__file__ or file).parent if top in sys.modules else None
-            _follow(Path(file), base.__module__, home or Path(file).parent, found)
-    return found
-
-
-def _follow(file: Path, module: str, home: Path, found: set[Path]) -> None:
-    if file in found or file.suffix != ".py" or not file.is_relative_to(home):
-        return
-    if found and "site-packages" in (home.name, *file.relative_to(home).parts):
-        return  # someone else's, installed beside it or below it
-    found.add(file)
-    for name in _imports(file, module):
-        try:
-            spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError):  # a name of a module, not a module
-            continue
-        if spec and spec.origin:
-            _follow(Path(spec.origin), name, home, found)
-
-
-def _imports(file: Path, module: str) -> Iterator[str]:
-    """Full names that could be modules."""
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        if isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) + 1 - node.level]
-            parts = [*(above if node.level else []), *([node.module] if node.module else [])]
-            name = ".".join(p for p in parts if p)
-            yield name
-            yield from (f"{name}.{alias.name}" for alias in node.names)
+    return files_digest(small) if named else None
 
 
 def _plain(value: Any) -> Any:

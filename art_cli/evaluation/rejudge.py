@@ -18,7 +18,6 @@ from typing import Any
 from art_cli.backends.local import LocalBackend
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import REFERENCE, JudgeConfig
-from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import JudgeError, UsageError
 from art_cli.evaluation.policies import player
@@ -26,6 +25,7 @@ from art_cli.llms.judges.audit import JudgedGroup
 from art_cli.llms.judges.base import Judge, Transcript, Verdict
 from art_cli.llms.judges.build import make_judge
 from art_cli.llms.judges.scorer import stored_transcript
+from art_cli.rollout.env_worker.remote import env_of
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trajectories import can_be_judged, env_reward_of, grouped
 from art_cli.system.progress import Report, silent
@@ -88,7 +88,7 @@ def stored_groups(run: RunDir, loaded: LoadedExperiment, steps: list[int]) -> li
 
     Raises UsageError where there is none.
     """
-    tools = schemas_of(env_class(loaded.experiment.env.use))
+    tools = schemas_of(env_of(loaded.experiment.env))
     rows = [group for step in steps for group in grouped(run.read_trajectories(step, "train"))]
     groups = [StoredGroup.of(group, tools) for group in rows]
     found = [group for group in groups if len(group.transcripts) > 1]

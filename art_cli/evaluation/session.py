@@ -12,7 +12,6 @@ from art_cli.config.agent import asks_base, models_of
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import Experiment
 from art_cli.envs.base import NoServices, Services
-from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import EnvError
 from art_cli.evaluation.attempts import AttemptStore
@@ -25,6 +24,7 @@ from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.services import RunServices, llm_settings, needs_reference, open_remote
 from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.agents.prompted import PromptedAgents
+from art_cli.rollout.env_worker.remote import env_of
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.groups import scenarios_in, why_none
 from art_cli.runs.directory import RunDir
@@ -76,7 +76,7 @@ class EvalSession:
         Raises UsageError where the env has no such scenarios.
         """
         cfg, settings = loaded.experiment, loaded.env_settings
-        env = env_class(cfg.env.use)
+        env = env_of(cfg.env)
         task = EvalTask(
             env_class=env,
             settings=settings,

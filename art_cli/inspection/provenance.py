@@ -18,8 +18,9 @@ from typing import Any
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.yaml import leaves
-from art_cli.envs.registry import env_class
-from art_cli.evaluation.identity import agent_digest, code_digest
+from art_cli.envs.digest import code_digest
+from art_cli.evaluation.identity import agent_digest
+from art_cli.rollout.env_worker.remote import env_of
 from art_cli.runs.directory import RunDir
 from art_cli.system.files import json_line, read_lines
 
@@ -68,7 +69,7 @@ def code_of(loaded: LoadedExperiment) -> dict[str, Any]:
     """Return digests of the code and the files that the config names. Never raises."""
     cfg = loaded.experiment
     return {
-        "env code": _or_none(lambda: code_digest(env_class(cfg.env.use))),
+        "env code": _or_none(lambda: code_digest(env_of(cfg.env))),
         "agent code": _or_none(lambda: agent_digest(cfg.agent)),
         "loss code": _or_none(lambda: _digest(_file_of(cfg.train.loss))),
         "advantage code": _or_none(lambda: _digest(_file_of(cfg.train.advantage))),

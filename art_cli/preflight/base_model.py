@@ -20,7 +20,6 @@ from transformers import (
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import ModelConfig
-from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import ConfigError, UsageError
 from art_cli.models.classes import class_of
@@ -31,6 +30,7 @@ from art_cli.preflight.memory.shape import UnknownSizeError, local_config, read_
 from art_cli.preflight.narrow import depends_on_length
 from art_cli.preflight.shrink import as_transformers_reads
 from art_cli.preflight.small_model import vocabulary_of
+from art_cli.rollout.env_worker.remote import env_of
 from art_cli.training.trainers.router_load import check_router
 
 LONGEST = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
@@ -78,7 +78,7 @@ def findings_of(loaded: LoadedExperiment) -> Iterator[Finding]:
     if tokenizer is None:
         yield skipped(f"its chat template was not looked at: {missing}")
     else:
-        tools = schemas_of(env_class(loaded.experiment.env.use))
+        tools = schemas_of(env_of(loaded.experiment.env))
         yield from of_tokenizer(loaded.experiment.model, whole, tokenizer, tools, where)
     if not is_certified(config):
         yield warning(

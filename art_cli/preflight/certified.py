@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from art_cli.system.files import atomic_write
+from art_cli.system.files import atomic_write, cache_folder
 
 KEPT = 1000  # entries, the newest
 
 
 def record_file() -> Path:
     """Return the file of what has passed on this machine."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "art" / "certified.json"
+    return cache_folder("certified.json")
 
 
 def key_of(config: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from art_cli.errors import UsageError
+from art_cli.errors import RemoteError, UsageError
 
 DEFINITION = re.compile(r"\s*(async\s+def|def|class)\b")
 Status = Literal["ok", "warning", "failed", "skipped"]
@@ -67,6 +67,9 @@ def own_files(env_class: type) -> set[str]:
 
 def place_of(env_class: type, name: str = "") -> str:
     """`file:line` of a method, or of the class where it is not the user's own; "" if unknown."""
+    if remote := getattr(env_class, "art_remote", None):
+        file, _, line = remote.places.get(name, remote.places[""]).rpartition(":")
+        return f"{short(file)}:{line}" if file else ""
     method = inspect.unwrap(getattr(env_class, name, env_class))
     if getattr(method, "__module__", "") == "art_cli.envs.base":
         method = env_class
@@ -105,7 +108,7 @@ def where_and_what(error: BaseException, env_class: type) -> tuple[str, str]:
         for f in traceback.extract_tb(error.__traceback__)
         if str(Path(f.filename).absolute()) in files
     ]
-    if isinstance(error, UsageError):  # its text has the place, and says what to do
+    if isinstance(error, UsageError | RemoteError):  # its text has the place
         return "", str(error)
     return (places or [""])[-1], f"{type(error).__name__}: {error}"
 

@@ -3,11 +3,13 @@
 A smoke run is nothing but a config: that of the experiment with overrides on top. All code that
 reads it is the code of the real run. What costs money or memory stands in: a small random model for
 the base (of its family, with its tokenizer, where those can be had), nobody for judges and users.
+What a random model never does, solve the task, the env's own gold() does beside it.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
@@ -18,6 +20,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, Qwe
 from transformers.utils import logging as transformers_logging
 
 from art_cli.config.schema import Experiment, LLMConfig, ModelConfig, TinyConfig
+from art_cli.envs.base import Env, NoServicesError
 from art_cli.errors import UsageError
 from art_cli.llms.services import llm_settings
 from art_cli.llms.stand_in import STAND_IN
@@ -25,14 +28,23 @@ from art_cli.models import tiny
 from art_cli.models.render import Renderer
 from art_cli.models.tiny import END_OF_TEXT, END_OF_TURN
 from art_cli.preflight.base_model import tokenizer_of
+from art_cli.preflight.envs.play import Played
+from art_cli.preflight.envs.players import Gold
+from art_cli.preflight.envs.rewards import findings_on_gold
+from art_cli.preflight.envs.subject import Options, Subject
+from art_cli.preflight.envs.watch import Stuck
+from art_cli.preflight.finding import where_and_what
 from art_cli.preflight.memory.shape import UnknownSizeError, read_config
 from art_cli.preflight.small_model import small_model, vocabulary_of
+from art_cli.training.algorithm.advantage import set_advantages, teaches
+from art_cli.training.model import TrainableModel
 from art_cli.training.trainers.warmup import demonstration
-from art_cli.types import Message
+from art_cli.types import Message, TrajectoryGroup
 
 transformers_logging.disable_progress_bar()
 
 SUFFIX = "-smoke"
+NUM_GOLD = 4  # episodes
 LONGEST = 32768  # tokens of an episode in another tokenizer than the base's, which may take more
 LONGEST_TURN = 16
 AGENT_SECONDS = 30.0
@@ -88,18 +100,14 @@ def _model(cfg: Experiment, base: StandIn) -> dict[str, Any]:
 def _nobody(cfg: Experiment, settings: Any) -> Iterator[str]:
     """In place of the judge, and of every model that the env asks.
 
-    There is a judge in every smoke run, and it is always listened to: what a random model does
-    earns the same nothing everywhere, and where all rewards are equal nothing is updated.
+    A judge is always listened to: what a random model does earns the same nothing everywhere.
     """
-    judge, reward = cfg.judge, cfg.reward
-    if judge:
+    if cfg.judge:
         yield from _asking_nobody("judge")
         yield _line("judge.cache", False)
         yield _line("judge.max_usd", None)
-    else:
-        yield _line("judge", {"model": STAND_IN, "cache": False})
-    own = reward.env if reward else 0.0 if judge else 1.0
-    yield _line("reward", {"env": own, "ruler": 1.0, "gate": None})
+        own = cfg.reward.env if cfg.reward else 0.0
+        yield _line("reward", {"env": own, "ruler": 1.0, "gate": None})
     for name in llm_settings(settings):
         yield from _asking_nobody(f"env.args.{name}")
     models = {n: m if m == "base" else {"model": STAND_IN} for n, m in cfg.agent.models.items()}
@@ -179,6 +187,77 @@ def make_small(stand_in: StandIn, texts: list[str], seed: int) -> str:
 
 
 # -- what a random model never does --------------------------------------------------------
+
+
+class SmokeModel(TrainableModel):
+    """A model whose update is tried even where all siblings earned the same."""
+
+    async def update(self, groups: list[TrajectoryGroup]) -> dict[str, float]:
+        """Take the step as if each sibling had earned more than the one before; see TrainableModel.
+
+        The rewards themselves are left as they are: they are what the run's files say.
+        """
+        if any(map(teaches, groups)):
+            return await super().update(groups)
+        earned = [
+            (t, t.reward, t.advantage, t.turn_advantages) for group in groups for t in group.valid
+        ]
+        try:
+            for group in groups:
+                for place, trajectory in enumerate(group.valid):
+                    trajectory.reward = float(place)
+            set_advantages(groups, self.experiment.train.advantage)
+            return await super().update(groups)
+        finally:
+            for t, reward, advantage, by_turn in earned:
+                t.reward, t.advantage, t.turn_advantages = reward, advantage, by_turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldPlay:
+    """What came of the env's own perfect player: one of these is said, the others are empty."""
+
+    did: str = ""
+    odd: str = ""
+    not_tried: str = ""
+
+
+def play_gold(env: type[Env], cfg: Experiment, settings: Any) -> GoldPlay:
+    """Play the env's own perfect player, as `art envs check` does."""
+    limit = Options(episodes=NUM_GOLD, concurrency=cfg.env.concurrency)
+    subject = Subject(cfg.env.use, env, settings, limit)
+    try:
+        plays = [subject.play(scenario, Gold) for scenario in subject.golden]
+        if not plays:
+            return GoldPlay(
+                not_tried=f"solving the task: {cfg.env.use} has no gold() that plays it"
+            )
+        wrong = [f for f in findings_on_gold(subject, plays, plays) if f.status == "failed"]
+    except Stuck as e:
+        return GoldPlay(odd=f"gold: {e} · {e.where}")
+    except Exception as e:
+        return GoldPlay(odd=_raised(e, env))
+    if wrong:
+        said = ("gold: " + wrong[0].what, wrong[0].where, wrong[0].todo)
+        return GoldPlay(odd=" · ".join(filter(None, said)))
+    for error in (p.error for p in plays if p.error):
+        if isinstance(error, NoServicesError):
+            return GoldPlay(not_tried="solving the task: gold() asks a model, which is not there")
+        return GoldPlay(odd=_raised(error, env))
+    return GoldPlay(did=_what_gold_did(plays))
+
+
+def _raised(error: Exception, env: type[Env]) -> str:
+    where, what = where_and_what(error, env)
+    return f"gold: {what}{f' · {where}' if where else ''}"
+
+
+def _what_gold_did(plays: list[Played]) -> str:
+    calls = Counter(s.tool for p in plays for s in p.trajectory.steps if s.tool)
+    rewards = sorted({p.reward for p in plays if p.reward is not None})
+    each = f"each earned {rewards[0]:g}" if len(rewards) == 1 else "score() leaves it to a judge"
+    called = f"{calls.total()} tool calls ({', '.join(sorted(calls))}), " if calls else ""
+    return f"gold: the env's perfect player in {len(plays)} episodes, {called}{each}"
 
 
 def render(

@@ -118,6 +118,7 @@ async def _turn(
     if not calls:
         answer = await episode.reply(turn.said, turn=num)
         return answer if isinstance(answer, Done) else [{"role": "user", "content": answer}]
+    episode.announce([call["name"] for call in calls if not isinstance(call, str)])
     given = await asyncio.gather(
         *(
             episode.refuse(c, turn=num)

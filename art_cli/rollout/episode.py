@@ -76,6 +76,11 @@ class Episode:
         step.result = said_by(f"tool {name}()", str(result))
         return {"role": "tool", "name": name, "content": step.result}
 
+    def announce(self, names: list[str]) -> None:
+        """Let the env know how many calls of the next turn will reach it."""
+        offered = {tool.name for tool in self._offered}
+        self.env.calls_in_turn = sum(name in offered for name in names)
+
     def _caller(self, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Return what makes the call. Raise ToolError where there is no such tool, or it cannot."""
         if all(tool.name != name for tool in self._offered):

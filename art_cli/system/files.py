@@ -124,6 +124,11 @@ def atomic_write(path: Path, content: bytes | str) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def cache_folder(name: str) -> Path:
+    """Return where something is kept for all runs of a user."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "art" / name
+
+
 def json_line(value: dict[str, Any]) -> str:
     """Return one line of strict JSON, which every reader takes: NaN and infinity become null."""
     try:

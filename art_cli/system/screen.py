@@ -39,6 +39,8 @@ class Screen(Console):
         """Render; what comes as a Text of someone's own is made visible here."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else visible(masked(segment.text))
+            if self.encoding != "utf-8":  # what it has no sign for is shown as one that it has
+                text = text.encode(self.encoding, "replace").decode(self.encoding)
             yield segment if text == segment.text else segment._replace(text=text)
 
     def hang(self, label: str, text: Text, indent: int, style: str = "dim") -> None:
@@ -48,6 +50,16 @@ class Screen(Console):
             line.rstrip()
             head = f"{'' if num else label:<{indent - 1}} "
             self.print(Text.assemble((head, style), line), no_wrap=True, crop=False)
+
+    def wrap(self, line: str, style: str = "") -> None:
+        """Print a line; what does not fit stands below it, further in. Nothing is cut."""
+        lead = len(line) - len(line.lstrip())
+        words = Text(visible(masked(line.lstrip())), style)
+        parts = words.wrap(self, max(self.width - lead - 2, 10), overflow="fold")
+        for num, part in enumerate(parts or [Text()]):
+            part.rstrip()
+            margin = " " * (lead + 2 * bool(num))
+            self.print(Text.assemble(margin, part), no_wrap=True, crop=False)
 
     def show(self, table: Table) -> None:
         """Print a table of texts; with one cell a line where it is wider than the terminal."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.envs.base import Env
-from art_cli.envs.tools import tools_of
+from art_cli.envs.tools import offered_by
 from art_cli.errors import UsageError, blame
 from art_cli.models.openai_format import ChatFormatError, read_messages
 from art_cli.system.files import read_text
@@ -55,8 +55,8 @@ def texts_of(demonstrations: list[list[Message]], env_class: type[Env]) -> list[
     """Return what a tokenizer for the env should know: what is said in it, and its tools."""
     said = [f"{m['role']}\n{m['content']}" for d in demonstrations for m in d]
     tools = [
-        f"{t.name} {' '.join(t.arguments.model_fields)}: {t.description}"
-        for t in tools_of(env_class).values()
+        f"{t.name} {' '.join(t.parameters['properties'])}: {t.description}"
+        for t in offered_by(env_class)
     ]
     return said + tools
 

@@ -35,6 +35,7 @@ from art_cli.llms.services import RunServices
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
 from art_cli.rollout.agent import AgentFactory
+from art_cli.rollout.env_worker.remote import env_of
 from art_cli.rollout.groups import Slots
 from art_cli.runs.checkpoint import Progress, check_weights, read_progress, save_checkpoint
 from art_cli.runs.directory import RunDir
@@ -133,7 +134,7 @@ class TrainableModel:
     def of(cls, experiment: Experiment, settings: Any, config_yaml: str) -> TrainableModel:
         """Return the model of a config file."""
         model = cls.__new__(cls)
-        model._take(experiment, env_class(experiment.env.use), settings, config_yaml)
+        model._take(experiment, env_of(experiment.env), settings, config_yaml)
         return model
 
     def _take(

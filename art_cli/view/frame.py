@@ -5,21 +5,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from functools import cache
 from html import escape
 from importlib import resources, util
 from typing import Any
 
 from art_cli.errors import PreflightError
+from art_cli.look import html
 from art_cli.printed import masked
 from art_cli.view.episodes import COLUMNS
 from art_cli.view.meanings import CURVES, FACTS
 from art_cli.view.overview import X_AXES
 
 SCRIPTS = (
-    *("dom.js", "source.js", "state.js", "charts.js", "overview.js", "talk.js", "groups.js"),
-    *("tokens.js", "before.js", "behaviour.js", "episodes.js", "main.js"),
+    *("dom.js", "theme.js", "source.js", "state.js", "charts.js", "overview.js", "talk.js"),
+    *("groups.js", "tokens.js", "before.js", "behaviour.js", "episodes.js", "main.js"),
 )
+EVALUATION_SCRIPTS = ("dom.js", "theme.js", "talk.js", "evaluation.js")
 MISSING = "the page of a run needs plotly for its charts: pip install 'art-cli[view]'"
 # Styles: Plotly sets them on what it draws. Nothing else may be loaded, sent or framed.
 POLICY = (
@@ -49,16 +52,21 @@ def asset(name: str) -> str:
     return (resources.files("art_cli.view") / "assets" / name).read_text(encoding="utf-8")
 
 
+def style() -> str:
+    """Return the looks of all pages."""
+    return html.style() + asset("style.css")
+
+
 @cache
-def script() -> str:
-    """Return the scripts of the page as one, whose names nobody else sees."""
+def script(names: tuple[str, ...] = SCRIPTS) -> str:
+    """Return the scripts of a page as one, whose names nobody else sees."""
     words = {"curves": CURVES, "facts": FACTS, "columns": COLUMNS, "axes": X_AXES}
-    parts = "\n".join(asset(name) for name in SCRIPTS)
+    parts = "\n".join(asset(name) for name in names)
     return f"(function () {{ 'use strict';\nconst WORDS = {json.dumps(words)};\n{parts}\n}})();\n"
 
 
 TEXTS = {  # what the live page loads: a digest of it stands in its address, so that it can be kept
-    "style.css": ("text/css", lambda: asset("style.css")),
+    "style.css": ("text/css", style),
     "app.js": ("text/javascript", script),
     "plotly.js": ("text/javascript", plotly),
 }
@@ -67,10 +75,10 @@ TEXTS = {  # what the live page loads: a digest of it stands in its address, so 
 @cache
 def live_page() -> str:
     """Return the page that asks the server that it came from."""
-    style, app, charts = (f"{name}?{_digest(make())}" for name, (_, make) in TEXTS.items())
+    looks, app, charts = (f"{name}?{_digest(make())}" for name, (_, make) in TEXTS.items())
     return _page(
         "art view",
-        f'<link rel="stylesheet" href="{style}">',
+        f'<link rel="stylesheet" href="{looks}">',
         f'<script src="{app}" data-plotly="{charts}"></script>',
     )
 
@@ -82,17 +90,24 @@ def live_policy() -> str:
 
 
 def whole_page(title: str, data: dict[str, Any]) -> str:
-    """Return one file that needs no other. Raises PreflightError without the extra `view`."""
-    scripts = [_harmless(script()), _harmless(plotly())]  # the large one last: see charts.js
+    """Return the page of runs as one file. Raises PreflightError without the extra `view`."""
+    return _file("page.html", title, data, [script(), plotly()])  # the large one last: charts.js
+
+
+def evaluation_page(title: str, body: str, data: dict[str, Any]) -> str:
+    """Return the page of an evaluation as one file; `body` is markup."""
+    return _file("evaluation.html", title, data, [script(EVALUATION_SCRIPTS)], body)
+
+
+def _file(frame: str, title: str, data: dict[str, Any], scripts: list[str], body: str = "") -> str:
+    """Return one file that needs no other, and in which nothing but these scripts can run."""
+    scripts = [_harmless(text) for text in scripts]
     hashes = " ".join(f"'sha256-{_sha256(text)}'" for text in scripts)
     policy = POLICY.format(script=hashes, style="", connect="'none'")
-    head = (
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<style>{asset('style.css')}</style>"
-    )
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{style()}</style>'
     code = "".join(f"<script>{text}</script>" for text in scripts)
     block = f'<script type="application/json" id="data">{as_json(data)}</script>'
-    return _page(title, head, block + code)
+    return _page(title, head, block + code, frame, body)
 
 
 def as_json(data: Any) -> str:
@@ -100,11 +115,10 @@ def as_json(data: Any) -> str:
     return masked(json.dumps(data, separators=(",", ":"))).replace("<", "\\u003c")
 
 
-def _page(title: str, head: str, code: str) -> str:
-    parts = asset("page.html").split("<!--HEAD-->")
-    begin, end = parts[0], parts[1]
-    body, close = end.split("<!--CODE-->")
-    return begin.replace("TITLE", escape(title)) + head + body + code + close
+def _page(title: str, head: str, code: str, frame: str = "page.html", body: str = "") -> str:
+    whole = {"TITLE": escape(title), "<!--HEAD-->": head, "<!--BODY-->": body, "<!--CODE-->": code}
+    marks = re.compile("|".join(whole))  # at once: what is put in is not looked through
+    return marks.sub(lambda mark: whole[mark[0]], asset(frame))
 
 
 def _harmless(text: str) -> str:

@@ -69,7 +69,8 @@ CURVES: dict[str, tuple[str, str]] = {
 
 FACTS: dict[str, str] = {
     "reward": "What is learned from: the env's score, the judge's, or both, as the config says.",
-    "advantage": "How much better than its siblings, as train.advantage computed it. Tokens of an episode with a positive one become more likely.",
+    "advantage": "How much better than its siblings, as train.advantage computed it. Tokens of an "
+    "episode with a positive one become more likely.",
     "log-probability": "Of the token when it was sampled; 0 means that it was certain.",
     "masked": "Read but not trained on: the prompt, results of tools, and tokens without an "
     "alternative.",

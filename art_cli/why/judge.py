@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from art_cli.llms.judges.audit import kendall_tau, mean_with_ci
 from art_cli.runs.trajectories import env_reward_of
 from art_cli.why.evidence import Evidence, Row, last_third, mean, place
 from art_cli.why.finding import RunFinding
@@ -48,6 +49,52 @@ def judge_against_env(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
+def judge_favours_place(run: Evidence) -> Iterator[RunFinding]:
+    """The judge scores by the place at which a trajectory is listed."""
+    gains = [point.value for point in run.series("judge/first_gain")]
+    gain = mean_with_ci(gains) if len(gains) >= 8 else None
+    if gain is None or abs(gain.value) < 0.05 or not (gain.low > 0.02 or gain.high < -0.02):
+        return
+    favours = gain.value > 0
+    yield RunFinding(
+        name="judge_favours_place",
+        weight="serious" if abs(gain.value) > 0.15 else "notable",
+        title=f"The judge {'favours' if favours else 'marks down'} the first listed",
+        evidence=f"what is listed first gets {gain.value:+.2f} [{gain.low:+.2f}, "
+        f"{gain.high:+.2f}] beside its siblings, over {len(gains)} steps; the order is drawn, so "
+        "0 is due",
+        reason="Part of the reward is chance.",
+        change="judge.votes: 2 or more, each in another order; a stronger judge.model; art judge "
+        "audit measures it",
+        certainty=0.95,  # it says why the judge is against the env
+    )
+
+
+def judge_favours_length(run: Evidence) -> Iterator[RunFinding]:
+    """The judge prefers the longer sibling, more than the env's own score does."""
+    taus = [tau for group in run.groups if (tau := _length_tau(group, _judged)) is not None]
+    judged = mean_with_ci(taus) if len(taus) >= 12 else None
+    if judged is None or judged.low < 0.4:
+        return
+    own = [tau for group in run.groups if (tau := _length_tau(group, env_reward_of)) is not None]
+    due = mean_with_ci(own) if len(own) >= 12 else None
+    if judged.low <= due.high if due else judged.value < 0.8:
+        return
+    said = f"{due.value:+.2f} for the env's own score" if due else "the env has no score of its own"
+    longest = max(run.late_groups[-1], key=_length)
+    yield RunFinding(
+        name="judge_favours_length",
+        weight="serious" if due else "notable",
+        title="The judge favours the longest",
+        evidence=f"within groups its scores and lengths go together (Kendall's tau "
+        f"{judged.value:+.2f} in {len(taus)} groups; {said})",
+        reason="The policy learns to say more, not to do better.",
+        change="judge.rubric: that length earns nothing; art judge audit; reward.gate: env",
+        certainty=0.95,  # it says why the judge is against the env
+        example=place(longest),
+    )
+
+
 def judge_fails(run: Evidence) -> Iterator[RunFinding]:
     """Calls of the judge fail."""
     failures, groups = run.series("judge/failures"), run.series("data/groups")
@@ -80,6 +127,18 @@ def slow_judge(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
+def _judged(row: Row) -> float | None:
+    return row["metrics"].get("ruler_score")
+
+
+def _length(row: Row) -> int:
+    return sum(len(str(m["content"])) for m in row["messages"])
+
+
+def _length_tau(group: list[Row], score: Callable[[Row], float | None]) -> float | None:
+    return kendall_tau([score(row) for row in group], [_length(row) for row in group])
+
+
 def _agreement(group: list[Row]) -> float | None:
     """Return the share of pairs that judge and env order alike, of those that both tell apart."""
     scored = [
@@ -96,4 +155,11 @@ def _agreement(group: list[Row]) -> float | None:
     return sum(pairs) / len(pairs) if pairs else None
 
 
-RULES = (judge_ties, judge_against_env, judge_fails, slow_judge)
+RULES = (
+    judge_ties,
+    judge_against_env,
+    judge_favours_place,
+    judge_favours_length,
+    judge_fails,
+    slow_judge,
+)

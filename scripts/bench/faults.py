@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import multiprocessing
 import os
 import random
@@ -243,6 +244,40 @@ def _mask() -> None:
     Sequence.extend_sampled = wrong
 
 
+def _judge(new: Callable[[int, dict[str, Any]], float]) -> Callable[[], None]:
+    """Return a patch of the stand-in, which scores by `new(place, what is shown of one)`."""
+
+    def patch() -> None:
+        from art_cli.llms.base import Reply
+        from art_cli.llms.stand_in import StandInLLM
+
+        async def ask(self: Any, messages: Any, schema: Any = None, *_: Any, **__: Any) -> Reply:
+            self.usage.calls += 1
+            shown = json.loads(messages[1]["content"])["trajectories"]
+            scores = [new(place, one) for place, one in enumerate(shown)]
+            most = max(scores) or 1.0
+            entries = [
+                {"trajectory_id": one["id"], "explanation": "", "score": score / most}
+                for one, score in zip(shown, scores, strict=True)
+            ]
+            return Reply(text=json.dumps({"scores": entries}))
+
+        StandInLLM.ask = ask
+
+    return patch
+
+
+def _by_place(place: int, shown: dict[str, Any]) -> float:
+    return (1.0 if place == 0 else 0.6) * random.uniform(0.5, 1.0)
+
+
+def _by_length(place: int, shown: dict[str, Any]) -> float:
+    return float(len(json.dumps(shown["messages"])))
+
+
+JUDGED = ("judge={model: stand-in, cache: false}", "reward={env: 1.0, ruler: 0.5}")
+
+
 def _no_step() -> None:
     import torch
 
@@ -295,6 +330,10 @@ FAULTS: dict[str, Fault] = {
     "answer in the prompt": Fault(("leaked_answer",), patch=_answer_in_prompt),
     "a tool that never works": Fault(("dead_tool",), patch=_tool("return_order", _refuse)),
     "outages scored": Fault(("outages_scored",), patch=_tool("get_order", _outage)),
+    "judge favours the first listed": Fault(
+        ("judge_favours_place",), JUDGED, patch=_judge(_by_place)
+    ),
+    "judge favours the longest": Fault(("judge_favours_length",), JUDGED, patch=_judge(_by_length)),
     "one start in five fails": Fault(("env_fails",), patch=_start(_fails)),
     "tools miss their deadline": Fault(("deadlines", "env_fails"), patch=_slow),
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -62,6 +63,7 @@ def run(
         [*timed, *art, "run", str(config), *overrides, *named, "--runs-dir", str(folder), "--json"],
         capture_output=True,
         text=True,
+        env=os.environ | {"XDG_CACHE_HOME": str(folder)},  # its warm-up takes its time, too
     )
     if out.returncode:
         sys.exit(f"seed {seed} failed:\n{out.stderr}")

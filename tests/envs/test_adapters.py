@@ -17,7 +17,11 @@ USES = {
     "reasoning-gym": (f"{HOME}.reasoning_gym_env:ReasoningGym", "dataset=gcd", "reasoning_gym"),
     "gymnasium": (f"{HOME}.gymnasium_env:Gymnasium", "id=Taxi-v4", "gymnasium"),
     "textarena": (f"{HOME}.textarena_env:TextArena", "id=TicTacToe-v0", "textarena"),
+    "inspect-ai": (f"{HOME}.inspect_env:Inspect", "task=x", "inspect_ai"),
+    "verifiers": (f"{HOME}.verifiers_env:Verifiers", "id=x", "verifiers"),
+    "tau2": (f"{HOME}.tau2_env:Tau2", "domain=retail", "tau2"),
 }
+OF_THEIR_OWN = ("inspect-ai", "verifiers")  # environments; there is no extra
 
 
 @pytest.mark.parametrize("extra", USES)
@@ -34,12 +38,17 @@ def test_a_missing_package_is_one_sentence_with_the_command(
         return real(name)
 
     monkeypatch.setattr("art_envs.adapters.library.import_module", missing)
-    for cached in ("_check", "_dataset", "_num_players"):
+    for cached in ("_check", "_dataset", "_num_players", "_tasks", "_loaded"):
         if hasattr(found := __import__(env.__module__, fromlist=["x"]), cached):
             getattr(found, cached).cache_clear()
     with pytest.raises(ConfigError) as e:
         load_env(use, [setting], lambda use: env_class(use).Config)
-    assert f"the package {extra} is not installed: pip install 'art-cli[{extra}]'" in str(e.value)
+    how = (
+        f"pip install 'art-cli[{extra}]'"
+        if extra not in OF_THEIR_OWN
+        else "give it an environment of"
+    )
+    assert f"the package {extra} is not installed: {how}" in str(e.value)
 
 
 def test_what_a_library_itself_lacks_is_named() -> None:

@@ -11,12 +11,12 @@ from art_cli.config.schema import JudgeConfig, LLMConfig
 from art_cli.errors import JudgeError, PreflightError
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.judges.base import Judge
-from art_cli.llms.judges.cache import AnswerCache, default_folder
+from art_cli.llms.judges.cache import AnswerCache
 from art_cli.llms.judges.ruler import Ruler
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.stand_in import STAND_IN, StandInLLM
 from art_cli.system.child_server import ChildServer
-from art_cli.system.files import read_text
+from art_cli.system.files import cache_folder, read_text
 from art_cli.system.progress import silent
 
 KEYS = {  # of the providers that most people use; litellm knows the others'
@@ -50,7 +50,7 @@ async def make_judge(
         rubric=read_rubric(cfg),
         votes=cfg.votes,
         max_per_call=cfg.max_per_call,
-        cache=AnswerCache(default_folder() if cfg.cache else None),
+        cache=AnswerCache(cache_folder("judge") if cfg.cache else None),
         seed=seed,
     )
 

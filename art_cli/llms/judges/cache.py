@@ -16,12 +16,6 @@ from pathlib import Path
 from typing import Any
 
 
-def default_folder() -> Path:
-    """Return where answers are kept for all runs of a user."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "art" / "judge"
-
-
 class AnswerCache:
     """Texts by key."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections.abc import Iterator
 from typing import Any
 
 from art_cli.config.schema import RewardConfig
@@ -90,6 +91,8 @@ class Scorer:
             out["judge/score_mean"] = statistics.fmean(scores)
             out["judge/spread"] = statistics.fmean(v.spread for v in self._verdicts)
             out["judge/tie_rate"] = tie_rate(self._verdicts)
+        if gains := list(first_gains(self._verdicts)):
+            out["judge/first_gain"] = statistics.fmean(gains)
         self._num_groups, self._verdicts, self._failures = 0, [], []
         if num and len(failures) == num and self._on_failure == "drop":
             raise JudgeError(f"the judge failed at all {num} groups, the last with: {failures[-1]}")
@@ -107,6 +110,17 @@ class Scorer:
             ruler = 0.0
         agent = t.metrics["agent_reward"] if weights.agent else 0.0
         return weights.env * env + weights.agent * agent + weights.ruler * ruler
+
+
+def first_gains(verdicts: list[Verdict]) -> Iterator[float]:
+    """Yield, for each vote, how much more the first listed got than the others' mean.
+
+    Orders are drawn, so the mean is 0 where places do not matter. A verdict may have no orders.
+    """
+    for verdict in verdicts:
+        for vote, order in zip(verdict.votes, verdict.orders, strict=False):
+            if len(order) > 1:
+                yield vote[order[0]] - statistics.fmean(vote[n] for n in order[1:])
 
 
 def tie_rate(verdicts: list[Verdict]) -> float:

@@ -12,8 +12,10 @@ from art_cli.preflight.envs.episodes import (
     check_concurrency,
     check_deadlines,
     check_episodes,
+    check_randomness,
     check_replay,
 )
+from art_cli.preflight.envs.exploits import check_exploits
 from art_cli.preflight.envs.instances import (
     check_demonstrations,
     check_scenarios,
@@ -22,6 +24,7 @@ from art_cli.preflight.envs.instances import (
 )
 from art_cli.preflight.envs.rewards import check_easy_rewards, check_gold
 from art_cli.preflight.envs.subject import Options, Subject
+from art_cli.preflight.envs.turns import check_prompt, check_turns
 from art_cli.preflight.envs.watch import Stuck
 from art_cli.preflight.finding import (
     Finding,
@@ -49,12 +52,16 @@ CHECKS: dict[str, Callable[[Subject], Findings]] = {
     "tools": check_tools,
     "demonstrations": check_demonstrations,
     "episodes": check_episodes,
+    "turns": check_turns,
     "bad answers": check_bad_answers,
     "replay": check_replay,
+    "randomness": check_randomness,
     "concurrency": check_concurrency,
     "deadlines": check_deadlines,
     "easy rewards": check_easy_rewards,
     "gold": check_gold,
+    "exploits": check_exploits,
+    "prompt": check_prompt,
 }
 
 
@@ -90,3 +97,4 @@ def check(
         if any(f.status != "ok" for f in found):
             found = [f for f in found if f.status != "ok"]
         yield from (replace(f, check=name) for f in found)
+    subject.watch.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -14,7 +15,7 @@ from art_cli.preflight.envs.instances import content
 from art_cli.preflight.envs.other import play_elsewhere
 from art_cli.preflight.envs.play import Played
 from art_cli.preflight.envs.players import GoldError, Player, call_text
-from art_cli.preflight.envs.state import GENERATORS, changed, snapshot
+from art_cli.preflight.envs.state import changed, generators, snapshot
 from art_cli.preflight.envs.subject import NUM_REPLAYED, Subject
 from art_cli.preflight.finding import (
     Finding,
@@ -38,6 +39,13 @@ TOO_LONG = 0.5  # share of a deadline that is near it
 SHORT_STALL = 1.0  # seconds; one that happens once may be an import
 AT_ONCE = 32  # episodes
 NO_PLAYS = "no episode could be played to its end"
+CAPACITY = re.compile(  # what servers say that have no room for another episode
+    r"capacity|too many|max(imum)?[ _-]?(concurren|session|connection|client)|concurrent|at once"
+    r"|overload|busy|exhausted|rate.?limit|quota|no (free|available) |\b(429|503)\b",
+    re.I,
+)
+FAULTS = AttributeError, LookupError, NameError, TypeError  # of the env's own code
+FEWER = "say how many may be open at once, in a config: env: {concurrency: 1}; check that config"
 
 
 class Barrage(Player):
@@ -58,7 +66,7 @@ def check_episodes(s: Subject) -> Findings:
         todo = "let the setting that names the model be null, and do without one then"
         yield skipped("an episode asks a model, and there is none here", todo)
         return
-    yield from _errors(s, plays)
+    yield from errors_of(s, plays)
     for name, value in {k: v for p in plays for k, v in p.trajectory.metrics.items()}.items():
         if not math.isfinite(value) or not isinstance(name, str):
             yield failed(f"the metric {name!r} is {value}", place_of(s.env_class, "score"))
@@ -76,7 +84,7 @@ def check_bad_answers(s: Subject) -> Findings:
     num, plays = len(left), []
     while left:
         plays.append(s.play(s.chosen[0], lambda env: Barrage(left)))
-    yield from _errors(s, plays, said=True)
+    yield from errors_of(s, plays, said=True)
     yield ok(f"{num} odd texts and wrong calls broke nothing")
 
 
@@ -89,7 +97,7 @@ def _bad_calls(tools: list[dict[str, Any]]) -> Iterable[str]:
     yield call_text("no_such_tool", {})
 
 
-def _errors(s: Subject, plays: Sequence[Played], said: bool = False) -> Findings:
+def errors_of(s: Subject, plays: Sequence[Played], said: bool = False) -> Findings:
     """What the env raised, once for each place, but for deadlines, which have their own check."""
     seen: set[tuple[str, str]] = set()
     for p in plays:
@@ -109,15 +117,13 @@ def check_replay(s: Subject) -> Findings:
     if not s.alone:
         yield skipped(NO_PLAYS)
         return
-    before = snapshot(s.env_class)
-    again = [s.play(p.trajectory.scenario, p.repeater) for p in s.alone]
-    drawn = GENERATORS in changed(s.env_class, before)
-    hint = "it draws from the `random` of the process; use self.rng" if drawn else "use self.rng"
+    again, drawn = s.again
+    hint = f"it draws from the global {drawn[0]}; use self.rng" if drawn else "use self.rng"
     differences = list(_differences(s, [p.outcome() for p in again], "the second time", hint))
     yield from differences
     if differences:
         return
-    elsewhere = play_elsewhere(s.use, s.settings, s.alone, s.options.timeout)
+    elsewhere = play_elsewhere(s.use, s.options.python, s.settings, s.alone, s.options.timeout)
     if isinstance(elsewhere, str):
         yield failed(f"in a process of its own: {elsewhere}", place_of(s.env_class))
         return
@@ -164,6 +170,22 @@ def _brief(found: dict[str, Any] | None, key: str) -> str:
     return "the end" if found is None or found[key] is None else f"{found[key]!r:.80}"
 
 
+def check_randomness(s: Subject) -> Findings:
+    """Nothing is drawn from generators that all episodes share, and the trainer with them."""
+    if not s.alone:
+        yield skipped(NO_PLAYS)
+        return
+    again, drawn = s.again
+    differences = list(_differences(s, [p.outcome() for p in again], "the second time", ""))
+    if drawn:
+        what = f"playing changes the global generator of {' and of '.join(drawn)}, which all share"
+        more = f", and goes by it: {differences[0].what}" if differences else ""
+        where = differences[0].where if differences else place_of(s.env_class)
+        todo = "draw from self.rng, and give a library a generator of its own"
+        yield failed(f"{what}{more}", where, todo)
+    yield ok(f"no global generator is drawn from ({', '.join(generators())})")
+
+
 def check_concurrency(s: Subject) -> Findings:
     """Episodes that go on at the same time do not see each other."""
     if not s.alone:
@@ -179,7 +201,6 @@ def check_concurrency(s: Subject) -> Findings:
     together = s.play_together(scenarios * times, [p.repeater for p in s.alone] * times)
     written = next((p for p in s.alone if p.data_changed), None)
     state |= changed(s.env_class, before)
-    state.pop(GENERATORS, None)
     todo = "keep all state in self"
     if written:
         what = f"an episode wrote to the data of its scenario {written.trajectory.scenario.id!r}"
@@ -187,14 +208,29 @@ def check_concurrency(s: Subject) -> Findings:
         where = place_of(s.env_class, "__init__")
         yield failed(f"{what}, which its siblings share", where, copied)
     leaks: list[Finding] = []
+    refused = [p for p in together if _is_refused(p)]
     for i in range(times):
         part = together[i * len(s.alone) : (i + 1) * len(s.alone)]
-        leaks = leaks or list(_differences(s, [p.outcome() for p in part], "among others", todo))
+        outcomes = [
+            (alone if _is_refused(p) else p).outcome()
+            for alone, p in zip(s.alone, part, strict=True)
+        ]
+        leaks = leaks or list(_differences(s, outcomes, "among others", todo))
+    if refused:
+        what = f"{len(refused)} of {len(together)} episodes at once were refused"
+        yield warning(f"{what}: {str(refused[0].error)[:200]!r}", "", FEWER)
     yield from leaks
     for name, where in state.items():
         found = failed if leaks else warning
         yield found(f"{name} changed while episodes were played; they all share it", where, todo)
     yield ok(f"{len(together)} at once came out as each alone")
+
+
+def _is_refused(p: Played) -> bool:
+    """Return whether a server had no room for an episode, which is no state among others."""
+    if p.during != "start" or isinstance(p.error, (*FAULTS, type(None))):
+        return False
+    return CAPACITY.search(f"{type(p.error).__name__}: {p.error}") is not None
 
 
 def check_deadlines(s: Subject) -> Findings:

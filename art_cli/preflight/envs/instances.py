@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import re
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from itertools import takewhile
 from typing import Any
 
-from art_cli.envs.base import NoServices, NoServicesError
-from art_cli.envs.tools import ToolSpec, tools_of
+from art_cli.envs.base import Env, NoServices, NoServicesError
+from art_cli.envs.tools import Tool, ToolSpec, tools_of
+from art_cli.preflight.envs.duplicates import Known
+from art_cli.preflight.envs.state import UNUSUAL, drawn_from, generators, seeded_generators
 from art_cli.preflight.envs.subject import NUM_DEMONSTRATIONS, Subject
-from art_cli.preflight.finding import Findings, failed, ok, place_of, warning
-from art_cli.rollout.episode import opening
+from art_cli.preflight.envs.watch import Stuck
+from art_cli.preflight.finding import Findings, failed, ok, place_of, skipped, warning
+from art_cli.rollout.episode import opening, tools_in
 from art_cli.rollout.lifetime import Lifetime
-from art_cli.types import Message, Scenario
+from art_cli.types import Message, Scenario, Split
 
+FEWEST: dict[Split, int] = {"train": 20, "val": 10, "test": 10}
+TOO_FEW = "a policy learns them by heart", "what is measured on them is mostly luck"
 ROLES = ("system", "user", "assistant", "tool")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what OpenAI's protocol takes
 OPENINGS_FOR = 10.0  # seconds to look for the openings of demonstrations among the scenarios
@@ -33,11 +40,21 @@ def check_scenarios(s: Subject) -> Findings:
         if not first:
             found = failed if split == "train" else warning
             yield found(f"there is no {split} scenario", where)
-        for i, (a, b) in enumerate(zip(first, s.list_scenarios(split), strict=False)):
+        elif len(first) < FEWEST[split]:
+            what = f"there are only {len(first)} {split} scenarios, fewer than {FEWEST[split]}"
+            yield warning(what, where, TOO_FEW[split != "train"])
+        with seeded_generators(UNUSUAL):
+            before = generators()
+            again = s.list_scenarios(split)
+            drawn = drawn_from(before)
+        for i, (a, b) in enumerate(zip(first, again, strict=False)):
             if content(a) != content(b):
                 what = f"scenarios({split!r}) gives another #{i} at each call: {a.id!r} is not the"
                 yield failed(f"{what} same", where, SEEDED)
                 break
+        if drawn:
+            what = f"scenarios({split!r}) changes the global generator of {' and of '.join(drawn)}"
+            yield failed(what, where, SEEDED)
         wrong = next((p for p in map(_malformed, first) if p), None)
         if wrong:
             yield failed(wrong, where)
@@ -79,14 +96,17 @@ def check_splits(s: Subject) -> Findings:
             what = f"{len(shared)} of {len(tasks[other])} {other} scenarios are in {one} too, "
             a, b = tasks[other][key], tasks[one][key]
             yield failed(f"{what}the first {a!r} as {b!r}", where, todo)
-    data = {split: [_data(x) for x in found if x.data] for split, found in s.scenarios.items()}
-    known = set(data["train"])
-    is_the_task = 2 * len(known) > len(data["train"])  # else it is but a setting of it
-    for split in ("val", "test"):
-        again = sum(d in known for d in data[split])
-        if again and is_the_task:
-            what = f"the data of {again} {split} scenarios is in train too, with another seed: a "
-            yield warning(f"{what}leak, if the data is the task", where, todo)
+    train = [x for x in s.scenarios["train"] if x.data]
+    is_the_task = 2 * len({_data(x) for x in train}) > len(train)  # else but a setting of it
+    if train and is_the_task:
+        known = Known(train)
+        for split in ("val", "test"):
+            found = [(x, y) for x in s.scenarios[split] if x.data and (y := known.find(x))]
+            again = [(x.id, y.id) for x, y in found if _task(x) != _task(y)]
+            if again:
+                what = f"{len(again)} {split} scenarios say what one of train says, or nearly: the "
+                what += f"first {again[0][0]!r} as {again[0][1]!r}; a leak, if the data is the task"
+                yield warning(what, where, "leave these out of train, or split by what they say")
     yield ok("no held-out scenario is in train")
 
 
@@ -111,7 +131,38 @@ def check_tools(s: Subject) -> Findings:
         where = place_of(s.env_class, spec.method)
         for what, todo in _lacks(getattr(s.env_class, spec.method), spec):
             yield failed(f"{name}: {what}", where, todo)
-    yield ok(f"{len(tools)} with a schema: {', '.join(tools)}" if tools else "the env has none")
+    given: list[Tool] = []
+    if s.env_class.tools is not Env.tools:
+        try:
+            given = s.watch.run_async(lambda: _given(s, s.scenarios["train"][0]))
+        except Stuck:
+            raise
+        except Exception:  # which is told where episodes are played
+            yield skipped("what tools() gives is not known: no episode begins")
+            return
+        where = place_of(s.env_class, "tools")
+        for what, todo in _lacks_given([tool for tool in given if tool.name not in tools]):
+            yield warning(f"tools(): {what}", where, todo)  # a server's, it may be
+    names = [tool.name for tool in given] or list(tools)
+    how = " in an episode" if given else ""
+    yield ok(f"{len(names)}{how}: {', '.join(names)}" if names else "the env has none")
+
+
+def _lacks_given(tools: list[Tool]) -> Iterator[tuple[str, str]]:
+    """Yield (what is wrong with tools that an episode gives, what to do about it)."""
+    if odd := [tool.name for tool in tools if not TOOL_NAME.fullmatch(tool.name)]:
+        yield f"a name is not of a-z, 0-9, _ and -, or over 64 long: {', '.join(odd)}", "rename it"
+    if bare := [tool.name for tool in tools if not tool.description]:
+        yield f"no description: {', '.join(bare)}", "write one: the model reads it"
+    if wrong := [tool.name for tool in tools if tool.parameters.get("type") != "object"]:
+        todo = 'give {"type": "object", "properties": {...}}'
+        yield f"the parameters are no schema of an object: {', '.join(wrong)}", todo
+
+
+async def _given(s: Subject, scenario: Scenario) -> list[Tool]:
+    """Return the tools of an episode, once it has begun."""
+    async with _begun(s, scenario) as (env, _):
+        return tools_in(env)
 
 
 def _lacks(method: Any, spec: ToolSpec) -> Iterator[tuple[str, str]]:
@@ -191,13 +242,21 @@ async def _of_held_out(s: Subject, found: list[list[Message]]) -> list[tuple[int
 
 
 async def _opening_of(s: Subject, scenario: Scenario) -> str:
-    env = s.env_class(scenario, s.settings)
+    try:
+        async with _begun(s, scenario) as (env, started):
+            return _text(opening(env, started))
+    except NoServicesError:
+        return ""
+
+
+@asynccontextmanager
+async def _begun(s: Subject, scenario: Scenario) -> AsyncIterator[tuple[Env, Any]]:
+    """Yield an env whose episode has begun, and what start() gave."""
+    env = s.env_class(copy.deepcopy(scenario), s.settings)
     env.services = NoServices()
     lifetime = Lifetime(env)
     try:
-        return _text(opening(env, await lifetime.start(s.options.timeout)))
-    except NoServicesError:
-        return ""
+        yield env, await lifetime.start(s.options.timeout)
     finally:
         await lifetime.close()
 

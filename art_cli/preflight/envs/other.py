@@ -19,11 +19,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from art_cli.envs.registry import env_class
 from art_cli.preflight.envs.instances import content
 from art_cli.preflight.envs.play import Played, play_one
 from art_cli.preflight.envs.players import Repeater
 from art_cli.preflight.envs.subject import MAX_SCENARIOS, SPLITS
+from art_cli.rollout.env_worker.remote import env_in
 from art_cli.types import Scenario, Split
 
 
@@ -36,7 +36,7 @@ class Elsewhere:
 
 
 def play_elsewhere(
-    use: str, settings: Any, plays: Sequence[Played], timeout: float
+    use: str, python: str | None, settings: Any, plays: Sequence[Played], timeout: float
 ) -> Elsewhere | str:
     """Return the scenarios, and the plays once more; or why there are none.
 
@@ -49,7 +49,9 @@ def play_elsewhere(
     env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
     with tempfile.TemporaryDirectory() as folder:
         question, answer = Path(folder, "question"), Path(folder, "answer")
-        question.write_text(json.dumps({"use": use, "args": args, "plays": asked}))
+        path = os.environ.get("PYTHONPATH", "")  # that of an interpreter of the env's own
+        told = {"use": use, "python": python, "path": path, "args": args, "plays": asked}
+        question.write_text(json.dumps(told))
         command = [sys.executable, "-m", __name__, str(question), str(answer)]
         try:
             ended = subprocess.run(
@@ -69,7 +71,8 @@ def _fields(s: Scenario) -> dict[str, Any]:
 def main(question: str, answer: str) -> None:
     """Read what is asked, play it, write what came out."""
     asked = json.loads(Path(question).read_text())
-    env = env_class(asked["use"])
+    os.environ["PYTHONPATH"] = asked["path"]
+    env = env_in(asked["use"], asked["python"])
     settings = TypeAdapter(env.Config).validate_json(json.dumps(asked["args"]))
 
     async def played(each: dict[str, Any]) -> dict[str, Any]:
@@ -81,10 +84,9 @@ def main(question: str, answer: str) -> None:
     def listed(split: Split) -> list[str]:
         return [content(x) for x in islice(env.scenarios(settings, split), MAX_SCENARIOS)]
 
-    out = {
-        "scenarios": {split: listed(split) for split in SPLITS},
-        "outcomes": [asyncio.run(played(each)) for each in asked["plays"]],
-    }
+    with asyncio.Runner() as loop:
+        outcomes = [loop.run(played(each)) for each in asked["plays"]]
+    out = {"scenarios": {split: listed(split) for split in SPLITS}, "outcomes": outcomes}
     Path(answer).write_text(json.dumps(out))
 
 

@@ -54,13 +54,17 @@ def _listed(means: dict[str, float]) -> str:
 
 def check_gold(s: Subject) -> Findings:
     """Return the perfect player gets to the end, and nobody earns more."""
-    where = place_of(s.env_class, "gold")
     if not s.golden:
         todo = "write gold(): the turns of a perfect player; then it is known that it can be solved"
         has_none = s.env_class.gold is Env.gold
         yield skipped("the env has no gold()" if has_none else "gold() is None", todo)
         return
-    plays = s.plays["gold"]
+    yield from findings_on_gold(s, s.plays["gold"], [p for all in s.plays.values() for p in all])
+
+
+def findings_on_gold(s: Subject, plays: Sequence[Played], everyone: Sequence[Played]) -> Findings:
+    """Return what is wrong with gold's `plays`; `everyone` shows how much can be earned."""
+    where = place_of(s.env_class, "gold")
     for p in plays:
         if isinstance(p.error, GoldError):
             yield failed(f"{p.error} ({p.trajectory.scenario.id!r})", where)
@@ -69,7 +73,7 @@ def check_gold(s: Subject) -> Findings:
         broken = any(p.error for p in plays)
         yield skipped("none of its episodes came to its end" if broken else NO_SCORES)
         return
-    best = max(r for found in s.plays.values() for r in _rewards(found))
+    best = max(_rewards(everyone))
     target = best if best > 1 else 1.0
     short = [p for p in plays if p.reward is not None and p.reward < target - SAME]
     for p in short[:1]:

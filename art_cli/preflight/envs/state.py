@@ -1,4 +1,5 @@
-"""State that episodes would share: globals of the env's modules and fields of its classes."""
+"""State that episodes would share: globals of the env's modules, fields of its classes, and the
+generators of random numbers that a process has one of."""
 
 from __future__ import annotations
 
@@ -6,20 +7,60 @@ import inspect
 import pickle
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from art_cli.preflight.finding import own_modules, place_of_name
 
-GENERATORS = "the random numbers of the whole process"
+UNUSUAL = 1_789_071_453  # a seed
+
+
+def generators() -> dict[str, bytes]:
+    """Return the state of each global generator of random numbers, by the module that has it."""
+    out = {"random": pickle.dumps(random.getstate())}
+    if numpy := sys.modules.get("numpy"):
+        out["numpy.random"] = pickle.dumps(numpy.random.get_state())
+    if torch := sys.modules.get("torch"):
+        out["torch"] = torch.random.get_rng_state().numpy().tobytes()
+    return out
+
+
+def drawn_from(before: dict[str, bytes]) -> list[str]:
+    """Return which generators are no longer as they were; one that was imported since is not."""
+    now = generators()
+    return [name for name in before if now[name] != before[name]]
+
+
+@contextmanager
+def seeded_generators(seed: int) -> Iterator[None]:
+    """Give every global generator another state, then its own again."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    states = [
+        random.getstate(),
+        numpy and numpy.random.get_state(),
+        torch and torch.random.get_rng_state(),
+    ]
+    random.seed(seed)
+    if numpy:
+        numpy.random.seed(seed)
+    if torch:
+        torch.random.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        if numpy:
+            numpy.random.set_state(states[1])
+        if torch:
+            torch.random.set_rng_state(states[2])
 
 
 def snapshot(env_class: type) -> dict[str, bytes]:
     """Return what each piece of shared state is now, by name."""
-    out = {GENERATORS: pickle.dumps(random.getstate())}
-    if numpy := sys.modules.get("numpy"):
-        out[GENERATORS] += pickle.dumps(numpy.random.get_state())
+    out: dict[str, bytes] = {}
     for module in own_modules(env_class):
         owners = [module, *(c for c in env_class.__mro__ if c.__module__ == module.__name__)]
         for owner in owners:

@@ -23,6 +23,7 @@ from art_cli.preflight.envs.players import (
     RandomWords,
     Repeater,
 )
+from art_cli.preflight.envs.state import UNUSUAL, drawn_from, generators, seeded_generators
 from art_cli.preflight.envs.watch import Stuck, Watch
 from art_cli.preflight.finding import own_files
 from art_cli.types import Message, Scenario, Split
@@ -45,6 +46,7 @@ class Options:
     low: float = 0.5  # share of gold's reward that idle and random players may earn
     timeout: float = 60.0  # seconds that an episode may take; scenarios may take longer
     concurrency: int | None = None  # episodes that may be open at once
+    python: str | None = None  # env.python
 
 
 class Subject:
@@ -144,6 +146,19 @@ class Subject:
         names = [n for n in self.plays if n not in IDLE_NAMES[1:]]
         plays = [p for n in names for p in self.plays[n][:NUM_REPLAYED] if p.error is None]
         return [self.play(p.trajectory.scenario, p.repeater) for p in plays]
+
+    @cached_property
+    def again(self) -> tuple[list[Played], list[str]]:
+        """Return (the plays alone once more, the global generators that were used in them).
+
+        What a library draws as it is imported is not in it. The generators begin in a state that no
+        env gives them: one that is seeded by an env would end as it began.
+        """
+        plays = self.alone
+        with seeded_generators(UNUSUAL):
+            before = generators()
+            again = [self.play(p.trajectory.scenario, p.repeater) for p in plays]
+            return again, drawn_from(before)
 
     def play(self, scenario: Scenario, player: MakePlayer) -> Played:
         """One episode alone, of a copy of the scenario."""

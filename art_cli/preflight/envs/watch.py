@@ -6,8 +6,10 @@ import asyncio
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -49,6 +51,8 @@ class Watch:
         self._seconds = seconds
         self._beat: float | None = None
         self._counted = 0.0  # the beat whose standstill was counted already
+        self._loop = asyncio.Runner()  # one for all, as in a run: what episodes share stays open
+        weakref.finalize(self, _forget, self._loop.get_loop())
 
     def run(self, work: Callable[[], Result], patience: float = 1.0) -> Result:
         """Return what `work` returns, within `patience` times the limit.
@@ -77,7 +81,7 @@ class Watch:
         return outcome.result()
 
     def run_async(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Run a coroutine likewise, on an event loop of its own."""
+        """Run a coroutine likewise, on the event loop of all of them."""
 
         async def beating() -> Result:
             loop = asyncio.get_running_loop()
@@ -94,7 +98,13 @@ class Watch:
                 handle.cancel()
                 self._beat = None
 
-        return self.run(lambda: asyncio.run(beating()))
+        return self.run(lambda: self._loop.run(beating()))
+
+    def close(self) -> None:
+        """End what episodes have left open, unless the env is stuck in it."""
+        if not self._loop.get_loop().is_running():
+            with suppress(Stuck):
+                self.run(self._loop.close)
 
     def _look(self, thread: threading.Thread) -> None:
         beat = self._beat
@@ -125,6 +135,12 @@ class Watch:
         while frame and str(Path(frame.f_code.co_filename).absolute()) not in self._files:
             frame = frame.f_back
         return frame
+
+
+def _forget(loop: asyncio.AbstractEventLoop) -> None:
+    """Close what nobody has closed: this may be called anywhere, also within another loop."""
+    if not loop.is_running():
+        loop.close()
 
 
 def _line(frame: FrameType) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Generator, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +13,15 @@ from art_cli.config.schema import WarmupConfig
 from art_cli.errors import TrainerError
 from art_cli.models.policy import Policy
 from art_cli.models.render import Conversation, Renderer
+from art_cli.system.progress import silent
 from art_cli.training.algorithm.logprobs import head_loss
 from art_cli.training.algorithm.packing import TrainSequence, pack
 from art_cli.training.trainers.budget import TokenBudget
+from art_cli.training.trainers.kept_warmup import KeptWarmup, Warmed, key_of_warmup
 from art_cli.types import Completion, Message, Sequence
 
 RAMP_STEPS = 20  # of the learning rate, up; then linearly down to a tenth
+KEEP_EVERY = 30.0  # seconds between what is kept of one that is not done
 
 
 def demonstration(renderer: Renderer, messages: list[Message]) -> list[Sequence]:
@@ -46,8 +50,12 @@ def fine_tune(
     seed: int,
     budget: TokenBudget,
     max_length: int,
-) -> Iterator[tuple[int, int, float]]:
+    say: Callable[[str], None] = silent,
+) -> Generator[tuple[int, int, float], None, None]:
     """Train, yielding (step, steps, loss) after each optimizer step.
+
+    One that was made before, with the same weights, demonstrations and settings, is taken from the
+    disk, and one that was stopped goes on: to the same weights, bit for bit. `say` is told of it.
 
     Raises TrainerError where a loss is not finite.
     """
@@ -59,14 +67,57 @@ def fine_tune(
     rng = random.Random(seed)
     batches = list(_batches(data, cfg, rng))
     optimizers = _optimizers(policy, cfg)
-    for step, batch in enumerate(batches):
+    kept = KeptWarmup(key_of_warmup(policy, batches, cfg, budget.tokens))
+    done = _take_up(kept, policy, optimizers, budget)
+    if done == len(batches):
+        say(f"the warm-up was made before, by a run like this one; to make it anew: rm {kept.file}")
+    elif done:
+        say(f"the warm-up goes on after step {done} of {len(batches)}, where it was stopped")
+    last_kept = time.monotonic()
+    for step, batch in enumerate(batches[done:], done):
         scale = min(1.0, (step + 1) / RAMP_STEPS) * (1 - 0.9 * step / len(batches))
         loss = _step(policy, batch, optimizers, cfg.learning_rate * scale, budget)
         if loss != loss:
             raise TrainerError(
                 f"the loss of warm-up step {step + 1} is not a number; lower warmup.learning_rate"
             )
-        yield step + 1, len(batches), loss
+        is_last = step + 1 == len(batches)
+        if is_last or time.monotonic() - last_kept > KEEP_EVERY:
+            kept.save(_state(policy, [] if is_last else optimizers, budget, step + 1))
+            last_kept = time.monotonic()
+        try:
+            yield step + 1, len(batches), loss
+        except GeneratorExit:
+            if not is_last:
+                kept.save(_state(policy, optimizers, budget, step + 1))
+            raise
+
+
+def _state(
+    policy: Policy, optimizers: list[torch.optim.Optimizer], budget: TokenBudget, step: int
+) -> Warmed:
+    return Warmed(
+        step=step,
+        weights=[p.detach() for p in policy.trainable],
+        optimizers=[optimizer.state_dict() for optimizer in optimizers],
+        tokens=budget.tokens,
+    )
+
+
+@torch.no_grad()
+def _take_up(
+    kept: KeptWarmup, policy: Policy, optimizers: list[torch.optim.Optimizer], budget: TokenBudget
+) -> int:
+    """Take what was kept of a warm-up; return how many of its steps are done."""
+    warmed = kept.load()
+    if warmed is None:
+        return 0
+    for mine, theirs in zip(policy.trainable, warmed.weights, strict=True):
+        mine.copy_(theirs)
+    for optimizer, state in zip(optimizers, warmed.optimizers, strict=False):
+        optimizer.load_state_dict(state)
+    budget.tokens = warmed.tokens
+    return warmed.step
 
 
 def _batches(

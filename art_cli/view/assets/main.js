@@ -56,19 +56,8 @@ function say(text) {
   if (live.textContent !== text) live.textContent = text;
 }
 
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  try { localStorage.setItem('art-theme', theme); } catch { /* a file may not keep anything */ }
-}
-
-function startTheme() {
-  let kept = null;
-  try { kept = localStorage.getItem('art-theme'); } catch { /* a file may not keep anything */ }
-  document.documentElement.dataset.theme = kept || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
-}
-
-function switchTheme() {
-  setTheme(document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark');
+function redrawn() { // charts have their colours from the theme
+  switchTheme();
   render();
 }
 
@@ -88,10 +77,10 @@ document.addEventListener('keydown', e => {
     e.preventDefault();
     const box = document.getElementById('search');
     if (box) box.focus(); else { go(link('episodes', r.run)); setTimeout(() => document.getElementById('search')?.focus(), 300); }
-  } else if (e.key === 't') switchTheme();
+  } else if (e.key === 't') redrawn();
   else if (e.key === '?') help();
 });
-document.getElementById('theme').addEventListener('click', switchTheme);
+document.getElementById('theme').addEventListener('click', redrawn);
 document.getElementById('keys').addEventListener('click', help);
 document.getElementById('run').addEventListener('change', e => { const r = route(); go(link(INNER[r.view] ? INNER[r.view][0] : r.view, e.target.value)); });
 document.querySelector('.skip').addEventListener('click', e => { e.preventDefault(); main.focus(); });

@@ -3,6 +3,10 @@
     reasoning_gym_env  puzzles with an answer that is checked, a hundred data sets
     gymnasium_env      small worlds of discrete actions: FrozenLake, Taxi, Blackjack, CliffWalking
     textarena_env      games in words, of one player or against random moves
+    openenv_env        servers of OpenEnv
+    inspect_env        samples and scorers of Inspect
+    verifiers_env      environments of verifiers 0.1, with their rubrics
+    tau2_env           customer service at a shop and an airline, with a customer or as tickets
 
 `art envs tasks NAME` lists what each of them has.
 """

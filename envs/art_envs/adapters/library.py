@@ -19,13 +19,13 @@ FIRST_SEED: dict[Split, int] = {"train": 0, "val": 10_000_000, "test": 20_000_00
 _one_at_a_time = threading.RLock()
 
 
-def library(module: str, extra: str) -> ModuleType:
+def library(module: str, extra: str, how: str = "") -> ModuleType:
     """Return a library's module. Raise ValueError, which says how to install it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as e:
         if e.name and f"{module}.".startswith(f"{e.name}."):
-            how = f"pip install 'art-cli[{extra}]'"
+            how = how or f"pip install 'art-cli[{extra}]'"
             raise ValueError(f"the package {extra} is not installed: {how}") from None
         raise ValueError(f"{module} needs {e.name}, which is not installed") from None
 

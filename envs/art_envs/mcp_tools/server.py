@@ -16,11 +16,12 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from difflib import get_close_matches
+from importlib import import_module
 from typing import IO, Any
 
 from art_cli import Tool, ToolError, UsageError, guarded
 from art_envs.mcp_tools.settings import McpSettings
+from art_envs.tasks.with_tools import ServerError, cut, did_you_mean
 
 INSTALL = "pip install 'art-cli[mcp]'"
 GRACE = 1.0  # seconds to end by itself; the client asks less kindly after 2
@@ -30,10 +31,6 @@ MOST_PAGES = 100  # of a list of tools
 SHOWN = 2000  # characters of what a server printed, at its end
 
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # what it says is in our errors
-
-
-class ServerError(Exception):
-    """The server failed the episode: it ended, did not answer, or gave what nobody can use."""
 
 
 class Server:
@@ -60,10 +57,9 @@ class Server:
             raise UsageError(f"the MCP server {named(self._cfg)} offers no tools")
         for name in wanted or ():
             if name not in known:
-                close = get_close_matches(name, known, n=1)
                 raise UsageError(
                     f"env.args.tools: the MCP server {named(self._cfg)} has no tool {name!r}; it "
-                    f"has {', '.join(known)}." + (f" Did you mean {close[0]!r}?" if close else "")
+                    f"has {', '.join(known)}.{did_you_mean(name, known)}"
                 )
         return found if wanted is None else [known[name] for name in wanted]
 
@@ -83,7 +79,7 @@ class Server:
         except mcp.MCPError as e:
             if e.code == CONNECTION_CLOSED:
                 raise self._failed(f"ended while {name!r} was called") from None
-            raise ToolError(_cut(e.message, self._cfg.max_result)) from None
+            raise ToolError(cut(e.message, self._cfg.max_result)) from None
         except Exception as e:  # an answer that is no MCP, a connection that broke
             raise self._failed(f"failed in a call of {name!r}: {_said(e)}") from e
         text = _text(result)
@@ -92,7 +88,7 @@ class Server:
                 f"answered the call of {name!r} with {len(text)} characters; at most {MOST_TEXT} "
                 "can be read"
             )
-        text = _cut(text, self._cfg.max_result)
+        text = cut(text, self._cfg.max_result)
         if result.is_error:
             raise ToolError(text)
         return text
@@ -144,8 +140,8 @@ async def connected(cfg: McpSettings) -> AsyncIterator[Server]:
 
 
 async def _opened(cfg: McpSettings, stack: AsyncExitStack, log: IO[bytes] | None) -> Server:
-    try:
-        import mcp
+    try:  # in a thread: it takes half a second, in which others would stand still
+        mcp = await asyncio.to_thread(import_module, "mcp")
     except ModuleNotFoundError:
         raise UsageError(f"the env mcp needs the package mcp: {INSTALL}") from None
     transport = await _http(cfg, stack) if log is None else _stdio(cfg, log)
@@ -223,12 +219,6 @@ def _text(result: Any) -> str:
     if not parts and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
     return "\n".join(parts)
-
-
-def _cut(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text
-    return f"{text[:most]}\n... ({len(text) - most} more characters are not shown)"
 
 
 def _said(error: BaseException) -> str:

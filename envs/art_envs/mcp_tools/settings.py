@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from pydantic import Field
-
-from art_envs.tasks.settings import TaskSettings
+from art_envs.tasks.with_tools import ToolTaskSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class McpSettings(TaskSettings):
-    """The server, and the tasks (`art_envs.tasks.settings`)."""
+class McpSettings(ToolTaskSettings):
+    """The server, how its tools are used, and the tasks."""
 
     # Starts a server that talks over stdin and stdout: words, or a line of them; {python} is the
     # interpreter that art runs in.
@@ -24,10 +21,6 @@ class McpSettings(TaskSettings):
     # One server for all episodes: for one that is slow to start and keeps nothing.
     shared: bool = False
     tools: tuple[str, ...] | None = None  # those that are offered; null: all
-    max_turns: Annotated[int, Field(ge=1)] = 10
-    max_result: Annotated[int, Field(ge=100)] = 20_000  # characters of a result that are shown
-    start_timeout: Annotated[float, Field(gt=0)] = 30.0  # seconds, until the tools are known
-    call_timeout: Annotated[float, Field(gt=0)] = 30.0  # seconds, of one call
 
     def __post_init__(self) -> None:
         """Raise ValueError where settings do not go together."""

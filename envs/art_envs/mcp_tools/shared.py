@@ -8,11 +8,15 @@ that begins next starts another one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from art_cli import Tool
 from art_envs.mcp_tools.server import Server, connected
 from art_envs.mcp_tools.settings import McpSettings
+from art_envs.tasks.with_tools import ServerError
 
 Key = tuple[Any, ...]
 
@@ -50,6 +54,38 @@ class SharedServer:
         finally:
             self._failed.set()
             self._ready.cancel()
+
+
+class Borrowed:
+    """A shared server, as one episode uses it. One that fails is given up."""
+
+    def __init__(self, held: SharedServer, server: Server) -> None:
+        self._held = held
+        self._server = server
+        self.tools: list[Tool] = server.tools
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """See ToolSource."""
+        try:
+            return await self._server.call(name, arguments)
+        except ServerError:
+            self._held.give_up()
+            raise
+
+    async def check(self) -> None:
+        """See ToolSource."""
+        try:
+            await self._server.check()
+        except ServerError:
+            self._held.give_up()
+            raise
+
+
+@asynccontextmanager
+async def borrowed(cfg: McpSettings) -> AsyncIterator[Borrowed]:
+    """Yield the server that all episodes of this loop share. Raises UsageError, as `connected`."""
+    held = shared_server(cfg)
+    yield Borrowed(held, await held.server())
 
 
 _running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Key, SharedServer]]

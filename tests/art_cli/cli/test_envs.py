@@ -15,14 +15,14 @@ print("loading")
 
 
 class Echo(Env):
-    """Say the number that was said."""
+    """Say the number before the one that was said."""
 
     num_scenarios = {"train": 20, "val": 10, "test": 10}
 
     async def start(self):
         print("starting")
         self.number = self.rng.randint(0, 9)
-        return f"Say {self.number}."
+        return f"Say {self.number + 1} less one."
 
     async def reply(self, text):
         self.right = text == str(self.number)
@@ -41,6 +41,7 @@ CONFIG = "env: {use: order_desk}\nmodel: {base: tiny, adapter: null}\ntrain: {st
 def art(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs `art envs check` in a folder with env.py and config.yaml."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # a pipe is as wide as it takes
     Path("env.py").write_text(ENV)
     Path("config.yaml").write_text(CONFIG)
 

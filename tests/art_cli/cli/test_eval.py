@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import math
+import re
 import subprocess
 import sys
 import threading
@@ -377,13 +380,14 @@ def test_the_page_holds_every_conversation_and_no_markup_of_anyone(folder: Path)
     with LoopbackJudge(then=Rude()) as server:
         art(*model(server), "--trials", "2", "--html", "page.html")
     html = (folder / "page.html").read_text()
-    before, _, rest = html.partition('id="data">')
-    data, _, after = rest.partition("</script>")
-    assert "<img" not in html and html.count("</script>") == 2
-    assert not any(word in before + after for word in ("http://", "https://", "src=", "url("))
+    data, _, after = html.partition('id="data">')[2].partition("</script>")
+    script = re.fullmatch(r"<script>(.*?)</script>.*", after, re.DOTALL)
+    assert script and "<img" not in html and html.count("</script>") == 2
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    assert f"default-src 'none'; script-src 'sha256-{digest}'; " in html
     data = json.loads(data)
     assert [len(s["cells"][0]) for s in data["scenarios"]] == [2] * NUM
     attempt = data["attempts"][0]
-    said = [(role, data["texts"][n]) for role, n in attempt["messages"]]
+    said = [(m["role"], data["texts"][m["content"]]) for m in attempt["messages"]]
     assert said[0][0] == "user" and said[1][1].startswith("</script><img src=x><tool_call>")
-    assert sum(a["pass"] for a in data["attempts"]) == sum(min(2, c) for c in PASSES)
+    assert sum(a["passed"] for a in data["attempts"]) == sum(min(2, c) for c in PASSES)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from art_cli.config.schema import AgentConfig
+from art_cli.envs.digest import code_digest
 from art_cli.envs.registry import env_class
-from art_cli.evaluation.identity import agent_digest, code_digest, folder_digest
+from art_cli.evaluation.identity import agent_digest, folder_digest
 
 
 def test_an_env_is_all_files_of_its_own_that_it_imports(

@@ -57,7 +57,13 @@ def test_a_config_for_gpus_is_tried_in_seconds_on_a_cpu(art: Art, name: str) -> 
     ran = smoke(art, str(CONFIGS / f"{name}.yaml"))
     assert (ran["run"], ran["step"], ran["finished"]) == (f"runs/default/{name}-smoke", 1, True)
     said = dict(line.split(": ", 1) for line in ran["smoke"]["tried"])
-    assert set(said) == {"env", "rendering", "judging", "update", "evaluation", "checkpoint"}
+    judged = (
+        {"judging"}
+        if yaml.safe_load(Path(ran["run"], "config.yaml").read_text())["judge"]
+        else set()
+    )
+    whole = {"env", "rendering", "update", "evaluation", "checkpoint"} | judged
+    assert set(said) - {"gold"} == whole
     assert ran["smoke"]["odd"] == []
     assert any("the hub does not answer" in line for line in ran["smoke"]["not_tried"])
     run = RunDir(Path(ran["run"]))
@@ -116,7 +122,7 @@ def test_its_config_is_the_experiment_s_with_what_was_changed_in_the_open(art: A
     result = art("run", "config.yaml", "--smoke", "--dry-run", "train.loss=gspo")
     cfg = yaml.safe_load(result.stdout)
     assert cfg["name"] == "short-smoke" and cfg["train"]["loss"] == "gspo"
-    assert (cfg["train"]["steps"], cfg["judge"]["model"]) == (1, "stand-in")
+    assert (cfg["train"]["steps"], cfg["judge"]) == (1, None)
     assert not Path("runs").exists()
 
 
@@ -187,3 +193,59 @@ def test_it_begins_anew_and_so_cannot_be_resumed(art: Art) -> None:
     assert isinstance(result.exception, UsageError) and "--resume has no effect" in str(
         result.exception
     )
+
+
+GOLD = """
+class Solved(Opposites):
+    paid = 1.0
+
+    async def score(self, trajectory):
+        return self.paid * await super().score(trajectory)
+
+    def gold(self):
+        while True:
+            yield OPPOSITE[self.asked[-1]]
+
+    @classmethod
+    def demonstrations(cls, cfg, num):
+        return list(Opposites.demonstrations(cfg, num))
+
+
+class Underpaid(Solved):
+    paid = 0.5
+
+
+class Buggy(Solved):
+    def gold(self):
+        raise KeyError("no such colour")
+"""
+
+
+def test_gold_is_played_and_no_judge_is_asked_that_is_not_in_the_config(art: Art) -> None:
+    Path("solved.py").write_text(COLOURS.read_text() + GOLD)
+    result = art("run", "config.yaml", "--smoke", "env.use=solved.py:Solved")
+    words = " ".join(result.output.split())
+    assert result.exit_code == 0, (words, result.exception)
+    assert "gold: the env's perfect player in 4 episodes, each earned 1" in words
+    assert "asking the judge" not in words and "judging:" not in words and " odd " not in words
+    assert words.endswith("next: art run config.yaml env.use=solved.py:Solved")
+    run = RunDir(Path("runs/test/short-smoke"))
+    row = next(r for r in run.read_metrics() if "train/reward" in r)
+    assert row["loss/grad_norm"] > 0 and "judge/calls" not in row
+    rewards = {t["reward"] for t in run.read_trajectories(1, "train")}
+    assert rewards <= {0.0, 0.5, 1.0}  # never the made-up ones
+    assert "not listed: 1 of art run --smoke" in art("runs").output
+    assert "short-smoke" not in art("runs").output
+    assert "short-smoke" in art("runs", "--smoke").output
+
+
+@pytest.mark.parametrize(
+    ("env", "said"), [("Underpaid", "gold() earns 0.5 in"), ("Buggy", "no such colour")]
+)
+def test_a_gold_that_fails_is_said_and_checked_next(art: Art, env: str, said: str) -> None:
+    Path("solved.py").write_text(COLOURS.read_text() + GOLD)
+    ran = smoke(art, "config.yaml", f"env.use=solved.py:{env}", "eval=null")
+    [odd] = ran["smoke"]["odd"]
+    assert said in odd and "solved.py:" in odd
+    assert "perfect player does not earn it all" in ran["smoke"]["verdict"]
+    assert ran["smoke"]["next"] == f"art envs check solved.py:{env}"

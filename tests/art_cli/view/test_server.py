@@ -22,7 +22,10 @@ pytest.importorskip("plotly", reason="the extra view is not installed")
 @asynccontextmanager
 async def served(*paths: Path) -> AsyncIterator[str]:
     told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve(Collection(paths), listen(0), told.set_result))
+    collection = Collection(paths)
+    for run in collection.runs():
+        run.judge()  # what is found out behind the page is news, too
+    task = asyncio.create_task(serve(collection, listen(0), told.set_result))
     yield await asyncio.wait_for(told, 20)
     task.cancel()
     await asyncio.wait([task])

@@ -215,6 +215,33 @@ def gamed(run: Evidence) -> None:
     )
 
 
+def wordy(run: Evidence, *, with_env: bool) -> None:
+    def change(one: Any) -> None:
+        one["messages"][-1]["content"] += " indeed" * one["index"]
+        one["metrics"] = {"ruler_score": one["index"] / SIZE}
+        if with_env:
+            one["metrics"]["env_reward"] = one["reward"]
+        else:
+            one["reward"] = one["index"] / SIZE
+
+    each(run, change)
+
+
+def rightly_wordy(run: Evidence) -> None:
+    """What is longer is better, by the env's own score too."""
+
+    def change(one: Any) -> None:
+        one["messages"][-1]["content"] += " indeed" * (one["index"] if one["reward"] else 0)
+        one["metrics"] = {"ruler_score": one["reward"], "env_reward": one["reward"]}
+
+    each(run, change)
+
+
+def noisy_place(run: Evidence, gain: float) -> None:
+    rng = random.Random(0)
+    over_steps(run, "judge/first_gain", lambda x: gain + rng.gauss(0, 0.1))
+
+
 FAULTS: list[tuple[str, Callable[[Evidence], None]]] = [
     ("too_hard", flat),
     ("solved", solved),
@@ -253,6 +280,10 @@ FAULTS: list[tuple[str, Callable[[Evidence], None]]] = [
     ("length_is_paid", long),
     ("judge_ties", lambda run: metric(run, judge__tie_rate=0.9)),
     ("judge_against_env", gamed),
+    ("judge_favours_place", lambda run: noisy_place(run, 0.3)),
+    ("judge_favours_place", lambda run: noisy_place(run, -0.2)),
+    ("judge_favours_length", lambda run: wordy(run, with_env=True)),
+    ("judge_favours_length", lambda run: wordy(run, with_env=False)),
     ("judge_fails", lambda run: metric(run, judge__failures=4)),
     ("slow_judge", lambda run: metric(run, time__score_s=6.0)),
 ]
@@ -270,6 +301,13 @@ def test_a_fault_is_found(name: str, plant: Callable[[Evidence], None]) -> None:
     run = healthy()
     plant(run)
     assert name in [finding.name for finding in diagnose(run)]
+
+
+def test_a_judge_is_not_blamed_for_chance_or_for_what_the_env_pays_too() -> None:
+    run = healthy()
+    noisy_place(run, 0.0)
+    rightly_wordy(run)
+    assert diagnose(run) == []
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,12 @@ from typing import Any
 
 import pytest
 from browser import CHROMIUM, Tab, browser
+from loopback_judge import Answer, Ask, LoopbackJudge
+from quiz import Player, Quiz
 from shown_runs import PAYLOAD, add_step, make_hostile, make_run
+from typer.testing import CliRunner
 
+from art_cli.cli.main import app
 from art_cli.view.collection import Collection
 from art_cli.view.file import page_of
 from art_cli.view.server import listen, serve
@@ -283,5 +287,42 @@ def test_several_runs_lie_over_each_other(tmp_path: Path) -> None:
             )
             await tab.until("location.hash.includes('x=tokens')")
             await tab.until("document.querySelectorAll('.plot')[1].data?.[0].x[1] === 8000")
+
+    play(look)
+
+
+def test_the_page_of_an_evaluation_shows_candidates_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Rude(Player):
+        def __call__(self, ask: Ask) -> Answer:
+            return Answer(text=PAYLOAD, calls=super().__call__(ask).calls)
+
+    monkeypatch.chdir(tmp_path)
+    quiz = Quiz.scenarios.__code__.co_filename
+    Path("quiz.yaml").write_text(
+        f'project: test\nname: quiz\nenv: {{use: "{quiz}:Quiz"}}\nmodel: {{base: tiny}}\n'
+        "train: {steps: 1}\n"
+    )
+    with LoopbackJudge(then=Rude()) as server:
+        words = ["--trials", "2", "--html", "page.html"]
+        for name in ("one", "other"):
+            words += ["--candidate", f"openai/{name},api_base={server.api_base}"]
+        result = CliRunner().invoke(app, ["eval", "quiz.yaml", *words])
+    assert result.exit_code == 0, (result.output, result.exception)
+
+    async def look(tab: Tab) -> None:
+        await tab.look(1200)
+        await tab.send("Page.navigate", url=(tmp_path / "page.html").as_uri())
+        await tab.until("document.querySelectorAll('#grid button').length === 40")
+        await tab.run("document.querySelectorAll('#grid button')[1].click()")
+        text = await tab.text()
+        assert "openai/one, trial 2" in text and "openai/other, trial 2" in text
+        assert PAYLOAD in text and await tab.run("window.hurt") is None
+        assert await tab.run("document.querySelectorAll('.talk article.sibling').length") == 2
+        assert "first divergence" in text or "the same as openai/one" in text
+        await tab.run("document.getElementById('theme').click()")
+        assert await tab.run("document.documentElement.dataset.theme") == "dark"
+        await tab.picture(tmp_path / "page.png")
 
     play(look)

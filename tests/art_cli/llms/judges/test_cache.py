@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from art_cli.llms.judges.cache import AnswerCache, default_folder
+from art_cli.llms.judges.cache import AnswerCache
+from art_cli.system.files import cache_folder
 
 KEY = "ab" * 32
 # Processes that begin at the same time: each writes, reads and prints its name of a trajectory.
@@ -18,6 +19,7 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from art_cli.llms.judges.cache import AnswerCache
+from art_cli.system.files import cache_folder
 folder, at, text = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3] * 20_000
 time.sleep(max(0, at - time.time()))
 cache = AnswerCache(folder)
@@ -100,10 +102,10 @@ def test_processes_that_write_at_once_share_one_secret_and_whole_files(tmp_path:
 
 def test_the_cache_is_where_the_user_keeps_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
-    assert default_folder() == Path("/elsewhere/art/judge")
+    assert cache_folder("judge") == Path("/elsewhere/art/judge")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
-    assert default_folder() == Path("/home/someone/.cache/art/judge")
+    assert cache_folder("judge") == Path("/home/someone/.cache/art/judge")
 
 
 def test_files_hold_the_answer_and_nothing_else(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from art_cli.config.schema import RewardConfig
 from art_cli.errors import BudgetError, EnvError, JudgeError
 from art_cli.llms.base import Usage
 from art_cli.llms.judges.base import Score, Transcript, Verdict
-from art_cli.llms.judges.scorer import Scorer, tie_rate, transcript
+from art_cli.llms.judges.scorer import Scorer, first_gains, tie_rate, transcript
 from art_cli.types import Message, Scenario, Trajectory, TrajectoryGroup
 
 SCENARIO = Scenario(id="train-0", split="train", seed=0)
@@ -192,6 +192,13 @@ def test_what_is_counted_is_of_the_groups_since_the_last_time() -> None:
     again = scorer.take_metrics()
     assert again["judge/calls"] == 0 and again["costs/judge_usd"] == 0.25
     assert "judge/score_mean" not in again and "judge/latency_s" not in again
+
+
+def test_what_the_first_listed_gains_is_counted_vote_by_vote() -> None:
+    votes, orders = [[0.2, 0.8, 0.5], [0.9, 0.1, 0.3]], [[1, 0, 2], [0, 2, 1]]
+    found = Verdict(scores=[], votes=votes, orders=orders)
+    assert list(first_gains([found])) == pytest.approx([0.8 - 0.35, 0.9 - 0.2])
+    assert list(first_gains([verdict(0.5, 0.6), Verdict(scores=[], votes=[[1.0]])])) == []
 
 
 def test_ties_are_counted_among_siblings_only() -> None:

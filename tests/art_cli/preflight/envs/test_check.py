@@ -1,6 +1,7 @@
 """`art envs check`: a good env passes, and each mistake is caught with its file and line."""
 
 import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
@@ -12,6 +13,7 @@ from art_cli.envs.base import Env
 from art_cli.envs.registry import env_class, env_names
 from art_cli.envs.tools import tool, tools_of
 from art_cli.preflight.envs.check import CHECKS, check
+from art_cli.preflight.envs.duplicates import Known
 from art_cli.preflight.envs.episodes import check_deadlines
 from art_cli.preflight.envs.play import Played
 from art_cli.preflight.envs.players import value_for
@@ -89,6 +91,11 @@ MISTAKES = {
     "a set as data": ("scenarios", '"box": word}', '"box": {word}}', "def scenarios", "plain JSON"),
     "one id twice": ("scenarios", 'id=f"{split}-{i}"', 'id=f"{i}"', "def scenarios", "'0' occurs"),
     "no scenarios": ("scenarios", '"train": 40', '"train": 0', "def scenarios", "no train"),
+    "few scenarios": ("scenarios", '"train": 40', '"train": 4', "def scenarios", "only 4 train"),
+    "seeded scenarios": (
+        *("scenarios", "        for i in range", "        random.seed(1)\n        for i in range"),
+        *("def scenarios", "changes the global generator of random"),
+    ),
     "shared cases": (
         "splits",
         "seed=seed, data={",
@@ -147,6 +154,22 @@ MISTAKES = {
     ),
     "time in start": ("replay", 'f"Open box', 'f"{time.time()}', "def start", "start()"),
     "hashes": ("replay", 'f"Open box', 'f"{hash(self.word)}', "def start", "in another process"),
+    "a shared generator": (
+        *(
+            "randomness",
+            "self.word, self.said =",
+            "random.seed(self.scenario.seed); self.word, _ =",
+        ),
+        *("class Task", "playing changes the global generator of random, which all share"),
+    ),
+    "luck of the process": (
+        *("randomness", "        return self.word\n", "        return str(random.random())\n"),
+        *("def look", "of random, which all share, and goes by it: look() of"),
+    ),
+    "nothing accepted": (
+        *("turns", RETURN_WORD, "        raise ToolError('box 7 is stuck')\n", "class Task"),
+        "no turn of any player was ever accepted: all of",
+    ),
     "a shared list": (
         "concurrency",
         SAID,
@@ -164,6 +187,10 @@ MISTAKES = {
     ),
     "blocking": ("deadlines", "        pass\n", "        time.sleep(0.3)\n", "time.sl", "held up"),
     "easy": ("easy rewards", "float(self.said == self.word)", "1.0", "def score", "saying nothing"),
+    "words that are named": (
+        *("exploits", "self.said == self.word", "self.word in str(self.said)", "def score"),
+        "all answers at once earns 1.00, of the 1.00 of gold",
+    ),
     "gold ends": ("gold", "        yield self.word\n", "", "def gold", "ended after 1 turns"),
     "gold is wrong": ("gold", "yield self.word", "yield 'x'", "def gold", "earns 0 in"),
 }
@@ -252,7 +279,78 @@ def test_gold_is_played_where_there_is_one(tmp_path: Path) -> None:
 def test_an_env_without_a_score_of_its_own_is_not_blamed_for_it(tmp_path: Path) -> None:
     s = subject(tmp_path, ("float(self.said == self.word)", "None"))
     found = {f.check: f.status for f in check(s.use, s.env_class, s.settings, s.options)}
-    assert found == dict.fromkeys(CHECKS, "ok") | {"easy rewards": "skipped", "gold": "skipped"}
+    assert found == dict.fromkeys(CHECKS, "ok") | dict.fromkeys(
+        ("easy rewards", "gold", "exploits"), "skipped"
+    )
+
+
+def test_a_reply_that_is_always_the_same_accepts_nothing(tmp_path: Path) -> None:
+    deaf = ("        return Done()\n", "        return 'what?'\n")
+    s = subject(tmp_path, deaf, ("    @tool()\n", ""))
+    (words,) = bad(list(CHECKS["turns"](s)))
+    assert "whatever is said is answered by 'what?'" in words.what
+    assert [f.status for f in CHECKS["turns"](subject(tmp_path, deaf))] == ["ok"]  # it can look
+
+
+def test_an_answer_at_the_same_place_of_all_prompts_is_a_hint(tmp_path: Path) -> None:
+    where = 'f"Open box {self.scenario.id}."'
+    for prompt, says in (
+        ('f"Open box {self.scenario.id}. (word: {self.word})"', "after the same word .* 'word "),
+        ("""'Say {"word": "%s"}' % self.word""", ""),  # quoted, but after the same word
+        ('f"Which one? {WORDS}"', None),  # the options
+    ):
+        s = subject(tmp_path, (where, prompt), episodes=8)
+        found = list(CHECKS["prompt"](s))
+        assert [f.status for f in found] == ["ok"] if says is None else found[0].status == "warning"
+        assert re.search(says or "", found[0].what) and len(s.golden) == 8
+    call = '{"box": 0, "really": true}'
+    look = '"look", "arguments": {}'
+    changes = (where, f"'Open it by {call}'"), (look, f'"look", "arguments": {call}')
+    found = next(iter(CHECKS["prompt"](subject(tmp_path, *changes))))
+    assert found.status == "warning" and "as gold calls with them (2 of 2 episodes)" in found.what
+
+
+def test_tools_that_an_episode_gives_are_counted(tmp_path: Path) -> None:
+    own = """
+    def tools(self):
+        return [*super().tools(), Tool(name="a b", description="", parameters={})]
+"""
+    base = ("class Task(Env):", "from art_cli import Tool\n\n\nclass Task(Env):")
+    s = subject(tmp_path, base, ("    def gold", f"{own}\n    def gold"))
+    *wrong, count = CHECKS["tools"](s)
+    assert count.what == "2 in an episode: look, a b" and count.status == "ok"
+    assert {f.status for f in wrong} == {"warning"}
+    assert [f.what.partition(":")[2].strip()[:14] for f in wrong] == [
+        *("a name is not ", "no description", "the parameters")
+    ]
+
+
+def test_a_server_without_room_is_no_shared_state(tmp_path: Path) -> None:
+    opens = """
+        SHARED.append(0)
+        if len(SHARED) > 4:
+            raise RuntimeError("server at capacity (4/4 sessions active)")
+        self.word,"""
+    changes = ("        self.word,", opens), ("        pass\n", "        SHARED.pop()\n")
+    (found,) = bad(list(CHECKS["concurrency"](subject(tmp_path, *changes))))
+    assert found.status == "warning" and "episodes at once were refused: 'server at" in found.what
+    assert "env: {concurrency: 1}" in found.todo
+    s = subject(tmp_path, *changes, concurrency=4)
+    assert bad(list(CHECKS["concurrency"](s))) == []
+
+
+def test_nearly_the_same_scenario_is_found_again() -> None:
+    def asks(text: str, **more: object) -> Scenario:
+        return Scenario(id=text, split="val", seed=1, data={"q": text, **more})
+
+    question = "In which year did the first book by Ada Quill come out, if any was ever printed"
+    known = Known([asks(question, answer=1929), asks("How many came before 1940, in all?")])
+    for text in (question.upper() + "?!", f"Please: {question}", question[::1].replace(",", " ")):
+        assert known.find(asks(text, answer=1929)), text
+    assert not known.find(asks(question, answer=1930))
+    assert not known.find(asks(question.replace("Ada", "Boris"), answer=1929))
+    assert not known.find(asks("How many came before 1950, in all?"))
+    assert not known.find(asks(f"{question} 2", answer=1929))
 
 
 def test_random_arguments_are_those_that_a_schema_allows() -> None:
@@ -276,17 +374,20 @@ def test_random_arguments_are_those_that_a_schema_allows() -> None:
 
 
 DESKS = ("airline", "retail")  # which generate a thousand scenarios first
+# In tests/integration/adapters; openapi needs a server: tests/envs/test_openapi_tools.py.
+ELSEWHERE = ("inspect_ai", "openapi", "openenv", "tau2", "verifiers")
 SHIPPED = [
     pytest.param(name, marks=pytest.mark.slow) if name in DESKS else name
     for name in sorted(env_names())
+    if name not in ELSEWHERE
 ]
 CONFIGS = Path(__file__).parents[4] / "configs"
 TASKS = {"target": "answer", "input": "question", "val_share": 0.2, "test_share": 0.2}
-SERVER = f"{{python}} {CONFIGS / 'mcp' / 'library_server.py'}"
+SERVER = f"{{python}} {CONFIGS / 'library' / 'mcp_server.py'}"
 SETTINGS = {  # of those that play what another library, a file or a server has
-    "dataset": {"data": str(CONFIGS / "mcp" / "tasks.jsonl"), "grade": "number"} | TASKS,
+    "dataset": {"data": str(CONFIGS / "library" / "tasks.jsonl"), "grade": "number"} | TASKS,
     "gymnasium": {"id": "Taxi-v4"},
-    "mcp": {"command": SERVER, "shared": True, "data": str(CONFIGS / "mcp" / "tasks.jsonl")}
+    "mcp": {"command": SERVER, "shared": True, "data": str(CONFIGS / "library" / "tasks.jsonl")}
     | {"grade": "number"}
     | TASKS,
     "reasoning_gym": {"dataset": "syllogism"},

@@ -200,6 +200,7 @@ def test_a_resumed_run_keeps_the_budget_that_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden, sizes = Policy.hidden, []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # it has a warm-up of its own
 
     def limited(self: Policy, ids: Tensor, *args: Any) -> Tensor:
         if torch.is_grad_enabled():

@@ -1,7 +1,6 @@
-"""A small MCP server to try the env `mcp` with: a library's catalogue, made from a seed.
+"""A library's catalogue, made from a seed, for servers to try `art` with; and questions about it.
 
-python configs/mcp/library_server.py                                    over stdin and stdout
-python configs/mcp/library_server.py --tasks > configs/mcp/tasks.jsonl  questions and answers
+python configs/library/catalogue.py > configs/library/tasks.jsonl
 """
 
 from __future__ import annotations
@@ -10,10 +9,7 @@ import json
 import random
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-
-from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from dataclasses import dataclass
 
 AUTHORS = ("Ada Quill", "Boris Lund", "Chen Wei", "Dora Marsh", "Emil Sato", "Fay Okoro")
 FIRST = ("The Silent", "A Distant", "The Last", "Beyond the", "Under the", "The Glass")
@@ -47,21 +43,6 @@ def catalogue() -> dict[str, Book]:
 
 
 BOOKS = catalogue()
-server = MCPServer("library")
-
-
-@server.tool()
-def titles_by(author: str) -> list[str]:
-    """List the titles by an author, whose full name is given."""
-    return [book.title for book in BOOKS.values() if book.author == author]
-
-
-@server.tool()
-def look_up(title: str) -> str:
-    """Return a book's author, year, copies and how many of these are on loan."""
-    if title not in BOOKS:
-        raise ToolError(f"there is no book {title!r}; titles_by lists an author's")
-    return json.dumps(asdict(BOOKS[title]))
 
 
 def tasks() -> Iterator[tuple[str, int]]:
@@ -82,8 +63,5 @@ def tasks() -> Iterator[tuple[str, int]]:
 
 
 if __name__ == "__main__":
-    if "--tasks" in sys.argv:
-        for question, answer in tasks():
-            sys.stdout.write(json.dumps({"question": question, "answer": answer}) + "\n")
-    else:
-        server.run()
+    for question, answer in tasks():
+        sys.stdout.write(json.dumps({"question": question, "answer": answer}) + "\n")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from html import escape
-from string import Template
 from typing import Any
 
 from art_cli.evaluation.attempts import Attempt
 from art_cli.evaluation.comparison import PASS, Column, Comparison, is_sure
-from art_cli.evaluation.page_template import PAGE, SCRIPT, STYLE
 from art_cli.evaluation.statistics import Estimate
 from art_cli.printed import masked, visible
+from art_cli.types import Message
+from art_cli.view.frame import evaluation_page
 
 WIDTH, HEIGHT = 120, 14  # of a bar, in pixels
 
@@ -25,15 +24,8 @@ def page(c: Comparison, title: str) -> str:
         f"each. An attempt passed where {c.success}; pass^k is the chance that k attempts at a "
         "scenario all pass. Brackets and whiskers are 95% intervals, by scenario."
     )
-    whole = Template(PAGE).substitute(
-        title=escape(title),
-        summary=escape(summary),
-        style=STYLE,
-        tables="\n".join(_tables(c)),
-        data=_embedded(_data(c)),
-        script=SCRIPT,
-    )
-    return visible(masked(whole))
+    body = f"<p>{escape(summary)}</p>" + "\n".join(_tables(c))
+    return evaluation_page(visible(masked(title)), visible(masked(body)), _data(c))
 
 
 def _tables(c: Comparison) -> list[str]:
@@ -44,7 +36,7 @@ def _tables(c: Comparison) -> list[str]:
         gaps = [(name, [column.gaps.get(name) for column in others]) for name in c.metrics]
         out.append(f"<h2>Difference to {escape(c.baseline)}, on the same scenarios</h2>")
         out.append(_table(others, [_gap_row(n, es) for n, es in gaps]))
-        out.append('<p class="note">Bold: the interval excludes 0.</p>')
+        out.append('<p class="dim small">Bold: the interval excludes 0.</p>')
     for tag in c.tags:
         values = sorted({v for column in c.columns for v in column.by.get(tag, {})})
         found = [
@@ -63,7 +55,8 @@ def _tables(c: Comparison) -> list[str]:
 
 def _table(columns: list[Column], rows: list[str]) -> str:
     heads = "".join(f"<th>{escape(column.candidate.name)}</th>" for column in columns)
-    return f"<table><tr><th></th>{heads}</tr>\n" + "\n".join(rows) + "</table>"
+    head = f'<div class="scroll"><table><tr><th></th>{heads}</tr>\n'
+    return head + "\n".join(rows) + "</table></div>"
 
 
 def _row(name: str, estimates: list[Estimate | None], scale: tuple[float, float] | None) -> str:
@@ -111,9 +104,9 @@ def _bar(e: Estimate, low: float, high: float) -> str:
     begin, end = sorted((x(0.0), x(e.value)))
     middle = HEIGHT / 2
     return (
-        f'<svg width="{WIDTH}" height="{HEIGHT}" role="img">'
-        f'<rect class="bar" x="{begin}" y="2" width="{end - begin:.1f}" height="{HEIGHT - 4}"/>'
-        f'<line class="ci" x1="{x(e.low)}" x2="{x(e.high)}" y1="{middle}" y2="{middle}"/></svg>'
+        f'<svg class="bar" width="{WIDTH}" height="{HEIGHT}" role="img">'
+        f'<rect x="{begin}" y="2" width="{end - begin:.1f}" height="{HEIGHT - 4}"/>'
+        f'<line x1="{x(e.low)}" x2="{x(e.high)}" y1="{middle}" y2="{middle}"/></svg>'
     )
 
 
@@ -136,18 +129,20 @@ def _data(c: Comparison) -> dict[str, Any]:
 
 
 def _attempt(a: Attempt, c: Comparison, texts: dict[str, int]) -> dict[str, Any]:
-    said = [(m["role"], texts.setdefault(m["content"], len(texts))) for m in a.messages]
-    facts = {"reward": a.reward, **a.metrics, "ended by": a.stop_reason, "tokens": a.num_tokens}
-    facts |= {"seconds": a.seconds, "dollars": a.usd}
+    """Return an attempt as the page of a run has an episode."""
+
+    def said(m: Message) -> dict[str, Any]:
+        return {**m, "content": texts.setdefault(m["content"], len(texts))}
+
+    costs = {"seconds": a.seconds, "dollars": a.usd}
     return {
-        "pass": c.passed(a),
-        "reward": f"{a.reward:.3g}",
-        "facts": {k: f"{v:.3g}" if isinstance(v, float) else v for k, v in facts.items() if v},
-        "messages": said,
-        "context": a.judge_context,
+        "passed": c.passed(a),
+        "reward": a.reward,
+        "metrics": a.metrics | {name: value for name, value in costs.items() if value},
+        "stop_reason": a.stop_reason,
+        "truncated": a.truncated,
+        "num_sampled": a.num_tokens,
+        "num_turns": a.num_turns,
+        "messages": [said(m) for m in a.messages],
+        "judge_context": a.judge_context,
     }
-
-
-def _embedded(data: dict[str, Any]) -> str:
-    """JSON that cannot end the element that it stands in."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

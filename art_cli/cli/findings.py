@@ -1,0 +1,26 @@
+"""How a finding of a check is printed: its state in colour, its words wrapped beside its name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from art_cli.printed import masked, visible
+
+if TYPE_CHECKING:
+    from art_cli.preflight.finding import Finding
+    from art_cli.system.screen import Screen
+
+STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "skipped": "dim"}
+STATUS = 9  # columns
+
+
+def tell_finding(screen: Screen, finding: Finding, indent: int) -> None:
+    """Print a finding; what it says begins at column `indent`."""
+    label = f"{finding.status:<{STATUS}}{finding.check}"
+    # On one line: else an error of an env could write other findings.
+    what = visible(masked(finding.what), lines=False)
+    screen.hang(label, Text(what), indent, STYLES[finding.status])
+    if more := " · ".join(filter(None, (finding.where, finding.todo))):
+        screen.hang("", Text(visible(masked(more)), "dim"), indent)

@@ -1,0 +1,105 @@
+"""Checks of what was said: was any turn accepted, and does the prompt say the answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+
+from art_cli.models.turns import read_turn
+from art_cli.preflight.envs.play import Played
+from art_cli.preflight.envs.subject import Subject
+from art_cli.preflight.finding import Findings, failed, ok, place_of, skipped, warning
+from art_cli.types import Step
+
+WORD = re.compile(r"\w+")
+MARKUP = re.compile(r"</?\w+>|\\boxed|[{}$]")  # around an answer
+FEWEST = 3  # answers that differ, before a place where they stand means anything
+MOSTLY = 0.9  # of the episodes
+SHORTEST = 12  # characters of arguments as JSON: {"by": 1} may stand there by chance
+
+
+def check_turns(s: Subject) -> Findings:
+    """Some turn of some player was accepted: a call that was not refused, a reply of its own."""
+    plays = [p for found in s.plays.values() for p in found if p.error is None]
+    steps = [(p, step) for p in plays for step in p.trajectory.steps]
+    calls = [step for _, step in steps if step.tool]
+    accepted = [step for step in calls if not step.is_error]
+    found = failed if s.plays.get("gold") else warning  # else nobody showed how it is done
+    todo = "let gold() or demonstrations() show a turn that is accepted; say in the prompt how"
+    if calls and not accepted:
+        what = f"no turn of any player was ever accepted: all of {len(calls)} calls were refused"
+        yield found(f"{what}, the first with {calls[0].result!r:.80}", place_of(s.env_class), todo)
+    words = [(p, step) for p, step in steps if step.tool is None]
+    if not accepted and (answer := _only_reply(words)) is not None:
+        what = "no turn of any player was ever accepted: whatever is said is answered by"
+        yield found(f"{what} {answer!r:.80}", place_of(s.env_class, "reply"), todo)
+    yield ok(f"{len(accepted)} of {len(calls)} calls were accepted, {len(words)} turns of words")
+
+
+def _only_reply(words: list[tuple[Played, Step]]) -> str | None:
+    """Return a reply where all turns got the same one, in each scenario; None if any made a
+    difference, or ended its episode."""
+    replies: dict[str, set[str | None]] = defaultdict(set)
+    said: dict[str, set[str]] = defaultdict(set)
+    for p, step in words:
+        replies[p.trajectory.scenario.id].add(step.result)
+        said[p.trajectory.scenario.id].add(step.said)
+    if not replies or any(len(r) > 1 or None in r for r in replies.values()):
+        return None
+    return next(iter(replies.values())).pop() if any(len(t) > 1 for t in said.values()) else None
+
+
+def check_prompt(s: Subject) -> Findings:
+    """The prompt does not say what gold answers; a hint, for some tasks are to find it there."""
+    plays = [p for p in s.plays.get("gold", ()) if p.error is None and p.turns and p.opening]
+    if not plays:
+        yield skipped("there is no gold whose answers could be looked for")
+        return
+    where, todo = place_of(s.env_class, "start"), "fine, if the task is to find or to repeat it"
+    if told := _told_after(plays):
+        what = "the prompt says what gold answers, after the same word in all episodes:"
+        yield warning(f"{what} {told!r}", where, f"a leak? {todo}")
+    spelled = [arguments for p in plays if (arguments := _spelled(p))]
+    if spelled:
+        what = f"the prompt has arguments as gold calls with them ({len(spelled)} of {len(plays)}"
+        yield warning(f"{what} episodes): {spelled[0]:.100}", where, f"a leak? {todo}")
+    yield ok(f"gold's answers do not stand out in the prompts of {len(plays)} episodes")
+
+
+def _told_after(plays: list[Played]) -> str:
+    """Return the word that the answer stands behind in the prompt of nearly all episodes, with the
+    answer of the first; "" if there is none.
+
+    The place tells a leak from options that are listed, and from a number that is there by chance.
+    """
+    behind: dict[str, list[str]] = defaultdict(list)
+    for p in plays:
+        answer = _words(MARKUP.sub(" ", read_turn(p.turns[-1]).words))
+        text = _words(_prompt(p))
+        size = len(answer)
+        places = range(1, len(text) - size + 1) if answer else ()
+        for word in {text[i - 1] for i in places if text[i : i + size] == answer}:
+            behind[word].append(" ".join(answer))
+    for word, answers in behind.items():
+        if len(answers) >= MOSTLY * len(plays) and len(set(answers)) >= FEWEST:
+            return f"{word} {answers[0]}"
+    return ""
+
+
+def _spelled(p: Played) -> str:
+    """Return the arguments of a call of gold that the prompt has as JSON; "" if there are none."""
+    prompt = "".join(_prompt(p).split())
+    for step in p.trajectory.steps:
+        text = json.dumps(step.arguments, ensure_ascii=False)
+        if step.tool and len(text) >= SHORTEST and "".join(text.split()) in prompt:
+            return text
+    return ""
+
+
+def _prompt(p: Played) -> str:
+    return "\n".join(m["content"] for m in p.opening)
+
+
+def _words(text: str) -> list[str]:
+    return WORD.findall(text.casefold())

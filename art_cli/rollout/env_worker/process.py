@@ -1,0 +1,278 @@
+"""The process that serves an env, and the one that takes its place when it dies.
+
+Threads write to it, read from it and keep what it prints: an env that stands still, or prints
+without end, holds up nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import importlib.util
+import json
+import queue
+import shutil
+import subprocess
+import threading
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from art_cli.errors import EnvError, RemoteError, UsageError
+from art_cli.rollout.env_worker.wire import error_of, line_of
+from art_cli.system.deadline import DeadlineError
+from art_cli.system.guard import guarded
+
+READY_SECONDS = 120.0  # to import the env
+GRACE = 5.0  # seconds to end by itself
+CANCEL_SECONDS = 10.0  # to give up a call; a worker that does not stands still
+MOST_DEATHS = 3  # one after the other, without an episode that was scored between them
+MOST_LOGGED, SHOWN = 2**24, 2**12  # bytes of what it prints: in the log, in an error
+BOOT = """
+import importlib.util, sys
+if sys.version_info < (3, 11) or importlib.util.find_spec("pydantic") is None:
+    sys.exit("env.python needs Python 3.11 or newer with pydantic, and what the env imports")
+for name, folder in (pair.split("=", 1) for pair in sys.argv[2:]):
+    if name == "art_cli" or importlib.util.find_spec(name) is None:
+        spec = importlib.util.spec_from_file_location(
+            name, folder + "/__init__.py", submodule_search_locations=[folder])
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+from art_cli.rollout.env_worker.serve import main
+main(sys.argv[1])
+"""
+
+
+class WorkerDiedError(RemoteError):
+    """The process that an episode was played in is gone; says how it ended and its last words."""
+
+
+class AsksModels(Protocol):
+    """An episode whose env may ask a model."""
+
+    loop: asyncio.AbstractEventLoop
+
+    async def answer(self, told: dict[str, Any]) -> None:
+        """Ask the model, and send what it says."""
+        ...
+
+
+class EnvWorker:
+    """One env in one interpreter: the process that serves it now."""
+
+    def __init__(self, python: str, use: str) -> None:
+        """Raise UsageError where there is no such interpreter."""
+        if shutil.which(python) is None:
+            raise UsageError(f"env.python: there is no program {python!r} (seen from {Path.cwd()})")
+        self.python = python
+        self.use = use
+        self.log: Path | None = None  # takes what is printed
+        self._process: WorkerProcess | None = None
+        self._deaths = 0
+        self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    def process(self) -> WorkerProcess:
+        """Return the process, another one if it has died. Raise EnvError where that is no use."""
+        with self._lock:
+            if self._process and self._process.death:
+                self._deaths += 1
+                if self._deaths >= MOST_DEATHS:
+                    raise EnvError(
+                        f"the process of {self.use} died {self._deaths} times, and no episode came "
+                        f"to its end in between; the last time it {self._process.death}"
+                    )
+                self._process = None
+            self._process = self._process or WorkerProcess(self)
+            return self._process
+
+    def played(self) -> None:
+        """Note that an episode came to its end."""
+        self._deaths = 0
+
+    def keep(self, log: Path) -> None:
+        """Write to a log what is printed from now on, and the last of what was."""
+        if log != self.log:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("ab") as file:
+                file.write(self._process.tail if self._process else b"")
+            self.log = log
+
+    def now(self, do: str, seconds: float, **more: Any) -> Any:
+        """Return what the process answers, for code without an event loop."""
+        return self.process().now(do, seconds, **more)
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process:
+            process.close()
+
+
+class WorkerProcess:
+    """Requests to a process, by their number, and what became of them."""
+
+    def __init__(self, worker: EnvWorker) -> None:
+        self.death = ""  # how it ended: a text that follows "it"
+        self.envs: WeakValueDictionary[int, Any] = (
+            WeakValueDictionary()
+        )  # of AsksModels, by episode
+        self.episodes = count(1)
+        self._worker = worker
+        self._numbers = count(1)
+        self._pending: dict[int, Future[Any]] = {}
+        self._lock = threading.Lock()
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.tail, self._num_logged = b"", 0  # of what it printed
+        self._killed = ""  # why we ended it
+        self._process = subprocess.Popen(
+            guarded([worker.python, "-c", BOOT, worker.use, *_lent(worker.use)], grace=GRACE),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the run, which ends it itself
+        )
+        self._threads = [
+            threading.Thread(target=work, name="art-env-worker", daemon=True)
+            for work in (self._write, self._keep, self._read)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def tell(self, do: str, **more: Any) -> None:
+        """Send what nobody waits for."""
+        self._lines.put(line_of({"do": do, **more}))
+
+    async def ask(self, do: str, **more: Any) -> Any:
+        """Return what the process answers. Who is cancelled lets it know.
+
+        Raise what the env raises, WorkerDiedError.
+        """
+        number, future = self._send(do, more)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            self._give_up(number)
+            raise
+
+    def now(self, do: str, seconds: float, **more: Any) -> Any:
+        """Return what the process answers, for code without an event loop.
+
+        Raise as `ask` does, and DeadlineError.
+        """
+        number, future = self._send(do, more)
+        try:
+            return future.result(seconds)
+        except TimeoutError:
+            self._give_up(number)
+            raise DeadlineError(f"{do}() did not return within {seconds:.3g} s") from None
+
+    def close(self) -> None:
+        """Let it end by itself, or end it."""
+        self._lines.put(None)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(2 * GRACE)
+        self._kill("was closed")
+        for thread in self._threads:
+            thread.join(GRACE)
+
+    def _send(self, do: str, more: dict[str, Any]) -> tuple[int, Future[Any]]:
+        number, future = next(self._numbers), Future[Any]()
+        line = line_of({"id": number, "do": do, **more})
+        with self._lock:
+            if self.death:
+                raise WorkerDiedError(f"the env's process {self.death}")
+            self._pending[number] = future
+        self._lines.put(line)
+        return number, future
+
+    def _give_up(self, number: int) -> None:
+        """Cancel a call. A process that does not answer that either is ended."""
+
+        def look() -> None:
+            if number in self._pending:
+                self._kill(f"stood still for {CANCEL_SECONDS:g} s beyond a deadline and was ended")
+
+        self.tell("cancel", of=number)
+        timer = threading.Timer(CANCEL_SECONDS, look)
+        timer.daemon = True
+        timer.start()
+
+    def _kill(self, why: str) -> None:
+        self._killed = why
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+        self._lines.put(None)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(2 * GRACE)
+            return
+        self._process.kill()  # the guard: the kernel then kills what it guards
+
+    def _write(self) -> None:
+        assert self._process.stdin
+        with suppress(OSError), self._process.stdin as stdin:
+            while (line := self._lines.get()) is not None:
+                stdin.write(line)
+                stdin.flush()
+
+    def _keep(self) -> None:
+        """Keep what it prints: the end of it here, the beginning in the log."""
+        assert self._process.stderr
+        with self._process.stderr as printed:
+            while chunk := printed.read1(2**16):  # type: ignore[attr-defined]
+                self.tail = (self.tail + chunk)[-SHOWN:]
+                if (log := self._worker.log) and self._num_logged < MOST_LOGGED:
+                    self._num_logged += len(chunk)
+                    with suppress(OSError), log.open("ab") as file:
+                        file.write(chunk)
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        with self._process.stdout as lines:
+            try:
+                for line in lines:
+                    self._take(json.loads(line))
+            except ValueError:
+                self._kill("wrote what is no line of the protocol")
+        code = self._process.wait()
+        self._threads[1].join(GRACE)
+        said = self.tail.decode(errors="replace").strip() or "(nothing)"
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        with self._lock:
+            self.death = f"{self._killed or how}; it printed:\n{said}"
+            pending = list(self._pending.values())
+            self._pending.clear()
+        self._lines.put(None)
+        for future in pending:
+            with suppress(InvalidStateError):
+                future.set_exception(WorkerDiedError(f"the env's process {self.death}"))
+
+    def _take(self, told: dict[str, Any]) -> None:
+        if "ask" in told:
+            self._answer(told)
+        elif future := self._pending.pop(told["id"], None):
+            with suppress(InvalidStateError):  # nobody waits for it any more
+                if "error" in told:
+                    future.set_exception(error_of(told["error"]))
+                else:
+                    future.set_result(told["value"])
+
+    def _answer(self, told: dict[str, Any]) -> None:
+        env: AsksModels | None = self.envs.get(told["episode"])
+        if env is not None:
+            with suppress(RuntimeError):  # its loop has ended
+                asyncio.run_coroutine_threadsafe(env.answer(told), env.loop)
+
+
+def _lent(use: str) -> list[str]:
+    """Return the packages that the process gets from here, as `name=folder`."""
+    names = ["art_cli"] + ([] if ".py:" in use else [use.partition(":")[0].partition(".")[0]])
+    specs = {name: importlib.util.find_spec(name) for name in names if name}
+    return [
+        f"{name}={folder}"
+        for name, spec in specs.items()
+        for folder in list((spec and spec.submodule_search_locations) or ())[:1]
+    ]

@@ -1,0 +1,190 @@
+"""The class that stands for an env in an interpreter of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import field, make_dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import TypeAdapter
+
+from art_cli.config.schema import EnvConfig, LLMConfig
+from art_cli.envs.base import Done, Env, RemoteFacts
+from art_cli.envs.registry import env_class, env_names
+from art_cli.envs.tools import Tool
+from art_cli.errors import RemoteError, UsageError
+from art_cli.rollout.env_worker.process import READY_SECONDS, EnvWorker, WorkerProcess
+from art_cli.rollout.env_worker.wire import given_of, plain, told_of
+from art_cli.system.deadline import DeadlineError
+from art_cli.types import Message, Scenario, Split, Trajectory
+
+LISTING_SECONDS = 600.0  # to make scenarios or demonstrations
+
+
+def env_in(use: str, python: str | None = None) -> type[Env]:
+    """Return the env that `env.use` names, in the interpreter that `env.python` names, if any.
+
+    Raises UsageError.
+    """
+    return _remote_class(python, env_names().get(use, use)) if python else env_class(use)
+
+
+def env_of(cfg: EnvConfig) -> type[Env]:
+    """Return the env of a config. Raises UsageError."""
+    return env_in(cfg.use, cfg.python)
+
+
+def log_env(env: type[Env], file: Path) -> None:
+    """Write what an env in an interpreter of its own prints to the end of a file."""
+    if issubclass(env, RemoteEnv):
+        env.worker.keep(file)
+
+
+class RemoteEnv(Env):
+    """One episode that is played elsewhere."""
+
+    worker: ClassVar[EnvWorker]
+
+    def __init__(self, scenario: Scenario, cfg: Any) -> None:
+        super().__init__(scenario, cfg)
+        self._offered: list[Tool] = []
+
+    @cached_property
+    def _process(self) -> WorkerProcess:
+        """The process that has this episode, from its beginning to its end."""
+        process = self.worker.process()
+        self._episode = next(process.episodes)
+        process.envs[self._episode] = self
+        args = plain(self.cfg)
+        process.tell("open", episode=self._episode, scenario=self.scenario, args=args)
+        self._forget = weakref.finalize(self, process.tell, "forget", episode=self._episode)
+        self._forget.atexit = False
+        return process
+
+    async def _ask(self, do: str, **more: Any) -> Any:
+        process = self._process
+        return await process.ask(do, episode=self._episode, **more)
+
+    def _now(self, do: str) -> Any:
+        process = self._process
+        return process.now(do, self.episode_timeout, episode=self._episode)
+
+    @classmethod
+    def scenarios(cls, cfg: Any, split: Split) -> Iterable[Scenario]:
+        found = cls.worker.now("scenarios", LISTING_SECONDS, args=plain(cfg), split=split)
+        return [Scenario(**each) for each in found]
+
+    @classmethod
+    def task_list(cls) -> dict[str, str]:
+        return cls.worker.now("task_list", LISTING_SECONDS)
+
+    @classmethod
+    def demonstrations(cls, cfg: Any, num: int) -> Iterable[list[Message]]:
+        return cls.worker.now("demonstrations", LISTING_SECONDS, args=plain(cfg), num=num)
+
+    async def start(self) -> str | list[Message]:
+        self.loop = asyncio.get_running_loop()
+        begun = await self._ask("start")
+        self._offered = [Tool(**each) for each in begun["tools"]]
+        self.max_turns = begun["max_turns"]
+        self.tool_timeout = begun["tool_timeout"]  # type: ignore[misc] (of this episode)
+        return begun["opening"]
+
+    def tools(self) -> list[Tool]:
+        return list(self._offered)
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+        told = {"name": name, "arguments": arguments, "calls_in_turn": self.calls_in_turn}
+        return given_of(await self._ask("call", **told))
+
+    async def _reply(self, text: str) -> str | Done:
+        return given_of(await self._ask("reply", text=text))
+
+    def _gold(self) -> Iterator[str] | None:
+        return iter(lambda: self._now("next_gold"), None) if self._now("gold") else None
+
+    async def judge_context(self) -> str:
+        return await self._ask("judge_context")
+
+    async def score(self, trajectory: Trajectory) -> float | None:
+        told = await self._ask("score", trajectory=trajectory)
+        self.metrics = told["metrics"]
+        self.worker.played()
+        return told["reward"]
+
+    async def close(self) -> None:
+        """Close it there; where the process is gone, there is nothing to close."""
+        if "_process" not in vars(self) or self._process.death:
+            return
+        await self._ask("close")
+        self._forget.detach()
+
+    async def answer(self, told: dict[str, Any]) -> None:
+        """Ask a model of this run for the env, and send it what it says."""
+        answer: dict[str, Any]
+        try:
+            llm = self.services.llm(TypeAdapter(LLMConfig).validate_python(told["llm"]))
+            reply = await llm.ask(told["messages"], told["schema"], told["tools"])
+            answer = {"value": reply}
+        except Exception as e:
+            answer = {"error": told_of(e, type(self))}
+        self._process.tell("answer", of=told["ask"], **answer)
+
+
+@lru_cache(maxsize=16)  # a config is resolved more than once, and its classes must be the same
+def _remote_class(python: str, use: str) -> type[Env]:
+    """Start the process; return the class, which has all that is known of an env without it."""
+    worker = EnvWorker(python, use)
+    try:
+        told = worker.now("describe", READY_SECONDS)
+    except (RemoteError, DeadlineError, UsageError) as e:
+        worker.close()
+        raise UsageError(f"env.python: {python} cannot run {use}: {e}") from None
+    body = {
+        "__doc__": told["doc"],
+        "__module__": __name__,
+        "worker": worker,
+        "art_remote": RemoteFacts(
+            tools=[Tool(**each) for each in told["tools"]],
+            digest=told["digest"],
+            places=told["places"],
+        ),
+        "Config": _settings_class(worker, told["settings"]),
+        **told["class"],
+    }
+    own = {"reply": RemoteEnv._reply, "gold": RemoteEnv._gold}
+    body |= {name: method for name, method in own.items() if name in told["own"]}
+    return type(told["name"], (RemoteEnv,), body)
+
+
+def _settings_class(worker: EnvWorker, told: list[dict[str, Any]]) -> type:
+    """Return the env's Config: its names and defaults here, its checks there."""
+
+    def check(self: Any) -> None:
+        """Raise ValueError with what is wrong."""
+        try:
+            wrong = worker.now("check", READY_SECONDS, args=plain(self))
+        except (RemoteError, DeadlineError) as e:
+            wrong = str(e)
+        if wrong:
+            raise ValueError(wrong)
+
+    kinds: dict[str, Any] = {"any": Any, "llm": LLMConfig, "llm or null": LLMConfig | None}
+    fields = [(each["name"], kinds[each["kind"]], _default(each)) for each in told]
+    namespace = {"__post_init__": check, "__module__": __name__}
+    return make_dataclass("Config", fields, kw_only=True, frozen=True, namespace=namespace)
+
+
+def _default(told: dict[str, Any]) -> Any:
+    if "default" not in told:
+        return field()
+    value = told["default"]
+    if told["kind"] != "any" and value is not None:
+        value = TypeAdapter(LLMConfig).validate_python(value)
+        return field(default=value)
+    return field(default_factory=lambda: copy.deepcopy(value))

@@ -1,0 +1,309 @@
+"""What runs in an env's own interpreter: it makes episodes of one env, and does what is asked.
+
+Each request is a task of its own. `start()` and `close()` of an episode run in one task, a plain
+`def` in a thread, as they do within art. Who waits has the deadlines, and cancels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, fields
+from functools import cached_property, partial
+from itertools import count, islice
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+from art_cli.config.schema import LLMConfig
+from art_cli.envs.base import Done, Env
+from art_cli.envs.digest import code_digest
+from art_cli.envs.registry import env_class
+from art_cli.envs.tools import offered_by, tools_of
+from art_cli.llms.base import NativeCall, Reply
+from art_cli.rollout.env_worker.wire import error_of, line_of, outcome_of, told_of, trajectory_of
+from art_cli.rollout.episode import tools_in
+from art_cli.rollout.groups import MAX_SCENARIOS
+from art_cli.rollout.lifetime import Lifetime
+from art_cli.system.deadline import check_stuck, run_here
+from art_cli.types import Scenario
+
+FOREVER = 1e9  # seconds: who waits has the deadlines
+END_SECONDS = 3.0  # to close what is open when all ends
+OF_CLASS = ("system", "max_turns", "tool_timeout", "episode_timeout", "num_scenarios")
+
+
+@dataclass(slots=True)
+class _Open:
+    """An episode."""
+
+    env: Env
+    lifetime: Lifetime
+    gold: Iterator[str] | None = None
+
+
+class EnvServer:
+    """Serves one env."""
+
+    def __init__(self, use: str, write: Callable[[bytes], None]) -> None:
+        self._use = use
+        self._write = write
+        self._made: dict[int, Callable[[], _Open]] = {}  # episodes that nothing was asked of yet
+        self._open: dict[int, _Open] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._questions: dict[int, asyncio.Future[Reply]] = {}  # to models
+        self._numbers = count(1)
+
+    @cached_property
+    def _env(self) -> type[Env]:
+        """The env. Raise UsageError where there is none."""
+        return env_class(self._use)
+
+    @cached_property
+    def _config(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self._env.Config)
+
+    async def serve(self, lines: asyncio.Queue[bytes]) -> None:
+        """Do what the lines say, until there is an empty one."""
+        while line := await lines.get():
+            told = json.loads(line)
+            do, number = told.pop("do"), told.pop("id", None)
+            if number is None:
+                getattr(self, f"_told_{do}")(**told)
+            else:
+                self._tasks[number] = asyncio.ensure_future(self._answer(number, do, told))
+        for task in self._tasks.values():
+            task.cancel()
+        closing = [open.lifetime.close() for open in self._open.values()]
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), END_SECONDS)
+
+    async def _answer(self, number: int, do: str, told: dict[str, Any]) -> None:
+        episode = told.pop("episode", None)
+        try:
+            if episode is None:
+                value = getattr(self, f"_class_{do}")(**told)
+                value = await value if inspect.isawaitable(value) else value
+            else:
+                value = await getattr(self, f"_episode_{do}")(self._at(episode), **told)
+                if do == "close":
+                    self._told_forget(episode)
+            line = line_of({"id": number, "value": value})
+        except (Exception, asyncio.CancelledError) as e:
+            line = line_of({"id": number, "error": told_of(e, self._owner())})
+        finally:
+            self._tasks.pop(number, None)
+        self._write(line)
+
+    def _at(self, episode: int) -> _Open:
+        """Return an episode. Raise what making its env raises."""
+        if make := self._made.pop(episode, None):
+            self._open[episode] = make()
+        return self._open[episode]
+
+    def _owner(self) -> type:
+        with suppress(Exception):
+            return self._env
+        return Env
+
+    # What nobody waits for.
+
+    def _told_open(self, episode: int, scenario: dict[str, Any], args: dict[str, Any]) -> None:
+        def make() -> _Open:
+            env = self._env(Scenario(**scenario), self._settings(args))
+            env.services = _Services(partial(self._ask_model, episode))
+            return _Open(env, Lifetime(env))
+
+        self._made[episode] = make
+
+    def _told_forget(self, episode: int) -> None:
+        self._made.pop(episode, None)
+        self._open.pop(episode, None)
+
+    def _told_cancel(self, of: int) -> None:
+        if task := self._tasks.get(of):
+            task.cancel()
+
+    def _told_answer(self, of: int, **outcome: Any) -> None:
+        question = self._questions.pop(of, None)
+        if question is None or question.done():
+            return
+        if "error" in outcome:
+            question.set_exception(error_of(outcome["error"]))
+        else:
+            reply = outcome["value"]
+            calls = tuple(NativeCall(**call) for call in reply["calls"])
+            question.set_result(Reply(**{**reply, "calls": calls}))
+
+    # Of the class: in the main thread, as within art. Libraries set signals when they are loaded.
+
+    def _class_describe(self) -> dict[str, Any]:
+        env = self._env
+        tools_of(env)  # raises UsageError where a tool cannot be one
+        return {
+            "name": env.__name__,
+            "doc": env.__doc__,
+            "class": {name: getattr(env, name) for name in OF_CLASS},
+            "tools": offered_by(env),
+            "own": [name for name in ("reply", "gold") if getattr(env, name) != getattr(Env, name)],
+            "settings": list(_settings_of(env.Config)),
+            "digest": code_digest(env),
+            "places": _places(env),
+        }
+
+    def _class_check(self, args: dict[str, Any]) -> str:
+        """Return what is wrong with settings; nothing where they are right."""
+        try:
+            self._settings(args)
+        except ValidationError as e:
+            wrong = [(".".join(map(str, m["loc"])), m["msg"]) for m in e.errors()]
+            told = [(name, said.removeprefix("Value error, ")) for name, said in wrong]
+            return "; ".join(f"{name}: {said}" if name else said for name, said in told)
+        return ""
+
+    def _class_scenarios(self, args: dict[str, Any], split: Any) -> list[Scenario]:
+        found = self._env.scenarios(self._settings(args), split)
+        return list(islice(found, MAX_SCENARIOS + 1))
+
+    async def _class_demonstrations(self, args: dict[str, Any], num: int) -> list[Any]:
+        def make() -> list[Any]:  # it plays, which needs a loop of its own
+            found = self._env.demonstrations(self._settings(args), num)
+            return list(islice(found, 2 * num))
+
+        return await run_here(make, what="demonstrations()")
+
+    def _class_task_list(self) -> dict[str, str]:
+        return self._env.task_list()
+
+    def _settings(self, args: dict[str, Any]) -> Any:
+        return self._config.validate_json(json.dumps(args), strict=True)
+
+    # Of an episode.
+
+    async def _episode_start(self, open: _Open) -> dict[str, Any]:
+        check_stuck()
+        opening = await open.lifetime.start(FOREVER)
+        tools = tools_in(open.env)
+        limits = {"max_turns": open.env.max_turns, "tool_timeout": open.env.tool_timeout}
+        return {"opening": opening, "tools": tools, **limits}
+
+    async def _episode_call(
+        self, open: _Open, name: str, arguments: dict[str, Any], calls_in_turn: int
+    ) -> Any:
+        open.env.calls_in_turn = calls_in_turn
+        if spec := tools_of(type(open.env)).get(name):
+            call = partial(getattr(open.env, spec.method), **spec.parse(arguments))
+        else:
+            call = partial(open.env.call_tool, name, arguments)
+        given = await run_here(call, what=f"tool {name}()")
+        return outcome_of(given if isinstance(given, Done) else str(given))
+
+    async def _episode_reply(self, open: _Open, text: str) -> Any:
+        given = await run_here(open.env.reply, text, what="reply()")
+        if not isinstance(given, str | Done):
+            raise TypeError(f"reply() returned {given!r:.200}; expected text or Done()")
+        return outcome_of(given)
+
+    async def _episode_gold(self, open: _Open) -> bool:
+        open.gold = open.env.gold()
+        return open.gold is not None
+
+    async def _episode_next_gold(self, open: _Open) -> str | None:
+        return next(open.gold or iter(()), None)
+
+    async def _episode_judge_context(self, open: _Open) -> str:
+        return str(await run_here(open.env.judge_context, what="judge_context()"))
+
+    async def _episode_score(self, open: _Open, trajectory: dict[str, Any]) -> dict[str, Any]:
+        reward = await run_here(open.env.score, trajectory_of(trajectory), what="score()")
+        metrics = {name: float(value) for name, value in open.env.metrics.items()}
+        return {"reward": None if reward is None else float(reward), "metrics": metrics}
+
+    async def _episode_close(self, open: _Open) -> None:
+        await open.lifetime.close()
+
+    async def _ask_model(self, episode: int, llm: LLMConfig, question: dict[str, Any]) -> Reply:
+        number = next(self._numbers)
+        answer = self._questions[number] = asyncio.get_running_loop().create_future()
+        asked = {"ask": number, "episode": episode, "llm": llm, **question}
+        self._write(line_of(asked))
+        return await answer
+
+
+class _Services:
+    """Implements Services: the models are asked by art."""
+
+    def __init__(self, ask: Callable[[LLMConfig, dict[str, Any]], Any]) -> None:
+        self._ask = ask
+
+    def llm(self, cfg: LLMConfig) -> Any:
+        return _RemoteLLM(cfg, self._ask)
+
+
+class _RemoteLLM:
+    """A model of the run, of which no more is known here than what it answers."""
+
+    def __init__(self, cfg: LLMConfig, ask: Callable[[LLMConfig, dict[str, Any]], Any]) -> None:
+        self._cfg = cfg
+        self._ask = ask
+        self.name = cfg.model
+
+    async def ask(self, messages: Any, schema: Any = None, tools: Any = None) -> Reply:
+        """See LLM."""
+        question = {"messages": messages, "schema": schema, "tools": tools}
+        return await self._ask(self._cfg, question)
+
+
+def _settings_of(config: type) -> Iterator[dict[str, Any]]:
+    hints = get_type_hints(config)
+    kinds = {LLMConfig: "llm", LLMConfig | None: "llm or null"}
+    for each in fields(config):
+        told = {"name": each.name, "kind": kinds.get(hints[each.name], "any")}
+        if each.default is not MISSING:
+            told["default"] = to_jsonable_python(each.default)
+        elif each.default_factory is not MISSING:
+            told["default"] = to_jsonable_python(each.default_factory())
+        yield told
+
+
+def _places(env: type[Env]) -> dict[str, str]:
+    """Return `file:line` by method, of those that are not art's; of the class by ""."""
+    found = {"": ""}
+    for name, member in inspect.getmembers_static(env):
+        code = getattr(inspect.unwrap(getattr(member, "__func__", member)), "__code__", None)
+        if code and not str(getattr(member, "__module__", "")).startswith("art_cli."):
+            found[name] = f"{code.co_filename}:{code.co_firstlineno}"
+    with suppress(OSError, TypeError):
+        found[""] = f"{inspect.getsourcefile(env)}:{inspect.getsourcelines(env)[1]}"
+    return found
+
+
+def main(use: str) -> None:
+    """Serve until stdin ends. What the env prints, and what it reads, is no line of ours."""
+    asked, said = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+
+    def write(line: bytes) -> None:
+        said.write(line)
+        said.flush()
+
+    async def go() -> None:
+        loop, lines = asyncio.get_running_loop(), asyncio.Queue[bytes]()
+
+        def read() -> None:
+            for line in asked:
+                loop.call_soon_threadsafe(lines.put_nowait, line)
+            loop.call_soon_threadsafe(lines.put_nowait, b"")
+
+        threading.Thread(target=read, name="art-env-asked", daemon=True).start()
+        await EnvServer(use, write).serve(lines)
+
+    asyncio.run(go())
+    os._exit(0)  # whatever threads the env has left

@@ -1,0 +1,80 @@
+"""What travels between art and an env's own interpreter, as JSON: nouns and errors."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from art_cli.envs.base import Done, NoServicesError, ToolError
+from art_cli.errors import ArtError, RemoteError, blame
+from art_cli.types import Constrained, Scenario, Sequence, Step, Trajectory
+
+# Errors that mean something to who calls an env; all others fail its episode, each in its words.
+KNOWN: dict[str, type[Exception]] = {
+    kind.__name__: kind
+    for kind in (ToolError, NoServicesError, *ArtError.__subclasses__())
+    if kind is not RemoteError
+}
+
+
+def line_of(message: dict[str, Any]) -> bytes:
+    """Return a line of the protocol. Raise TypeError, ValueError where JSON cannot hold it.
+
+    Dataclasses are written field by field: a trajectory of many tokens is not copied before.
+    """
+    return json.dumps(message, default=_fields_of).encode() + b"\n"
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    if not is_dataclass(value):
+        raise TypeError(f"{value!r:.200} is no JSON")
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def trajectory_of(told: dict[str, Any]) -> Trajectory:
+    """Return a trajectory as it was before it was sent."""
+    sequences = [
+        Sequence(**{**each, "constrained": [Constrained(**c) for c in each["constrained"]]})
+        for each in told["sequences"]
+    ]
+    steps = [Step(**step) for step in told["steps"]]
+    scenario = Scenario(**told["scenario"])
+    return Trajectory(**{**told, "scenario": scenario, "steps": steps, "sequences": sequences})
+
+
+def told_of(error: BaseException, owner: type | Path) -> dict[str, Any]:
+    """Return an error as it is sent: its text says where in the env's own file, `owner`."""
+    kind = next((name for name, known in KNOWN.items() if isinstance(error, known)), None)
+    if kind:
+        return {"type": kind, "text": str(error), "trace": ""}
+    trace = "".join(traceback.format_exception(error, limit=-6))
+    return {"type": None, "text": blame(error, owner), "trace": trace}
+
+
+def error_of(told: dict[str, Any]) -> Exception:
+    """Return the error that was sent; one of no known kind is a RemoteError."""
+    if kind := KNOWN.get(told["type"] or ""):
+        return kind(told["text"])
+    error = RemoteError(told["text"])
+    error.add_note(told["trace"])
+    return error
+
+
+def outcome_of(given: str | Done) -> dict[str, Any]:
+    """Return what a tool or `reply` gave as it is sent."""
+    return {"done": True} if isinstance(given, Done) else {"text": given}
+
+
+def given_of(outcome: dict[str, Any]) -> str | Done:
+    """Return what a tool or `reply` gave there."""
+    return Done() if "done" in outcome else outcome["text"]
+
+
+def plain(settings: Any) -> Any:
+    """Return an env's settings as JSON has them."""
+    return to_jsonable_python(asdict(settings))

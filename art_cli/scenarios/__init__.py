@@ -1,0 +1,9 @@
+"""`art scenarios`: tasks from tools alone, as a file that the envs `mcp` and `openapi` play.
+
+source.py    sessions with the tools of an MCP server or an HTTP API, each with a fresh env
+values.py    arguments from a JSON schema: what it allows, what results have shown
+exact.py     calls whose result repeats on fresh servers, without any model
+writer.py    what a model is asked for: tasks, answers, a rubric
+written.py   tasks that a model writes, each tried before it is kept
+rows.py      tasks as rows: questions, splits by content, the file
+"""

@@ -1,0 +1,205 @@
+"""Tasks without a model: calls that a schema allows, whose result is the answer.
+
+Each is made three times, on servers of its own or among others in another order; what does not come
+back the same is no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from art_cli.envs.tools import Tool
+from art_cli.errors import UsageError
+from art_cli.scenarios.source import ToolResult, ToolSession, ToolsSource
+from art_cli.scenarios.values import KnownValues, UnknownValue
+from art_cli.system.progress import Report
+
+SLACK = 1.2  # calls for each task that is wanted: some do not repeat
+NO_TEXT = re.compile(r"\[\w+/[^\]\n]*\]")  # what stands for a picture: [image/png]
+AT_ONCE = 4  # servers
+PATIENCE = 30  # calls of a tool in a row that give nothing new: then it is left
+MOST_FAILURES = 3  # of the server in calls of one tool: then it is left
+
+
+@dataclass(slots=True)
+class Tried:
+    """What became of the calls that were made."""
+
+    kept: list[ToolResult] = field(default_factory=list)
+    tools: dict[str, Tool] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)  # calls, by tool
+    empty: Counter[str] = field(default_factory=Counter)
+    changing: Counter[str] = field(default_factory=Counter)  # results that did not repeat
+    failed: Counter[str] = field(default_factory=Counter)  # the server did
+    unknown: dict[str, str] = field(default_factory=dict)  # tool -> an argument without a value
+    words: dict[str, str] = field(default_factory=dict)  # tool -> what was last said against it
+
+    def fail(self, tool: str, error: Exception) -> None:
+        """Note that the server did not survive a call."""
+        self.failed[tool] += 1
+        self.words[tool] = str(error).partition("\n")[0]
+
+
+async def exact_calls(
+    source: ToolsSource, num: int, seed: int, values: KnownValues, report: Report
+) -> Tried:
+    """Return about `num` calls with results that repeat. Raises UsageError where there are none."""
+    tried = Tried()
+    found = await found_calls(
+        source, int(num * SLACK) + 1, random.Random(seed), values, tried, report
+    )
+    tried.kept = (await _repeated(source, found, tried, report))[:num]
+    if not tried.kept:
+        raise UsageError(f"no task came of it: {'; '.join(left_out(tried)) or 'there is no tool'}")
+    return tried
+
+
+async def found_calls(
+    source: ToolsSource,
+    num: int,
+    rng: random.Random,
+    values: KnownValues,
+    tried: Tried,
+    report: Report,
+) -> list[ToolResult]:
+    """Return calls that gave something. What they give is where further arguments come from."""
+    found: list[ToolResult] = []
+    seen: set[str] = set()
+    idle: Counter[str] = Counter()
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(source.opened())
+        tools = list(session.tools)
+        tried.tools = {tool.name: tool for tool in tools}
+        while tools and len(found) < num:
+            for tool in list(tools):
+                report("calling tools", min(len(found), num), num)
+                called = None
+                try:
+                    called = await _one(session, tool, rng, values, seen, tried)
+                except Exception as e:  # a server that died or hung
+                    tried.fail(tool.name, e)
+                    with suppress(Exception):  # it is gone already
+                        await stack.aclose()
+                    session = await stack.enter_async_context(source.opened())
+                idle[tool.name] = 0 if called else idle[tool.name] + 1
+                found += [called] if called else []
+                if idle[tool.name] > PATIENCE or tried.failed[tool.name] >= MOST_FAILURES:
+                    tools.remove(tool)
+    return found
+
+
+async def _one(
+    session: ToolSession,
+    tool: Tool,
+    rng: random.Random,
+    values: KnownValues,
+    seen: set[str],
+    tried: Tried,
+) -> ToolResult | None:
+    try:
+        arguments = values.arguments(tool, rng)
+    except UnknownValue as e:
+        tried.unknown[tool.name] = str(e)
+        return None
+    tried.unknown.pop(tool.name, None)
+    key = json.dumps([tool.name, arguments], sort_keys=True)
+    if key in seen:
+        return None
+    seen.add(key)
+    called = await session.call(tool.name, arguments)
+    if called.is_error:
+        tried.refused[tool.name] += 1
+        tried.words[tool.name] = called.result.partition("\n")[0]
+        return None
+    values.learn(called.result)
+    if is_empty(called.result):
+        tried.empty[tool.name] += 1
+        return None
+    return called
+
+
+def is_empty(result: str) -> bool:
+    """Return whether there is nothing in a result, as anybody could guess: [], {"found": []}."""
+
+    def nothing(value: Any) -> bool:
+        if isinstance(value, dict | list):
+            return all(map(nothing, value.values() if isinstance(value, dict) else value))
+        return value in (None, "")
+
+    try:
+        return nothing(json.loads(result))
+    except (ValueError, RecursionError):
+        return result.strip() in ("", "None") or NO_TEXT.fullmatch(result.strip()) is not None
+
+
+async def _repeated(
+    source: ToolsSource, found: Sequence[ToolResult], tried: Tried, report: Report
+) -> list[ToolResult]:
+    """Return the calls whose result repeats on two further servers."""
+    writing = {name for name, tool in tried.tools.items() if tool.writes}
+    # Those that only read share two servers, in two orders; one that writes has two to itself.
+    rest = [c for c in found if c.tool in writing]
+    reads = [c for c in found if c.tool not in writing]
+    batches = [reads, reads[::-1], *([c] for c in rest), *([c] for c in rest)]
+    again: dict[int, list[ToolResult]] = defaultdict(list)
+    done, total = 0, sum(map(len, batches))
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def play(batch: list[ToolResult]) -> None:
+        nonlocal done
+        left = list(batch)
+        while left:  # once, unless the server fails
+            call = left[0]
+            try:
+                async with slots, source.opened() as session:
+                    while left:
+                        call = left.pop(0)
+                        again[id(call)].append(await session.call(call.tool, call.arguments))
+                        done += 1
+                        report("calling again", done, total)
+            except UsageError:
+                raise
+            except Exception as e:
+                tried.fail(call.tool, e)
+
+    await asyncio.gather(*(play(batch) for batch in batches if batch))
+    today = datetime.now(UTC).date().isoformat()  # which repeats until tomorrow
+    kept: list[ToolResult] = []
+    for call in found:
+        if len(again[id(call)]) < 2:  # the server failed, which is said
+            continue
+        one, other = again[id(call)]
+        # One that writes was first called after others that did.
+        same = one == other and not one.is_error and (one == call or call.tool in writing)
+        if same and today not in one.result:
+            kept.append(one)
+        else:
+            tried.changing[call.tool] += 1
+    return kept
+
+
+def left_out(tried: Tried) -> list[str]:
+    """Return what a user should know of tools and calls that are in no task."""
+    out = [
+        f"no value is known for {argument!r} of {tool} (give some: --value {argument}=...)"
+        for tool, argument in tried.unknown.items()
+    ]
+    for what, counted in (
+        ("refused", tried.refused),
+        ("had an empty result", tried.empty),
+        ("did not repeat", tried.changing),
+        ("got no answer from the server", tried.failed),
+    ):
+        for tool, num in counted.items():
+            said = f" ({tried.words[tool]:.120})" if tool in tried.words else ""
+            out.append(f"{num} calls of {tool} {what}{said}")
+    return out

@@ -1,0 +1,148 @@
+"""Calls become tasks: a question, its answer, and the split that the call's content says.
+
+level 1   Use look_up with title "Rex". Answer with its result alone, to the letter.
+level 2   Use look_up with title "Rex". Answer with the value of "year" in its result alone.
+level 3   Return a book's year. (title "Rex") Answer with the value of "year" alone.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from art_cli.envs.base import seed_of
+from art_cli.envs.tools import Tool
+from art_cli.errors import UsageError
+from art_cli.scenarios.source import SYSTEM, ToolResult
+from art_cli.system.files import atomic_write, json_line
+from art_cli.types import Split
+
+LONGEST = 200  # characters of an answer
+FEWEST = 10  # scenarios of a split that is held out, if there are enough in all
+SHARE = 10  # else one in ten
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A line of the file."""
+
+    question: str
+    answer: str
+    level: int
+    kind: str  # the tool
+    calls: tuple[ToolResult, ...]  # that find the answer
+
+    def line(self, split: Split) -> dict[str, Any]:
+        """Return it as JSON."""
+        calls = [{"name": c.tool, "arguments": c.arguments} for c in self.calls]
+        return {
+            "question": self.question,
+            "answer": self.answer,
+            "level": self.level,
+            "kind": self.kind,
+            "calls": calls,
+            "split": split,
+        }
+
+    def conversation(self) -> dict[str, Any]:
+        """Return it as a conversation to warm up on, in OpenAI's form."""
+        messages: list[dict[str, Any]] = [
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": self.question},
+        ]
+        for n, call in enumerate(self.calls):
+            made = {"name": call.tool, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
+            calls = [{"id": f"call{n}", "type": "function", "function": made}]
+            messages.append({"role": "assistant", "content": "", "tool_calls": calls})
+            messages.append({"role": "tool", "tool_call_id": f"call{n}", "content": call.result})
+        return {"messages": [*messages, {"role": "assistant", "content": self.answer}]}
+
+
+def tasks_of(
+    calls: Sequence[ToolResult], tools: Mapping[str, Tool], num: int, seed: int
+) -> list[TaskRow]:
+    """Return at most `num` tasks: one of each call, then further ones; no question twice."""
+    rng = random.Random(seed)
+    left = [list(_forms(call, tools[call.tool])) for call in calls]
+    out: dict[str, TaskRow] = {}
+    while len(out) < num and (left := [forms for forms in left if forms]):
+        for forms in left[: num - len(out)]:
+            level = rng.choice(sorted({form.level for form in forms}))
+            row = rng.choice([form for form in forms if form.level == level])
+            forms.remove(row)
+            out.setdefault(row.question.casefold(), row)
+    return list(out.values())
+
+
+def _forms(call: ToolResult, tool: Tool) -> Iterator[TaskRow]:
+    """Yield the tasks that a call can be."""
+    told = ", ".join(
+        f"{name} {json.dumps(v, ensure_ascii=False)}" for name, v in call.arguments.items()
+    )
+    use = f"Use {call.tool}{f' with {told}' if told else ''}."
+    known = json.dumps(call.arguments, ensure_ascii=False).casefold()  # which is in the question
+    asks = [
+        (what, answer)
+        for what, answer in _parts(call.result)
+        if 0 < len(answer) <= LONGEST
+        and json.dumps(answer, ensure_ascii=False).casefold() not in known
+    ]
+    if len(call.result) <= LONGEST:
+        yield _row(call, f"{use} Answer with its result alone, to the letter.", call.result, 1)
+    for what, answer in asks:
+        yield _row(call, f"{use} Answer with {what} in its result alone.", answer, 2)
+    purpose = tool.description.partition("\n")[0].strip()
+    for what, answer in asks if purpose else ():
+        where = f" ({told})" if told else ""
+        yield _row(call, f"{purpose}{where} Answer with {what} alone.", answer, 3)
+
+
+def _row(call: ToolResult, question: str, answer: str, level: int) -> TaskRow:
+    return TaskRow(question=question, answer=answer, level=level, kind=call.tool, calls=(call,))
+
+
+def _parts(result: str) -> Iterator[tuple[str, str]]:
+    """Yield (what is asked for, the answer) of a JSON result: values of an object, how many."""
+    try:
+        value = json.loads(result)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(value, list):
+        yield "the number of entries", str(len(value))
+    for key, each in value.items() if isinstance(value, dict) else ():
+        if isinstance(each, str | int | float) and not isinstance(each, bool):
+            yield f"the value of {json.dumps(key, ensure_ascii=False)}", str(each)
+        elif isinstance(each, list):
+            yield f"the number of entries of {json.dumps(key, ensure_ascii=False)}", str(len(each))
+
+
+def splits_of(rows: Sequence[TaskRow]) -> list[Split]:
+    """Return the split of each: by what its calls are, so that no call is in two."""
+    keys = [json.dumps([[c.tool, c.arguments] for c in row.calls], sort_keys=True) for row in rows]
+    order = sorted(set(keys), key=lambda key: seed_of("split", key))
+    num = max(len(order) // SHARE, min(FEWEST, len(order) // 4))
+    held_out: dict[str, Split] = dict.fromkeys(order[:num], "test")
+    held_out |= dict.fromkeys(order[num : 2 * num], "val")
+    return [held_out.get(key, "train") for key in keys]
+
+
+def write_rows(file: Path, rows: Sequence[TaskRow], demonstrations: Path | None) -> Counter[Split]:
+    """Write the file, and the conversations of its train rows; return how many rows of each split.
+
+    Raises UsageError.
+    """
+    splits = splits_of(rows)
+    lines = [row.line(split) for row, split in zip(rows, splits, strict=True)]
+    told = [row.conversation() for row, split in zip(rows, splits, strict=True) if split == "train"]
+    try:
+        if demonstrations:
+            atomic_write(demonstrations, "".join(map(json_line, told)))
+        atomic_write(file, "".join(map(json_line, lines)))
+    except OSError as e:
+        raise UsageError(f"{e.filename or file}: cannot be written: {e.strerror}") from None
+    return Counter(splits)

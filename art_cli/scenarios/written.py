@@ -1,0 +1,183 @@
+"""Tasks that a model writes, each tried before it is kept.
+
+written by difficulty and tool -> its calls are made on two fresh servers, without an error and with
+the same results -> the model answers by these results -> a judge prefers that to doing nothing
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any
+
+from art_cli.errors import BudgetError, JudgeError, LLMError, UsageError
+from art_cli.llms.judges.base import Transcript
+from art_cli.llms.judges.ruler import Ruler
+from art_cli.preflight.envs.duplicates import Known
+from art_cli.scenarios.exact import AT_ONCE, Tried, found_calls
+from art_cli.scenarios.rows import LONGEST, TaskRow
+from art_cli.scenarios.source import ToolResult, ToolsSource
+from art_cli.scenarios.values import KnownValues
+from art_cli.scenarios.writer import LEVELS, Draft, TaskWriter
+from art_cli.system.progress import Report
+from art_cli.types import Scenario
+
+A_TIME = 5  # tasks that are asked for at once
+SHOWN = 20  # questions that the model is reminded of
+EXAMPLES = 3  # calls of each tool
+ROUNDS = 8  # in which nothing new may come, in all
+IDLE = "It is done."
+
+
+@dataclass(slots=True)
+class WrittenTasks:
+    """What the model wrote that proved good, and what did not."""
+
+    rows: list[TaskRow] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    stopped: BudgetError | LLMError | None = None  # why there are fewer than were wanted
+
+
+async def examples_of(
+    source: ToolsSource, seed: int, values: KnownValues, report: Report
+) -> tuple[Tried, list[ToolResult]]:
+    """Return (the tools, some calls of each with their results), for the model to see."""
+    tried, rng = Tried(), random.Random(seed)
+    calls = await found_calls(source, 10 * EXAMPLES, rng, values, tried, report)
+    if not tried.tools:
+        raise UsageError("there is no tool")
+    first = [[c for c in calls if c.tool == name][:EXAMPLES] for name in tried.tools]
+    return tried, [call for found in first for call in found]
+
+
+class DraftTrial:
+    """Tries what the model wrote."""
+
+    def __init__(self, source: ToolsSource, writer: TaskWriter, ruler: Ruler) -> None:
+        self.writer = writer
+        self.dropped: Counter[str] = Counter()  # what was not kept, by the reason
+        self._source = source
+        self._ruler = ruler
+        self._servers = asyncio.Semaphore(AT_ONCE)
+
+    async def row_of(self, draft: Draft) -> TaskRow | None:
+        """Return a task that holds, or None. Raises LLMError, BudgetError."""
+        calls, again = [await self._played(draft) for _ in range(2)]
+        if calls is None or again is None:
+            return self._drop("a call was refused")
+        if calls != again:
+            return self._drop("results did not repeat")
+        answer = ((await self.writer.answer(draft.question, calls)) or "").strip()
+        if not answer or len(answer) > LONGEST:
+            return self._drop("its results give no short answer")
+        if re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", draft.question, re.IGNORECASE):
+            return self._drop("the question says the answer")
+        row = TaskRow(
+            question=draft.question,
+            answer=answer,
+            level=draft.level,
+            kind=calls[0].tool,
+            calls=tuple(calls),
+        )
+        if not await self._is_better_than_idle(row):
+            return self._drop("doing nothing is as good, says the judge")
+        return row
+
+    def _drop(self, why: str) -> None:
+        self.dropped[why] += 1
+
+    async def _played(self, draft: Draft) -> list[ToolResult] | None:
+        """Return the calls on a fresh server; None where one is refused, or the server fails."""
+        out: list[ToolResult] = []
+        async with self._servers:
+            try:
+                async with self._source.opened() as session:
+                    for tool, arguments in draft.calls:
+                        out.append(await session.call(tool, arguments))
+                        if out[-1].is_error:
+                            return None
+            except UsageError:
+                raise
+            except Exception:  # of a server that died or hung: no task to train on
+                return None
+        return out
+
+    async def _is_better_than_idle(self, row: TaskRow) -> bool:
+        reference = row.conversation()["messages"]
+        idle = [*reference[:2], {"role": "assistant", "content": IDLE}]
+        context = f"A right answer: {row.answer}"
+        shown = [Transcript(messages=messages, context=context) for messages in (reference, idle)]
+        try:
+            best, worst = (await self._ruler.judge(shown)).scores
+        except JudgeError as e:
+            raise LLMError(str(e)) from e
+        return best.score > worst.score
+
+
+async def written_tasks(
+    trial: DraftTrial, tools: Sequence[str], num: int, seed: int, report: Report
+) -> WrittenTasks:
+    """Return at most `num` tasks; fewer where money or the model's ideas run out.
+
+    Raises LLMError where the model does not answer at all, BudgetError where nothing is paid for.
+    """
+    out = WrittenTasks(dropped=trial.dropped)
+    wanted = _wanted(tools, seed)
+    without = 0  # rounds that gave nothing
+    while len(out.rows) < num and without < ROUNDS and out.stopped is None:
+        report("writing tasks", len(out.rows), num)
+        before = len(out.rows)
+        pairs = [next(wanted) for _ in range(max(1, -(-(num - before) // A_TIME)))]
+        questions = [row.question for row in out.rows][-SHOWN:]
+        drafts, stopped = await _all(
+            trial.writer.tasks(level, tool, A_TIME, questions, f"{seed}/{before}/{n}")
+            for n, (level, tool) in enumerate(pairs)
+        )
+        new = list(_new([d for found in drafts for d in found], out))
+        rows, stopped_too = await _all(map(trial.row_of, new))
+        out.rows += [row for row in rows if row is not None][: num - before]
+        without += len(out.rows) == before
+        out.stopped = stopped or stopped_too
+    if out.stopped and not out.rows:
+        raise out.stopped
+    return out
+
+
+async def _all(work: Any) -> tuple[list[Any], BudgetError | LLMError | None]:
+    """Return (what came out, why some did not)."""
+    found = await asyncio.gather(*work, return_exceptions=True)
+    failures = [each for each in found if isinstance(each, BaseException)]
+    for each in failures:
+        if not isinstance(each, BudgetError | LLMError):
+            raise each
+    # A model that fails once in a while may go on; one whose money is gone cannot.
+    broke = next((each for each in failures if isinstance(each, BudgetError)), None)
+    stopped = broke or (failures[0] if failures and len(failures) == len(found) else None)
+    return [each for each in found if not isinstance(each, BaseException)], stopped  # type: ignore
+
+
+def _wanted(tools: Sequence[str], seed: int) -> Iterator[tuple[int, str]]:
+    """Yield levels and tools, each pair as often as the others."""
+    pairs = [(level, tool) for level in LEVELS for tool in tools]
+    random.Random(seed).shuffle(pairs)
+    return cycle(pairs)
+
+
+def _new(drafts: Sequence[Draft], out: WrittenTasks) -> Iterator[Draft]:
+    """Yield those that say something else than what was kept, and than each other."""
+    said = [row.question for row in out.rows]
+    for draft in drafts:
+        if Known(map(_scenario, said)).find(_scenario(draft.question)):
+            out.dropped["nearly the same as another"] += 1
+            continue
+        said.append(draft.question)
+        yield draft
+
+
+def _scenario(question: str) -> Scenario:
+    return Scenario(id=question, split="train", seed=0, data={"question": question})

@@ -1,0 +1,8 @@
+"""The operations of an HTTP API as tools, tasks from a file.
+
+env.py          the env: it offers operations, and grades as `dataset` does
+settings.py     what `env.args` may say
+document.py     an OpenAPI document: read, looked up, its $refs followed
+operations.py   operations become tools, or a mistake with its place in the document
+api.py          calls, each within a deadline
+"""

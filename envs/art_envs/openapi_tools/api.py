@@ -1,0 +1,216 @@
+"""Calls of an HTTP API, each within a deadline; what comes back is text of a bounded size."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from art_cli import Tool, ToolError, UsageError
+from art_envs.openapi_tools.document import Document, read_document
+from art_envs.openapi_tools.operations import Operation, Parameter, operations_of
+from art_envs.openapi_tools.settings import OpenApiSettings
+from art_envs.tasks.with_tools import ServerError, cut, did_you_mean
+
+MOST_BYTES = 2**22  # of an answer that are read
+TEXT = ("json", "text", "xml", "yaml", "csv", "javascript", "urlencoded")  # kinds that are shown
+NOT_THE_MODEL = (401, 407, 429, 502, 503, 504)  # answers that no argument is to blame for
+
+
+class Api:
+    """An API that is open. `tools` are the operations that the settings let through."""
+
+    def __init__(
+        self, cfg: OpenApiSettings, document: Document, operations: dict[str, Operation]
+    ) -> None:
+        self._cfg = cfg
+        self._base = document.base_url(cfg.base_url)
+        self._operations = operations
+        self._credentials = {
+            name: _credentials(document, cfg, operation) for name, operation in operations.items()
+        }
+        self._client = httpx.AsyncClient(timeout=cfg.call_timeout, verify=_certificates())
+        self.tools: list[Tool] = [operation.tool for operation in operations.values()]
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """Return what an operation gives, as text. Raise ToolError (it refuses), ServerError."""
+        operation = self._operations[name]
+        request = self._request(operation, arguments)
+        seconds = self._cfg.call_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                response, body, is_whole = await self._sent(request)
+        except (TimeoutError, httpx.TimeoutException):
+            what = f"did not answer within {seconds:g} s (env.args.call_timeout)"
+            raise ServerError(f"{self._named(operation)} {what}") from None
+        except httpx.HTTPError as e:  # whose text may have the URL, with a key in it
+            raise ServerError(f"{self._named(operation)} failed: {type(e).__name__}") from None
+        text = _text(response, body, is_whole, self._cfg.max_result)
+        status = f"{response.status_code} {response.reason_phrase}".strip()
+        if response.status_code in NOT_THE_MODEL:
+            raise ServerError(f"{self._named(operation)} answered {status}: {text[:500]}")
+        if not response.is_success:
+            raise ToolError(f"{status}: {text}" if text else status)
+        return text
+
+    async def check(self) -> None:
+        """An API has no state that is known here."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    def _named(self, operation: Operation) -> str:
+        return f"{operation.method} {self._base}{operation.path}"
+
+    async def _sent(self, request: httpx.Request) -> tuple[httpx.Response, bytes, bool]:
+        """Return (the response, its body, whether that is all of it)."""
+        response = await self._client.send(request, stream=True)
+        try:
+            body = bytearray()
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MOST_BYTES:
+                    return response, bytes(body[:MOST_BYTES]), False
+            return response, bytes(body), True
+        finally:
+            await response.aclose()
+
+    def _request(self, operation: Operation, arguments: dict[str, Any]) -> httpx.Request:
+        """Return the request of a call. Raise ToolError where arguments do not fit."""
+        schema = operation.tool.parameters
+        if unknown := [a for a in arguments if a not in schema["properties"]]:
+            hint = did_you_mean(unknown[0], schema["properties"])
+            raise ToolError(f"{operation.tool.name} has no argument {unknown[0]!r:.100}.{hint}")
+        if missing := [a for a in schema["required"] if arguments.get(a) is None]:
+            raise ToolError(f"{operation.tool.name} needs {', '.join(missing)}")
+        headers, query, path = {"Accept": "application/json, */*;q=0.5"}, [], operation.path
+        sent: dict[str, Any] = {}
+        for p in operation.parameters:
+            value = arguments.get(p.argument)
+            if value is None:
+                continue
+            if p.place == "path":
+                path = path.replace(f"{{{p.name}}}", _segment(p.argument, value))
+            elif p.place == "query":
+                query += _pairs(p, value)
+            elif p.place == "header":
+                headers[p.name] = _header(p.argument, _plain(value))
+            elif p.place == "form":
+                values = value if isinstance(value, dict) else {p.name: value}
+                sent["data"] = {name: _plain(each) for name, each in values.items()}
+            else:
+                sent["json"] = value
+        more_headers, more_query = self._credentials[operation.tool.name]
+        url = f"{self._base}{path}"
+        pairs = [*query, *more_query] or None
+        try:
+            return self._client.build_request(
+                operation.method, url, params=pairs, headers=headers | more_headers, **sent
+            )
+        except httpx.InvalidURL as e:
+            raise ToolError(f"no request can be made of these arguments: {e}") from None
+
+
+@cache  # it takes longer to make than an episode
+def _certificates() -> ssl.SSLContext:
+    return httpx.create_ssl_context()
+
+
+@asynccontextmanager
+async def opened(cfg: OpenApiSettings) -> AsyncIterator[Api]:
+    """Read the document and yield its API. Raises UsageError."""
+    document = await asyncio.to_thread(read_document, cfg.spec, cfg.start_timeout)
+    operations = await asyncio.to_thread(operations_of, document, cfg.operations)
+    api = Api(cfg, document, operations)
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+def _credentials(
+    document: Document, cfg: OpenApiSettings, operation: Operation
+) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Return (headers, query) that authenticate a call, from the environment. Raises UsageError."""
+    known = (document.root.get("components") or {}).get("securitySchemes") or {}
+    for scheme in cfg.auth:
+        if scheme not in known:
+            shown = ", ".join(known) or "none"
+            what = f"env.args.auth: {document.source} has no scheme {scheme!r}; it has {shown}."
+            raise UsageError(what + did_you_mean(scheme, known))
+    groups = operation.schemes
+    chosen = next((group for group in groups if all(s in cfg.auth for s in group)), None)
+    if groups and chosen is None:
+        wanted = " or ".join(" and ".join(group) for group in groups)
+        raise document.error(
+            operation.where,
+            f"it needs {wanted}; give env.args.auth: {{{groups[0][0]}: NAME_OF_A_VARIABLE}}, or "
+            "null for no credentials",
+        )
+    headers: dict[str, str] = {}
+    query: list[tuple[str, str]] = []
+    for scheme in chosen or ():
+        variable = cfg.auth[scheme]
+        if variable is None:
+            continue
+        token = os.environ.get(variable)
+        if not token:
+            raise UsageError(f"env.args.auth.{scheme}: the variable {variable} is not set")
+        how = document.resolved(known[scheme], f"components.securitySchemes.{scheme}")
+        if how.get("type") == "apiKey" and how.get("in") == "query":
+            query.append((how["name"], token))
+        elif how.get("type") == "apiKey":
+            is_cookie = how.get("in") == "cookie"
+            headers |= {"Cookie": f"{how['name']}={token}"} if is_cookie else {how["name"]: token}
+        elif str(how.get("scheme")).lower() == "basic":
+            headers["Authorization"] = f"Basic {base64.b64encode(token.encode()).decode()}"
+        else:  # bearer, oauth2, openIdConnect
+            headers["Authorization"] = f"Bearer {token}"
+    return headers, query
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _segment(argument: str, value: Any) -> str:
+    text = ",".join(map(_plain, value)) if isinstance(value, list) else _plain(value)
+    if text in ("", ".", ".."):
+        raise ToolError(f"{argument} must not be {text!r}")
+    return quote(text, safe=",")
+
+
+def _header(argument: str, text: str) -> str:
+    if not (text.isascii() and text.isprintable()):
+        raise ToolError(f"{argument} must be printable ASCII on one line")
+    return text
+
+
+def _pairs(p: Parameter, value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, list):
+        texts = [_plain(each) for each in value]
+        return [(p.name, text) for text in (texts if p.explode else [",".join(texts)])]
+    if isinstance(value, dict) and p.deep:
+        return [(f"{p.name}[{key}]", _plain(each)) for key, each in value.items()]
+    return [(p.name, _plain(value))]
+
+
+def _text(response: httpx.Response, body: bytes, is_whole: bool, most: int) -> str:
+    kind = response.headers.get("content-type", "text/plain")
+    if body and not any(word in kind.lower() for word in TEXT):
+        return f"[{kind}, {len(body)}{'' if is_whole else ' or more'} bytes]"
+    try:
+        text = body.decode(response.charset_encoding or "utf-8", errors="replace")
+    except LookupError:  # a name of no encoding
+        text = body.decode(errors="replace")
+    return cut(text, most) + ("" if is_whole else f"\n... (only {MOST_BYTES} bytes were read)")

@@ -1,0 +1,135 @@
+"""An OpenAPI document: read from a file or a URL, its $refs followed. Mistakes are UsageErrors."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urljoin
+
+from art_cli import UsageError
+
+MOST_BYTES = 2**26  # of a document; GitHub's has 12 MB
+URLS = "http://", "https://"
+DEEPEST = 20  # $refs to $refs
+BUNDLE = "put all into one file, as `npx @redocly/cli bundle` does"
+
+
+class Document:
+    """A document, and where in it one looks."""
+
+    def __init__(self, source: str, root: Any) -> None:
+        self.source = source
+        if not isinstance(root, dict) or not str(root.get("openapi", "")).startswith("3."):
+            is_old = isinstance(root, dict) and "swagger" in root
+            got = "Swagger 2, of which converter.swagger.io makes one" if is_old else "none"
+            raise UsageError(f"{source}: expected an OpenAPI document (openapi: 3.x), got {got}")
+        self.root: dict[str, Any] = root
+
+    def error(self, place: str, what: str) -> UsageError:
+        """Return an error at a place, as "paths./pets.get"."""
+        return UsageError(f"{self.source}: {place}: {what}")
+
+    def resolved(self, value: Any, place: str) -> Any:
+        """Return a value, or what its $ref names. Raises UsageError."""
+        for _ in range(DEEPEST):
+            if not isinstance(value, dict) or not isinstance(value.get("$ref"), str):
+                return value
+            value = self.at(value["$ref"], place)
+        raise self.error(place, "its $ref goes round in a circle")
+
+    def at(self, ref: str, place: str) -> Any:
+        """Return what a $ref names. Raises UsageError."""
+        if not ref.startswith("#/"):
+            raise self.error(place, f"its $ref {ref!r} is in another file; {BUNDLE}")
+        found: Any = self.root
+        for part in ref[2:].split("/"):
+            key = unquote(part).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and key.isdigit() and int(key) < len(found):
+                found = found[int(key)]
+            elif isinstance(found, dict) and key in found:
+                found = found[key]
+            else:
+                raise self.error(place, f"its $ref {ref!r} names nothing that is there")
+        return found
+
+    def schema(self, value: Any, place: str, defs: dict[str, Any]) -> Any:
+        """Return a JSON schema whose $refs are to `defs`, which gets what they name."""
+        if isinstance(value, list):
+            return [self.schema(each, place, defs) for each in value]
+        if not isinstance(value, dict):
+            return value
+        if isinstance(ref := value.get("$ref"), str):
+            name = ref.removeprefix("#/components/schemas/").replace("/", ".").strip("#.")
+            if name not in defs:
+                defs[name] = {}  # which ends the circle of a schema that contains itself
+                defs[name] = self.schema(self.at(ref, place), place, defs)
+            return {"$ref": f"#/$defs/{name}"}
+        return {key: self.schema(each, place, defs) for key, each in value.items()}
+
+    def base_url(self, given: str | None) -> str:
+        """Return what paths are added to. Raises UsageError."""
+        servers = self.root.get("servers") or [{}]
+        url = given or str(servers[0].get("url", ""))
+        for name, variable in (servers[0].get("variables") or {}).items():
+            url = url.replace(f"{{{name}}}", str(variable.get("default", "")))
+        if self.source.startswith(URLS):
+            url = urljoin(self.source, url)
+        if not url.startswith(URLS) or "{" in url:
+            raise self.error("servers", f"{url!r} is no URL; give env.args.base_url")
+        return url.rstrip("/")
+
+
+def read_document(source: str, seconds: float) -> Document:
+    """Return the document of a file or a URL, which is read once. Raises UsageError."""
+    if source.startswith(URLS):
+        return _read(source, None, seconds)
+    path = Path(source)
+    if not path.is_file():
+        raise UsageError(
+            f"env.args.spec: there is no file {source!r} (paths are relative to the folder that "
+            f"art is started in, {Path.cwd()})"
+        )
+    return _read(source, path.stat().st_mtime_ns, seconds)
+
+
+@lru_cache(maxsize=4)  # each episode asks for it, and a large one takes seconds to read
+def _read(source: str, changed: int | None, seconds: float) -> Document:
+    try:
+        raw = Path(source).read_bytes() if changed is not None else _fetched(source, seconds)
+    except OSError as e:
+        raise UsageError(f"{source}: cannot be read: {e.strerror}") from None
+    if len(raw) > MOST_BYTES:
+        raise UsageError(f"{source}: it has more than {MOST_BYTES >> 20} MB")
+    return Document(source, _parsed(source, raw))
+
+
+def _fetched(url: str, seconds: float) -> bytes:
+    import httpx
+
+    raw = bytearray()
+    try:
+        with httpx.stream("GET", url, timeout=seconds, follow_redirects=True) as response:
+            response.raise_for_status()
+            for chunk in response.iter_bytes():
+                raw += chunk
+                if len(raw) > MOST_BYTES:
+                    break
+    except (httpx.HTTPError, httpx.InvalidURL) as e:
+        raise UsageError(f"env.args.spec: {url} cannot be fetched: {e}") from None
+    return bytes(raw)
+
+
+def _parsed(source: str, raw: bytes) -> Any:
+    try:
+        text = raw.decode("utf-8-sig")
+        if text.lstrip().startswith("{"):
+            return json.loads(text)
+        import yaml
+
+        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (ValueError, RecursionError) as e:
+        raise UsageError(f"{source}: neither JSON nor YAML: {e}") from None
+    except Exception as e:  # yaml.YAMLError, whose text has several lines
+        raise UsageError(f"{source}: not valid YAML: {' '.join(str(e).split())}") from None

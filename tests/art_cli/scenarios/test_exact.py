@@ -1,0 +1,182 @@
+"""`art scenarios --exact`, with a real HTTP API on a loopback port and a real MCP server."""
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pet_api import PETS, PetApi
+from typer.testing import CliRunner, Result
+
+from art_cli.cli.main import app
+from art_cli.config.load import load_experiment
+from art_cli.envs.registry import env_class
+from art_cli.envs.tools import Tool
+from art_cli.preflight.envs.players import Repeater, call_text
+from art_cli.rollout.rollout import rollout
+from art_cli.scenarios.exact import is_empty
+from art_cli.scenarios.rows import splits_of, tasks_of
+from art_cli.scenarios.source import ToolResult
+from art_cli.scenarios.values import KnownValues, UnknownValue
+from art_cli.training.demonstrations import load_demonstrations
+
+CONFIG = "\nmodel: {base: Qwen/Qwen3-8B}\ntrain: {steps: 1}\n"
+PET_TOOLS = ("auth={token: null}", "operations=[findPets,pets_get,count,odd]")
+LIBRARY = Path(__file__).parents[3] / "configs" / "library" / "mcp_server.py"
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[PetApi]:
+    with PetApi() as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: PetApi) -> Path:
+    monkeypatch.chdir(tmp_path)
+    api.write(tmp_path)
+    return tmp_path
+
+
+def art(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["scenarios", *arguments])
+
+
+def pets(api: PetApi, *arguments: str) -> Result:
+    return art("--openapi", "pets.json", f"base_url={api.url}", *PET_TOOLS, "--exact", *arguments)
+
+
+def rows(file: str = "tasks.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(file).read_text().splitlines()]
+
+
+def test_the_tasks_of_an_api_are_played_by_its_env(folder: Path, api: PetApi) -> None:
+    result = pets(api, "--num", "30", "--demonstrations", "warm.jsonl")
+    assert result.exit_code == 0, result.exception
+    found = rows()
+    assert len({row["question"] for row in found}) == len(found) == 30
+    assert {row["kind"] for row in found} == {"findPets", "pets_get"}
+    assert {row["level"] for row in found} == {1, 2, 3}
+    assert re.search(r"left out: \d+ calls of count did not repeat", result.stdout)
+    # What one row asks, another's answer must not be: a call is in one split.
+    placed = {(json.dumps(row["calls"]), row["split"]) for row in found}
+    assert len(placed) == len({calls for calls, _ in placed})
+    assert {split for _, split in placed} == {"train", "val", "test"}
+
+    Path("config.yaml").write_text(result.stdout.partition("\n\n")[2] + CONFIG)
+    loaded = load_experiment([Path("config.yaml")], plugin_config=lambda use: env_class(use).Config)
+    env, cfg = env_class(loaded.experiment.env.use), loaded.env_settings
+    scenario = next(s for s in env.scenarios(cfg, "train") if s.data["kind"] == "pets_get")
+    row = next(row for row in found if row["question"] == scenario.data["input"])
+    turns = [*(call_text(c["name"], c["arguments"]) for c in row["calls"]), row["answer"]]
+    played = asyncio.run(rollout(env, cfg, scenario, Repeater(turns)))
+    assert (played.error, played.reward, played.num_tool_errors) == (None, 1.0, 0)
+    pet = PETS[row["calls"][0]["arguments"]["petId"]]
+    assert row["answer"] in (json.dumps(pet), *map(str, pet.values()))
+    told = load_demonstrations("warm.jsonl", env, cfg, 99)
+    assert len(told) == sum(row["split"] == "train" for row in found)
+    assert [m["role"] for m in told[0]] == ["system", "user", "assistant", "tool", "assistant"]
+
+    before = Path("tasks.jsonl").read_bytes()
+    assert "--force replaces it" in str(pets(api, "--num", "30").exception)
+    assert pets(api, "--num", "30", "--force").exit_code == 0
+    assert Path("tasks.jsonl").read_bytes() == before
+    summary = json.loads(pets(api, "--seed", "1", "--force", "--json").stdout)
+    assert summary["tools"] == ["findPets", "pets_get"] and "use: openapi" in summary["config"]
+
+
+@pytest.mark.slow
+def test_the_tasks_of_an_mcp_server(folder: Path) -> None:
+    pytest.importorskip("mcp")
+    result = art("--mcp", f"{{python}} {LIBRARY}", "--exact", "--num", "20", "tools=[look_up]")
+    assert "no value is known for 'title' of look_up" in str(result.exception)
+    given = "--value", "title=The Last River", "--value", "title=The Glass River"
+    result = art(
+        *("--mcp", f"{{python}} {LIBRARY}", "--exact", "--num", "8", "tools=[look_up]"), *given
+    )
+    assert result.exit_code == 0, result.exception
+    assert {row["calls"][0]["arguments"]["title"] for row in rows()} == {
+        *("The Last River", "The Glass River")
+    }
+
+
+def test_mistakes(folder: Path, api: PetApi) -> None:
+    for arguments, message in (
+        (("--exact",), "give one of --mcp"),
+        (("--exact", "--mcp", "x", "--openapi", "y"), "give one of --mcp"),
+        (("--mcp", "x"), "say how the tasks are made: --exact"),
+        (("--exact", "--mcp", "http://127.0.0.1:9/mcp"), "name those that only read, as in tools="),
+        (("--exact", "--mcp", "no-such-program"), "there is no program 'no-such-program'"),
+        (("--exact", "--openapi", "no.yaml"), "there is no file 'no.yaml'"),
+        (("--exact", "--openapi", "pets.json", "base_ur=x"), "Did you mean 'base_url'?"),
+        (("--exact", "--mcp", "x", "shared=true"), "shared=true has no place here"),
+        (("--exact", "--mcp", "x", "--value", "a"), "--value 'a': expected NAME=VALUE"),
+    ):
+        result = art(*arguments)
+        assert result.exit_code and message in str(result.exception), result.exception
+    result = pets(api, "operations=[count]")
+    assert re.search("no task came of it: .* calls of count did not repeat", str(result.exception))
+    result = pets(api, "operations=[odd]", "--value", "how=404")
+    assert "calls of odd refused (error: 404 Not Found" in str(result.exception)
+    result = pets(api, "operations=[odd]", "--value", "how=429")
+    assert "calls of odd got no answer from the server (GET http" in str(result.exception)
+    assert not Path("tasks.jsonl").exists()
+
+
+def test_arguments_are_of_the_schema_and_of_what_was_seen() -> None:
+    schema = {
+        "type": "object",
+        "required": ["kind", "petId", "num", "tags", "who"],
+        "properties": {
+            "kind": {"$ref": "#/$defs/Kind"},
+            "petId": {"type": "string"},
+            "num": {"anyOf": [{"type": "integer", "minimum": 3, "maximum": 4}, {"type": "null"}]},
+            "tags": {"type": "array", "items": {"type": "string", "examples": ["red"]}},
+            "who": {"allOf": [{"type": "object"}, {"$ref": "#/$defs/Named"}]},
+            "secret": {"type": "string", "pattern": "^k"},
+        },
+        "$defs": {
+            "Kind": {"enum": ["a", "b"]},
+            "Named": {"required": ["name"], "properties": {"name": {"type": "string"}}},
+        },
+    }
+    tool = Tool(name="act", description="", parameters=schema)
+    values, rng = KnownValues({"name": ["Ann"]}), random.Random(0)
+    with pytest.raises(UnknownValue, match="petId"):
+        values.arguments(tool, rng)
+    values.learn('{"found": [{"id": 7, "ok": true}, {"id": 8}]}')
+    made = [values.arguments(tool, rng) for _ in range(60)]
+    assert {m["kind"] for m in made} == {"a", "b"} and {m["petId"] for m in made} == {"7", "8"}
+    assert {m["num"] for m in made} == {3, 4} and made[0]["tags"] == ["red"]
+    assert made[0]["who"] == {"name": "Ann"} and not any("secret" in m for m in made)
+    values.learn("key\nlock")
+    assert {m.get("secret") for m in (values.arguments(tool, rng) for _ in range(60))} == {
+        *("key", None)
+    }
+
+
+KIN = 'Use look with name "Rex". Answer with the number of entries of "kin"'
+
+
+def test_what_is_asked_of_a_result() -> None:
+    tool = Tool(name="look", description="Look a pet up.\nMore.", parameters={})
+    calls = [
+        ToolResult(
+            tool="look", arguments={"name": "Rex"}, result='{"name": "Rex", "age": 3, "kin": []}'
+        ),
+        ToolResult(tool="look", arguments={"name": "Ada"}, result="x" * 1000),  # no answer
+    ]
+    found = tasks_of(calls, {"look": tool}, 99, 0)
+    assert {(row.question, row.answer) for row in found} == {
+        ('Use look with name "Rex". Answer with its result alone, to the letter.', calls[0].result),
+        ('Use look with name "Rex". Answer with the value of "age" in its result alone.', "3"),
+        ('Look a pet up. (name "Rex") Answer with the value of "age" alone.', "3"),
+        (f"{KIN} in its result alone.", "0"),
+        ('Look a pet up. (name "Rex") Answer with the number of entries of "kin" alone.', "0"),
+    }
+    assert len(set(splits_of(found))) == 1
+    assert is_empty('{"result": []}') and is_empty("null") and not is_empty("0")

@@ -1,0 +1,257 @@
+"""Operations of a real HTTP API on a loopback port, from a document of six hundred."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pet_api import PETS, PetApi, document
+
+from art_cli import ToolError, UsageError
+from art_cli.config.load import load_env
+from art_cli.envs.registry import env_class
+from art_cli.errors import ConfigError
+from art_cli.preflight.envs.check import check
+from art_cli.preflight.envs.subject import Options
+from art_cli.rollout.agent import TurnAgent
+from art_cli.rollout.first_episode import check_env
+from art_cli.rollout.rollout import rollout
+from art_cli.types import Message, Trajectory
+from art_envs.openapi_tools.api import opened
+from art_envs.openapi_tools.env import OpenApiTools
+from art_envs.openapi_tools.settings import OpenApiSettings
+from art_envs.tasks.with_tools import ServerError
+
+OPEN = {"token": None}
+
+
+class Says(TurnAgent):
+    """Some turns."""
+
+    def __init__(self, *turns: str) -> None:
+        self._turns = list(turns)
+
+    async def act(self, messages: list[Message]) -> str:
+        return self._turns.pop(0) if self._turns else "2"
+
+    def record(self, trajectory: Trajectory) -> None:
+        trajectory.policy_versions = [0]
+
+
+def call(name: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[PetApi]:
+    with PetApi() as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path, api: PetApi) -> Path:
+    api.write(tmp_path)
+    rows = [{"question": f"How is pet {i} called?", "answer": f"Pet {i}"} for i in range(9)]
+    rows += [{"question": f"How are pet {i} and {i} called?", "answer": "x"} for i in range(40)]
+    (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return tmp_path
+
+
+def settings(folder: Path, api: PetApi, **args: Any) -> OpenApiSettings:
+    known = {"input": "question", "target": "answer", "grade": "exact", "auth": OPEN}
+    known |= {"spec": str(folder / "pets.json"), "base_url": api.url}
+    return OpenApiSettings(**known | {"data": str(folder / "tasks.jsonl")} | args)
+
+
+def called(cfg: OpenApiSettings, *calls: tuple[str, dict[str, Any]]) -> list[str | Exception]:
+    """Return what each call of an API gives, or raises."""
+
+    async def go() -> list[str | Exception]:
+        out: list[str | Exception] = []
+        async with opened(cfg) as source:
+            for name, arguments in calls:
+                try:
+                    out.append(await source.call(name, arguments))
+                except (ToolError, ServerError) as e:
+                    out.append(e)
+        return out
+
+    return asyncio.run(go())
+
+
+def offered(cfg: OpenApiSettings) -> dict[str, Any]:
+    async def go() -> dict[str, Any]:
+        async with opened(cfg) as source:
+            return {tool.name: tool for tool in source.tools}
+
+    return asyncio.run(go())
+
+
+def test_an_episode_calls_operations_and_is_graded_by_its_words(folder: Path, api: PetApi) -> None:
+    cfg = settings(folder, api, operations=("findPets", "pets_get"))
+    scenario = next(s for s in OpenApiTools.scenarios(cfg, "train") if "Pet 3" in s.data["targets"])
+    turns = (call("findPets", status="free"), call("pets_get", petId="3"), "Pet 3")
+    played = asyncio.run(rollout(OpenApiTools, cfg, scenario, Says(*turns)))
+    assert (played.error, played.reward) == (None, 1.0)
+    free = [pet for pet in PETS.values() if pet["status"] == "free"]
+    assert json.loads(str(played.steps[0].result)) == free
+    assert json.loads(str(played.steps[1].result)) == PETS["3"]
+    find, get = (tool["function"] for tool in played.tools)
+    assert find["description"] == "List pets by status."
+    assert find["parameters"]["properties"]["status"]["enum"] == ["sold", "free"]
+    assert get["parameters"]["required"] == ["petId"]
+    assert get["parameters"]["properties"]["petId"] == {"type": "string", "example": "3"}
+
+
+def test_which_operations_are_offered(folder: Path, api: PetApi) -> None:
+    reads = offered(settings(folder, api))
+    assert len(reads) == 305 and not any(tool.writes for tool in reads.values())
+    assert "createPet" not in reads and "pets_get" in reads
+    some = offered(settings(folder, api, operations=("*Pet*", "!delete*", "putThing7")))
+    assert list(some) == ["findPets", "createPet", "putThing7"]
+    assert [tool.writes for tool in some.values()] == [False, True, True]
+    assert len(offered(settings(folder, api, operations=("!getThing*",)))) == 5
+    # What it needs, and no more, though schemas contain themselves and each other.
+    pet = some["createPet"].parameters
+    assert pet["properties"]["body"] == {"$ref": "#/$defs/Pet"} and pet["required"] == ["body"]
+    assert pet["$defs"]["Pet"]["properties"]["parent"] == {"$ref": "#/$defs/Pet"}
+    assert "Thing0" in pet["$defs"] and len(pet["$defs"]) < 302
+
+
+def test_where_arguments_go(folder: Path, api: PetApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PETS_KEY", "k 1")
+    monkeypatch.setenv("PETS_LOGIN", "ann:secret")
+    auth = {"key": "PETS_KEY", "basic": "PETS_LOGIN", "token": None}
+    cfg = settings(folder, api, operations=("echo", "putThing7"), auth=auth)
+    arguments = {"id": "../a b?", "id_query": 7, "tags": ["x", "y"], "ids": [1, 2], "X-Trace": "t"}
+    first, second = called(
+        cfg,
+        ("echo", arguments | {"deep": {"from": 1, "to": "z"}}),
+        ("putThing7", {"id": "1", "body": {"note": "ü"}}),
+    )
+    _, path, query, headers, _ = api.asked[-2]
+    assert path == "/echo/..%2Fa%20b%3F" and "Authorization" not in offered(cfg)["echo"].parameters
+    assert query == [
+        *(("id", "7"), ("tags", "x"), ("tags", "y"), ("ids", "1,2")),
+        *(("deep[from]", "1"), ("deep[to]", "z")),
+    ]
+    assert (headers["x-trace"], headers["x-key"]) == ("t", "k 1")
+    assert headers["authorization"] == "Basic YW5uOnNlY3JldA=="
+    assert json.loads(str(second)) == {
+        "method": "PUT",
+        "path": "/things/7/1",
+        "body": {"note": "ü"},
+    }
+    assert "k 1" not in str(first)
+    called(settings(folder, api, auth={"inQuery": "PETS_KEY"}), ("echo", {"id": "1"}))
+    assert api.asked[-1][2] == [("api_key", "k 1")]
+
+
+def test_what_a_call_that_fails_says(folder: Path, api: PetApi) -> None:
+    cfg = settings(folder, api, max_result=200, call_timeout=0.3)
+    cases = (
+        (
+            "pets_get",
+            {"petId": "77"},
+            ToolError,
+            '404 Not Found: {"error": "there is no such pet"}',
+        ),
+        ("pets_get", {"petid": "7"}, ToolError, "no argument 'petid'. Did you mean 'petId'?"),
+        ("pets_get", {}, ToolError, "pets_get needs petId"),
+        ("pets_get", {"petId": ".."}, ToolError, "petId must not be '..'"),
+        ("echo", {"id": "1", "X-Trace": "a\nB: c"}, ToolError, "printable ASCII on one line"),
+        ("odd", {"how": "500"}, ToolError, "500 Internal"),
+        ("odd", {"how": "302"}, ToolError, "302 Found"),
+        ("odd", {"how": "429"}, ServerError, "/odd answered 429"),
+        ("odd", {"how": "slow"}, ServerError, "not answer within 0.3 s (env.args.call_timeout)"),
+        ("odd", {"how": "huge"}, str, "are not shown)\n... (only 4194304 bytes were read)"),
+        ("odd", {}, str, "[image/png, 4 bytes]"),
+    )
+    given = called(cfg, *((name, arguments) for name, arguments, _, _ in cases))
+    for got, (_, _, kind, text) in zip(given, cases, strict=True):
+        assert isinstance(got, kind) and text in str(got), got
+    [gone] = called(settings(folder, api, base_url="http://127.0.0.1:9"), ("odd", {}))
+    assert isinstance(gone, ServerError) and "GET http://127.0.0.1:9/odd failed: Conn" in str(gone)
+
+
+def test_mistakes_are_told_with_their_place(
+    folder: Path, api: PetApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOT_SET", raising=False)
+    for args, message in (
+        ({"spec": "no.yaml"}, "there is no file 'no.yaml'"),
+        ({"spec": "http://127.0.0.1:9/x"}, "127.0.0.1:9/x cannot be fetched"),
+        ({"operations": ("findPet",)}, r"has no operation 'findPet'; .* Did you mean 'findPets'\?"),
+        ({"operations": ("!*",)}, "no operation is offered"),
+        ({"auth": {}}, r"pets.json: paths./echo/{id}.get: it needs key and basic or token or inQ"),
+        ({"auth": {"tokn": None}}, "has no scheme 'tokn'; .* Did you mean 'token'"),
+        ({"auth": {"token": "NOT_SET"}}, "env.args.auth.token: the variable NOT_SET is not set"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            asyncio.run(check_env(OpenApiTools, settings(folder, api, **args)))
+    for given, message in (
+        (["operations=[]"], "name at least one"),
+        (["base_url=pets.test"], "expected http://"),
+    ):
+        least = ["spec=x.yaml", "data=x.jsonl", "input=q", "target=a", "grade=exact"]
+        with pytest.raises(ConfigError, match=message):
+            use = "art_envs.openapi_tools.env:OpenApiTools"
+            load_env(use, [*least, *given], lambda use: env_class(use).Config)
+
+
+def ops(**operation: Any) -> dict[str, Any]:
+    found = {"openapi": "3.0.3", "servers": [{"url": "http://x"}]}
+    return found | {"paths": {"/a/{b}": {"get": operation}}}
+
+
+HAS_B = [{"name": "b", "in": "path"}]
+MULTIPART = {"content": {"multipart/form-data": {}}}
+ELSEWHERE = {"$ref": "other.yaml#/Pet"}
+BROKEN: list[tuple[Any, str]] = [
+    ("a: [", "not valid YAML"),
+    ("{", "neither JSON nor YAML"),
+    ({"swagger": "2.0"}, "got Swagger 2, of which converter.swagger.io makes one"),
+    (ops(), r"paths./a/{b}.get: its path has 'b', which is none of its parameters"),
+    (ops(parameters=[{}]), "paths./a/{b}.get: a parameter without name and in"),
+    (ops(parameters=[ELSEWHERE]), r"\$ref 'other.yaml#/Pet' is in another file"),
+    (ops(parameters=[{"$ref": "#/no/1"}]), r"its \$ref '#/no/1' names nothing"),
+    (ops(parameters=[{"$ref": "#/paths/~1a~1{b}/get/parameters/0"}]), "goes round in a circle"),
+    (
+        ops(parameters=HAS_B, requestBody=MULTIPART),
+        'takes multipart/form-data, .* leave it out with "!get_a_b" in env.args',
+    ),
+    (ops(parameters=[{"name": "s", "in": "cookie", "required": True}]), "needs 's' in a cookie"),
+    ({**ops(parameters=HAS_B), "servers": [{"url": "/v1"}]}, "'/v1' is no URL; give env.args.base"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN, ids=[message[:30] for _, message in BROKEN])
+def test_a_document_with_a_mistake(folder: Path, api: PetApi, text: Any, message: str) -> None:
+    path = folder / "broken.yaml"
+    path.write_text(text if isinstance(text, str) else yaml.safe_dump(text))
+    with pytest.raises(UsageError, match=message):
+        offered(settings(folder, api, spec=str(path), base_url=None, auth={}))
+
+
+def test_a_document_behind_a_url_is_read_once_and_quickly(api: PetApi) -> None:
+    api.text = json.dumps(document() | {"servers": [{"url": "/"}]})
+    least: dict[str, Any] = {"data": "x", "input": "q", "target": "a", "grade": "exact"}
+    cfg = OpenApiSettings(spec=f"{api.url}/openapi.json", auth=OPEN, **least)
+    before = len(api.asked)
+    began = time.process_time()
+    for _ in range(3):
+        assert "Pet 3" in str(called(cfg, ("pets_get", {"petId": "3"}))[0])
+    assert sum(ask[1] == "/openapi.json" for ask in api.asked[before:]) == 1
+    assert time.process_time() - began < 3
+
+
+def test_the_env_passes_its_check(folder: Path, api: PetApi) -> None:
+    cfg = settings(folder, api, operations=("findPets", "pets_get"), val_share=0.3, test_share=0.3)
+    name = "art_envs.openapi_tools.env:OpenApiTools"
+    found = list(check(name, env_class(name), cfg, Options(episodes=2)))
+    assert [f for f in found if f.status == "failed"] == [], found
+    assert "2 in an episode: findPets, pets_get" in [f.what for f in found]
