@@ -32,6 +32,14 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _as_wide_as_it_takes() -> Iterator[None]:
+    """A pipe is not wrapped. Workers of xdist inherit a width that readline has set."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("COLUMNS", raising=False)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test takes from the environment is not hidden in another."""

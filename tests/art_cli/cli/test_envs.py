@@ -41,7 +41,6 @@ CONFIG = "env: {use: order_desk}\nmodel: {base: tiny, adapter: null}\ntrain: {st
 def art(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs `art envs check` in a folder with env.py and config.yaml."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COLUMNS", raising=False)  # a pipe is as wide as it takes
     Path("env.py").write_text(ENV)
     Path("config.yaml").write_text(CONFIG)
 

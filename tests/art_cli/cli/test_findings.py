@@ -30,8 +30,7 @@ def test_on_a_terminal_it_is_coloured_wrapped_with_an_indent_and_whole() -> None
     assert said == LONG.replace("\n", "\\n") + " env.py:3 · mend it · now"
 
 
-def test_in_a_pipe_nothing_is_coloured_or_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
+def test_in_a_pipe_nothing_is_coloured_or_cut() -> None:
     out = io.StringIO()
     tell_finding(Screen(file=out), BAD, 26)
     what, more = out.getvalue().splitlines()
