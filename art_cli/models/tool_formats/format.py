@@ -54,7 +54,8 @@ def write_list(before: str, after: str) -> Callable[[list[ToolCall]], str]:
 
 def write_python(before: str, between: str, after: str) -> Callable[[list[ToolCall]], str]:
     def one(call: ToolCall) -> str:
-        return f"{call['name']}({', '.join(f'{k}={v!r}' for k, v in call['arguments'].items())})"
+        text = f"{call['name']}({', '.join(f'{k}={v!r}' for k, v in call['arguments'].items())})"
+        return text.replace("```", r"\x60\x60\x60")  # in a string; it would end Gemma's section
 
     return lambda calls: before + between.join(map(one, calls)) + after
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from chat_models import BY_NAME as MODELS
 from chat_models import TOOLS, call
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from art_cli.config.tool_formats import ToolFormatName
@@ -355,6 +355,7 @@ def _has_markup(value: Any) -> bool:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(arguments, min_size=1, max_size=3))
+@example([{"order": 0, "why": "\\````` x"}])
 def test_what_a_format_writes_it_reads_back(found: list[dict[str, Any]]) -> None:
     turn = _turn(found)
     for each in FORMATS:
