@@ -15,8 +15,10 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from loopback import Loopback
 
 QUALITY = re.compile(r"quality (\d+(?:\.\d+)?)")
 
@@ -124,7 +126,7 @@ def dying(ask: Ask) -> Answer:
     return Answer(text=json.dumps({"scores": entries(ask)}), dies=True)
 
 
-class LoopbackJudge:
+class LoopbackJudge(Loopback):
     """See the head of this file. Threads; `asked` holds every request in the order of arrival."""
 
     model = "openai/loopback"
@@ -136,19 +138,8 @@ class LoopbackJudge:
         self._then = then or scored()
         self._latency = latency
         self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._server = _Server(("127.0.0.1", 0), self._handler())
-        self.api_base = f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    def __enter__(self) -> LoopbackJudge:
-        serve = self._server.serve_forever
-        threading.Thread(target=serve, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closing.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(self._handler())
+        self.api_base = f"{self.url}/v1"
 
     @property
     def judged(self) -> list[Ask]:
@@ -161,7 +152,7 @@ class LoopbackJudge:
             self.asked.append(ask)
             step = self._steps.pop(0) if self._steps else self._then
         answer = step(ask)
-        self._closing.wait(answer.hangs + self._latency)
+        self.closing.wait(answer.hangs + self._latency)
         return answer
 
     def _handler(judge) -> type[BaseHTTPRequestHandler]:
@@ -205,14 +196,6 @@ def completion(request: dict[str, Any], answer: Answer) -> dict[str, Any]:
         "choices": [{"index": 0, "finish_reason": answer.finish, "message": message}],
     }
     return body if answer.usage is None else body | {"usage": answer.usage}
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that does not wait any longer is no news."""
 
 
 def _send(

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import gzip
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from loopback import Loopback
 
 
 def spans_in(body: bytes) -> list[dict[str, Any]]:
@@ -48,7 +50,7 @@ def _value(value: Any) -> Any:
     return getattr(value, kind) if kind else None
 
 
-class LoopbackOtlp:
+class LoopbackOtlp(Loopback):
     """See the head of this file."""
 
     def __init__(self) -> None:
@@ -56,20 +58,7 @@ class LoopbackOtlp:
         self.headers: list[dict[str, str]] = []  # of each request
         self.says = 200  # an HTTP status
         self._silent = threading.Event()
-        self._closing = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> LoopbackOtlp:
-        serve = self._server.serve_forever
-        threading.Thread(target=serve, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closing.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(self._handler())
 
     def fall_silent(self) -> None:
         """From now on connections are taken, and nothing is answered."""
@@ -86,7 +75,7 @@ class LoopbackOtlp:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 if collector._silent.is_set():
-                    collector._closing.wait(3600)
+                    collector.closing.wait(3600)
                     return
                 collector.headers.append({k.lower(): v for k, v in self.headers.items()})
                 if collector.says == 200 and self.path == "/v1/traces":

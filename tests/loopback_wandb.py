@@ -15,9 +15,10 @@ import json
 import re
 import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from loopback import Loopback
 from loopback_otlp import spans_in
 
 OPERATION = re.compile(r"(?:query|mutation)\s+(\w+)")
@@ -47,7 +48,7 @@ class Run:
     exit_code: int | None = None
 
 
-class LoopbackWandb:
+class LoopbackWandb(Loopback):
     """See the head of this file. The runs' project is p of entity us, whatever they say.
 
     Each file of an artifact takes `slow` seconds.
@@ -64,21 +65,8 @@ class LoopbackWandb:
         self.trace_headers: dict[str, str] = {}  # of the last request of spans
         self.traces_say: int | None = None  # an HTTP status: Weave's part of it refuses
         self._dead = threading.Event()
-        self._closing = threading.Event()
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> LoopbackWandb:
-        serve = self._server.serve_forever
-        threading.Thread(target=serve, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closing.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(self._handler())
 
     def die(self) -> None:
         """From now on connections are taken, and nothing is answered."""
@@ -98,7 +86,7 @@ class LoopbackWandb:
                 headers = {key.lower(): value for key, value in self.headers.items()}
                 status, answer = server._answer(self.path, body, headers)
                 if server._dead.is_set():
-                    server._closing.wait(3600)
+                    server.closing.wait(3600)
                     return
                 text = json.dumps(answer).encode()
                 self.send_response(status)
@@ -118,7 +106,7 @@ class LoopbackWandb:
     ) -> tuple[int, dict[str, Any]]:
         head, _, rest = path.removeprefix("/").partition("/")
         if rest.startswith("artifact/"):
-            self._closing.wait(self._slow)
+            self.closing.wait(self._slow)
         with self._lock:
             if head == "put":  # as with the real one, the address is the permission
                 self._put(rest, body)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
-from art_cli.errors import UsageError
+from art_cli.errors import Interrupted
 from art_cli.printed import say
 
 if TYPE_CHECKING:
@@ -39,9 +38,6 @@ def compare(
         float | None, typer.Option(help="Say what it takes to a held-out reward, too.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at once; CPU seconds then differ.")] = 1,
-    name: Annotated[
-        str | None, typer.Option(help="Of its folder; else from what is compared.")
-    ] = None,
     runs_dir: inputs.RunsDir = Path("runs"),
     as_json: inputs.AsJson = False,
 ) -> None:
@@ -57,9 +53,7 @@ def compare(
     from art_cli.lab.trials import Trials
 
     found = read_candidates(candidates, inputs.load)
-    project = name or f"compare-{found[0].loaded.experiment.name}-{key_of(found)}"
-    if "/" in project or project.startswith("."):
-        raise UsageError(f"--name {project}: expected a name, not a path")
+    project = f"compare-{found[0].loaded.experiment.name}-{key_of(found)}"
     trials = Trials(project=project, runs_dir=runs_dir, jobs=jobs)
     out = sys.stderr if as_json else sys.stdout
     for c in found:
@@ -67,10 +61,14 @@ def compare(
     say(f"{len(found)} runs a seed, up to {seeds} seeds, in {trials.folder}", file=out)
     curves: Curves = []
     standing: list[Standing] = []
-    for seed, of_seed in trials.seeds(found, seeds):
-        curves.append(of_seed)
+    for seed in range(seeds):
+        try:
+            curves.append(trials.of_seed(found, seed, inputs.progress))
+        except KeyboardInterrupt:
+            raise Interrupted("stopped; the same command goes on with its runs") from None
+        inputs.progress("")
         standing = standings(found, curves, error, target)
-        say(f"seed {seed}:  {_line(found, of_seed)}", file=out)
+        say(f"seed {seed}:  {_line(found, curves[-1])}", file=out)
         if is_decided(standing):
             break
     if as_json:
@@ -110,17 +108,14 @@ def _table(found: list[Standing], target: float | None) -> None:
     rows.append(("CPU seconds of training", [f"{s.cpu_s:.0f}" for s in found]))
     rows.append(("fell by 0.2 or more", [str(s.num_collapsed) for s in found]))
     if target is not None:
-        rows.append(
-            (f"reach {target:g}: seeds", [str(s.reached.num if s.reached else 0) for s in found])
-        )
+        rows.append((f"reach {target:g}: seeds", [str(s.reached.num) for s in found if s.reached]))
         for axis, words in (("step", "steps"), ("tokens", "tokens"), ("cpu_s", "CPU seconds")):
             values = [getattr(s.reached, axis) for s in found]
-            rows.append(
-                (f"  {words}, median", ["-" if math.isnan(v) else f"{v:,.0f}" for v in values])
-            )
+            cells = ["-" if v is None else f"{v:,.0f}" for v in values]
+            rows.append((f"  {words}, median", cells))
     for label, cells in rows:
         table.add_row(label, *cells)
-    Screen().print(table)
+    Screen().show(table)
 
 
 def _equal() -> dict[str, str]:

@@ -55,12 +55,12 @@ def load(arguments: list[str]) -> LoadedExperiment:
 def check_base(loaded: LoadedExperiment) -> list[str]:
     """Return what the user should know of the base before it is loaded; see preflight.
 
-    What reads a config.json takes seconds to import: `tiny` goes without. Raises ConfigError;
-    UsageError for a loss or an advantage of the user's own that cannot be one.
+    What reads a config.json takes seconds to import: `tiny` goes without. Raises ConfigError, also
+    for a loss or an advantage of the user's own that cannot be one.
     """
     from art_cli.preflight.own_code import check_own_code
 
-    check_own_code(loaded.experiment.train)
+    check_own_code(loaded)
     if loaded.experiment.model.base == "tiny":
         return []
     from art_cli.preflight.base_model import check_base as check

@@ -112,13 +112,9 @@ def _number(value: Any, form: str = ".2f") -> str:
 def _show_group(
     screen: Screen, run: RunDir, found: StepGroups, number: int, rows: list[Row], *, full: bool
 ) -> None:
-    from art_cli.inspection.conversation import (
-        messages_of,
-        plain,
-        same_opening,
-        turn_advantages,
-    )
+    from art_cli.inspection.conversation import messages_of, plain, turn_advantages
     from art_cli.inspection.groups import scenario_of
+    from art_cli.look.html import same_opening
 
     scenario, of = scenario_of(rows), len(found.groups)
     title = f"step {found.step}, {found.split} group {number} of {of}: scenario {scenario}"

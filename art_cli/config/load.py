@@ -188,7 +188,8 @@ def _with_env_defaults(
     try:
         config = plugin_config(use, python) if python else plugin_config(use)
     except UsageError as error:
-        return tree, None, [Mistake(("env", "python" if python else "use"), "value", str(error))]
+        key = ("env", "python" if python else "use")
+        return tree, None, [Mistake(key, "value", str(error).removeprefix(f"{dotted(key)}: "))]
     section = _section(config)
     try:
         _adapter(section)

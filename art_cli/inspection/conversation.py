@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from rich.text import Text
@@ -13,16 +13,6 @@ from art_cli.printed import masked, visible
 from art_cli.view.overview import is_number
 
 SHOWN = 600  # characters of a text; the rest with --full
-
-
-def same_opening(talks: Sequence[list[Any]]) -> int:
-    """Return how many messages all begin with."""
-    num = 0
-    for column in zip(*talks, strict=False):
-        if any(message != column[0] for message in column):
-            break
-        num += 1
-    return num
 
 
 def messages_of(row: dict[str, Any]) -> list[Any]:

@@ -16,6 +16,7 @@ from art_cli.errors import UsageError
 from art_cli.inspection.provenance import code_of
 
 MEASURED = ("env", "eval", "reward", "judge")  # sections: what a held-out reward is
+GIVEN = ("project", "name", "seed")  # what each run has from the comparison
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -66,7 +67,7 @@ def key_of(candidates: Sequence[Contender]) -> str:
 
 
 def _identity(loaded: LoadedExperiment) -> str:
-    own = {path: value for path, value in _flat(loaded).items() if path not in ("name", "seed")}
+    own = {path: value for path, value in _flat(loaded).items() if path not in GIVEN}
     return json.dumps([own, code_of(loaded)], sort_keys=True, default=str)
 
 

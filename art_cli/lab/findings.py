@@ -21,9 +21,9 @@ class Reached:
     """How a candidate reaches a target: the medians over its seeds that do."""
 
     num: int
-    step: float
-    tokens: float
-    cpu_s: float
+    step: float | None  # None: no seed does
+    tokens: float | None
+    cpu_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ def _at_equal(axis: str, mine: Curve, first: Curve) -> float:
 def _reached(curves: Sequence[Curve], target: float) -> Reached:
     points = [p for c in curves if (p := c.reaches(target))]
     medians = {
-        axis: statistics.median(getattr(p, axis) for p in points) if points else float("nan")
+        axis: statistics.median(getattr(p, axis) for p in points) if points else None
         for axis in TARGETED
     }
     return Reached(num=len(points), **medians)
@@ -117,7 +117,7 @@ def _sentence(first: Standing, other: Standing, num_seeds: int, error: float) ->
     said = f"{other.letter} ({other.label})"
     numbers = f"{change.value:+.3f} after equal steps, {num_seeds} paired seeds"
     if change.is_bounded:
-        numbers += f"; the true difference is in [{change.low:+.3f}, {change.high:+.3f}]"
+        numbers += f", interval [{change.low:+.3f}, {change.high:+.3f}]"
     if change.excludes_zero:
         which = "better" if change.value > 0 else "worse"
         seldom = f"wrong at most {error:.0%} of times"

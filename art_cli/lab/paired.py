@@ -1,11 +1,11 @@
 """When is a difference known? An interval that may be looked at after every seed.
 
-A usual 95% interval holds for one look. Whoever looks after each seed and stops when it excludes 0
-is wrong far more often. Here the chance that the true difference is *ever* outside is at most the
-stated error: the interval of all differences against which the Bayes factor of a t-test, effect
-size ~ N(0, 1) under the alternative (Goenen et al. 2005), has not reached 1 / error. Such a factor
-is a martingale under its null hypothesis whatever the variance (Lai 1976; 2310.03722), so Ville's
-inequality bounds its maximum. It is exact for differences that are normal.
+A usual 95% interval holds for one look, not for whoever stops at the first that excludes 0. The
+chance that the true difference is *ever* outside is at most the stated error: the interval of all
+differences against which the Bayes factor of a t-test, effect size ~ N(0, 1) under the alternative
+(Goenen et al. 2005), has not reached 1 / error. Such a factor is a martingale under its null
+hypothesis whatever the variance (Lai 1976; 2310.03722), so Ville's inequality bounds its maximum.
+It is exact for differences that are normal.
 """
 
 from __future__ import annotations

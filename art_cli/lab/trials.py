@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from art_cli.errors import EXIT_INTERRUPTED, Interrupted, UsageError
 from art_cli.lab.candidates import Contender
 from art_cli.lab.curves import Curve, read_curve
 from art_cli.runs.directory import RunDir
+from art_cli.system.progress import Report
 
 TOLD = 15  # lines of what a run that failed has said
 
@@ -34,28 +35,25 @@ class Trials:
         """The folder of all of them."""
         return self.runs_dir / self.project
 
-    def of_seed(self, candidates: Sequence[Contender], seed: int) -> dict[str, Curve]:
+    def of_seed(
+        self, candidates: Sequence[Contender], seed: int, report: Report
+    ) -> dict[str, Curve]:
         """Run all candidates with a seed, as far as that is still to do; return their curves.
 
         Raises UsageError where a run fails, with what it said; Interrupted where one is stopped.
         """
+
+        def curve(candidate: Contender) -> Curve:
+            run = RunDir(self.folder / f"{candidate.letter}-{seed}")
+            status = run.read_status()
+            if status is None or status.state != "done":
+                report(f"seed {seed}: training {candidate.letter} (art logs {run.root})")
+                self._run(candidate, seed, run)
+            return read_curve(run)
+
         with ThreadPoolExecutor(self.jobs) as pool:
-            curves = pool.map(lambda c: self._curve(c, seed), candidates)
-            return {c.letter: curve for c, curve in zip(candidates, curves, strict=True)}
-
-    def seeds(
-        self, candidates: Sequence[Contender], num: int
-    ) -> Iterator[tuple[int, dict[str, Curve]]]:
-        """Yield each seed with its curves, as soon as its runs are done."""
-        for seed in range(num):
-            yield seed, self.of_seed(candidates, seed)
-
-    def _curve(self, candidate: Contender, seed: int) -> Curve:
-        run = RunDir(self.folder / f"{candidate.letter}-{seed}")
-        status = run.read_status()
-        if status is None or status.state != "done":
-            self._run(candidate, seed, run)
-        return read_curve(run)
+            curves = pool.map(curve, candidates)
+            return {c.letter: found for c, found in zip(candidates, curves, strict=True)}
 
     def _run(self, candidate: Contender, seed: int, run: RunDir) -> None:
         own = [f"project={self.project}", f"name={run.root.name}", f"seed={seed}"]

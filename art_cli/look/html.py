@@ -44,7 +44,7 @@ def of_group(trajectories: Sequence[Trajectory]) -> str:
         return _alone('<p class="dim">a group without trajectories</p>')
     named = [(t, f"#{n}") for n, t in enumerate(trajectories)]
     named.sort(key=lambda x: float("-inf") if x[0].reward is None else x[0].reward, reverse=True)
-    shared = _num_shared([t.messages for t in trajectories])
+    shared = same_opening([t.messages for t in trajectories]) if len(named) > 1 else 0
     head = f"<p><b>{_text(trajectories[0].scenario.id)}</b></p>"
     if shared:
         what = f"What all {len(named)} begin with: {shared} message{'s' * (shared > 1)}"
@@ -136,10 +136,8 @@ def _call_line(call: Any) -> str:
     return f"{call['name']}({', '.join(words)})"
 
 
-def _num_shared(talks: list[list[Message]]) -> int:
-    """How many messages all conversations begin with; none where there is one alone."""
-    if len(talks) < 2:
-        return 0
+def same_opening(talks: Sequence[Sequence[Any]]) -> int:
+    """Return how many messages all conversations begin with."""
     num = 0
     for messages in zip(*talks, strict=False):
         if any(m != messages[0] for m in messages):

@@ -56,6 +56,7 @@ def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[Finding
         ("engine", _check_engine(cfg) if cfg else ()),
         ("disk", _check_disk(cfg, memory, runs_dir)),
         ("programs", _check_programs(cfg) if cfg else ()),
+        ("own code", _check_own_code(loaded) if loaded else ()),
         ("trackers", _check_trackers(loaded) if loaded else ()),
         ("keys", check_keys(llms)),
         ("services", check_servers(servers(cfg, llms))),
@@ -155,11 +156,18 @@ def _check_trackers(loaded: LoadedExperiment) -> Iterator[Finding]:
         yield failed(str(e))
 
 
+def _check_own_code(loaded: LoadedExperiment) -> Iterator[Finding]:
+    """Return what is wrong with a loss or an advantage of the user's own."""
+    try:
+        check_own_code(loaded)
+    except ConfigError as e:
+        yield from map(failed, e.problems)
+
+
 def _check_programs(cfg: Experiment) -> Iterator[Finding]:
     """Return what the config would start or read."""
     try:
         make_runner(cfg.agent)
-        check_own_code(cfg.train)
         if cfg.judge:
             read_rubric(cfg.judge)
     except (PreflightError, UsageError) as e:

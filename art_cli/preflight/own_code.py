@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from art_cli.config.schema import TrainConfig
+from collections.abc import Callable
+from typing import Any
+
+from art_cli.config.load import LoadedExperiment
+from art_cli.errors import ConfigError, UsageError
 
 
-def check_own_code(train: TrainConfig) -> None:
-    """Find what `train.loss` and `train.advantage` name. Raises UsageError with what is wrong.
+def check_own_code(loaded: LoadedExperiment) -> None:
+    """Find what `train.loss` and `train.advantage` name. Raises ConfigError with what is wrong.
 
     torch, which takes seconds to import, is only needed where one of them is the user's own.
     """
+    train = loaded.experiment.train
     if ":" in train.loss:
         from art_cli.training.algorithm.loss import loss_named
 
-        loss_named(train.loss)
+        _check(loaded, "train.loss", lambda: loss_named(train.loss))
     if ":" in train.advantage:
         from art_cli.training.algorithm.advantage import advantage_named
 
-        advantage_named(train.advantage)
+        _check(loaded, "train.advantage", lambda: advantage_named(train.advantage))
+
+
+def _check(loaded: LoadedExperiment, key: str, find: Callable[[], Any]) -> None:
+    try:
+        find()
+    except UsageError as e:
+        problem = loaded.problem(key, str(e).removeprefix(f"{key}: "))
+        raise ConfigError([str(problem)], problem.pointed()) from None

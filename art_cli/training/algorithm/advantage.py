@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from numbers import Real
 from typing import Any, cast
 
@@ -55,6 +56,7 @@ ADVANTAGES: dict[str, AdvantageFn] = {
 }
 
 
+@lru_cache  # a file that is edited while a run goes on changes nothing in it
 def advantage_named(name: str) -> AdvantageFn:
     """Return the function that `train.advantage` names. Raises UsageError."""
     function: Any = named(KEY, name, ADVANTAGES)
@@ -109,7 +111,9 @@ def _of(wanted: Sequence[Any], given: Any, told: str) -> Sequence[Any]:
     if not isinstance(given, list | tuple):
         raise UsageError(told.format(f"{type(given).__name__}, expected a list,", len(wanted)))
     if len(given) != len(wanted):
-        raise UsageError(told.format(f"{len(given)} entries", len(wanted)))
+        raise UsageError(
+            f"{told.format(f'{len(given)} entries', len(wanted))}; expected one for each"
+        )
     return given
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -222,6 +223,7 @@ LOSSES: dict[str, Loss] = {
 }
 
 
+@lru_cache  # a file that is edited while a run goes on changes nothing in it
 def loss_named(name: str) -> Loss:
     """Return the loss that `train.loss` names.
 

@@ -7,6 +7,7 @@ and the line of the code.
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,5 +43,14 @@ def blaming(key: str, name: str, function: Callable[..., Any]) -> Iterator[None]
     except UsageError:
         raise
     except Exception as e:
-        owner = Path(place_of(function).rpartition(":")[0])
-        raise UsageError(f"{key}: {name} failed: {blame(e, owner)}") from e
+        place = place_of(function)
+        said = blame(e, Path(place.rpartition(":")[0]))
+        if isinstance(e, TypeError) and not _is_from(e, function):  # it never began
+            said = f"{place}: {type(e).__name__}: {e}"
+        raise UsageError(f"{key}: {name} failed: {said}") from e
+
+
+def _is_from(error: BaseException, function: Callable[..., Any]) -> bool:
+    """Return whether an error was raised in a function, or in what it called."""
+    code = getattr(function, "__code__", None)
+    return any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))

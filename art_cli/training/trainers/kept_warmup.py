@@ -27,7 +27,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import art_cli
 from art_cli.config.schema import WarmupConfig
 from art_cli.models.policy import Policy
 from art_cli.system.files import cache_folder
@@ -122,7 +121,7 @@ def _all_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _computer(policy: Policy) -> list[Any]:
     """Return what computes: code, packages, and the device, whose sums differ in their last bit."""
-    home = Path(art_cli.__file__).parent
+    home = Path(__file__).parents[2]
     code = hashlib.sha256()
     for file in sorted(f for room in COMPUTING for f in (home / room).rglob("*.py")):
         code.update(f"{file.relative_to(home)} ".encode() + file.read_bytes())

@@ -31,14 +31,14 @@ def compared(*words: str) -> Any:
 
 @pytest.mark.slow
 def test_seeds_are_paired_and_what_is_done_is_not_run_again(config: Path) -> None:
-    words = (f"{config} {SHORT}", "train.learning_rate=1.0e-9", "--seeds", "2")
+    words = (f"{config} {SHORT}", "train.learning_rate=1.0e-9", "--seeds", "2", "--target", "2.0")
     found = compared(*words)
     assert found["seeds"] == 2
     first, other = found["candidates"]
     assert (first["letter"], other["label"]) == ("a", "train.learning_rate=1.0e-9")
     assert other["changes"]["step"]["value"] == pytest.approx(other["reward"] - first["reward"])
     assert other["changes"]["step"]["low"] is None and "Not known whether b" in found["verdict"]
-    assert first["cpu_s"] > 0
+    assert first["cpu_s"] > 0 and first["reached"]["step"] is None  # and it is JSON
     runs = [*Path("runs").glob("compare-short-*/*/metrics.jsonl")]
     assert sorted(run.parent.name for run in runs) == ["a-0", "a-1", "b-0", "b-1"]
     written = {run: run.stat().st_mtime_ns for run in runs}
@@ -64,7 +64,7 @@ def test_a_run_that_fails_is_told_with_its_last_words(config: Path) -> None:
         (("seed=7",), "b (seed=7) is the same as a"),
         (("eval.episodes=9",), "eval.episodes is 8 (a.yaml:"),
         (("reward.env=2.0",), "would measure different things"),
-        (("train.loss=gspo", "--name", "../x"), "expected a name, not a path"),
+        (("name=x project=y",), "b (name=x project=y) is the same as a"),
         (("train.loss=grppo",), "Did you mean 'grpo'"),
     ],
 )

@@ -213,6 +213,16 @@ def test_an_env_that_refuses_its_settings_is_quoted(problems):
     ]
 
 
+def test_what_an_interpreter_says_of_an_env_stands_at_its_key_once(
+    problems: Callable[..., list[str]],
+) -> None:
+    def refused(use: str, python: str) -> type:
+        raise UsageError(f"env.python: there is no program {python!r}")
+
+    [told] = problems(MINIMAL, "env.python=nowhere", plugin_config=refused)
+    assert told.endswith("'env.python=nowhere': env.python: there is no program 'nowhere'")
+
+
 def test_a_wrong_default_of_an_env_is_called_that(problems):
     @dataclass
     class Sloppy:

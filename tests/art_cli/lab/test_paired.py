@@ -33,7 +33,7 @@ def test_too_few_or_all_the_same_bound_nothing(differences: list[float]) -> None
 
 
 def test_who_looks_after_every_seed_is_seldom_wrong_and_finds_what_is_there() -> None:
-    """Of 1,000 comparisons of the same, at most 5%; a plain interval would err in a fifth."""
+    """Of 1,000 comparisons of the same, at most 5% decide."""
 
     def decided(effect: float, rng: random.Random) -> bool:
         seen = [rng.gauss(effect, 1.0) for _ in range(24)]

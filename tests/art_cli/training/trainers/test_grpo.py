@@ -26,9 +26,11 @@ from torch import Tensor
 from art_cli.config.schema import MAX_MODEL_LEN, AdapterConfig
 from art_cli.errors import EngineError, TrainerError
 from art_cli.models.policy import Policy
+from art_cli.training.algorithm.packing import pack
 from art_cli.training.trainers import grpo
+from art_cli.training.trainers.distributed.messages import plain_sequence, sequence_of
 from art_cli.training.trainers.grpo import GRPOTrainer, training_sequences
-from art_cli.types import Sequence, Trajectory, TrajectoryGroup
+from art_cli.types import Completion, Scenario, Sequence, Trajectory, TrajectoryGroup
 
 LOSSES = ["token_mean", "sequence_mean", "group_mean", "grpo", "dr_grpo", "dapo", "gspo", "cispo"]
 CLIP = {"grpo": (0.2, 0.2), "dr_grpo": (0.2, 0.2), "gspo": (3e-4, 4e-4), "cispo": (0.0, 5.0)}
@@ -427,3 +429,50 @@ def test_entropy_is_estimated_from_the_sampled_tokens(make_policy: MakePolicy) -
     assert metrics["loss/entropy"] == pytest.approx(
         -total / sum(s.num_sampled for s in trained), rel=1e-4
     )
+
+
+def two_turns(prompt: int) -> Sequence:
+    """A prompt, and two turns of two and three tokens with glue between them."""
+    s = Sequence()
+    s.extend_prompt([7] * prompt)
+    for num in (2, 3):
+        logprobs = [-1.0] * num
+        s.extend_sampled(
+            Completion(
+                token_ids=[20 + num] * num,
+                logprobs=logprobs,
+                finish_reason="stop",
+                policy_version=0,
+            )
+        )
+        s.extend_prompt([9])
+    return s.up_to(len(s.ids) - 1)
+
+
+def test_each_turn_is_learned_from_by_its_own_advantage() -> None:
+    """Token by token, over two sequences, and as a microbatch has them."""
+    scenario = Scenario(id="s", split="train", seed=0)
+    forked = Trajectory(scenario=scenario, reward=1.0, sequences=[two_turns(3), two_turns(1)])
+    forked.advantage, forked.turn_advantages = 0.25, [1.0, -2.0, 0.5, 1.5]
+    plain = Trajectory(scenario=scenario, reward=1.0, advantage=0.0, sequences=[two_turns(2)])
+    [found], _ = training_sequences([TrajectoryGroup([forked, plain])], config(), MAX_MODEL_LEN)
+    by_token = [[s.advantage(t) for t, m in enumerate(s.mask) if m] for s in found]
+    assert by_token == [[1.0, 1.0, -2.0, -2.0, -2.0], [0.5, 0.5, 1.5, 1.5, 1.5], [0.0] * 5]
+    again = [sequence_of(plain_sequence(s)) for s in found]  # as another rank gets it
+    assert again == found
+    batch = pack(found)
+    for number, values in enumerate(by_token):
+        assert batch.advantages[batch.unit == number].tolist() == values
+
+
+def test_a_group_without_any_advantage_costs_no_forward_though_its_rewards_differ() -> None:
+    scenario = Scenario(id="s", split="train", seed=0)
+    group = TrajectoryGroup(
+        [
+            Trajectory(scenario=scenario, reward=r, advantage=0.0, sequences=[two_turns(2)])
+            for r in (0.0, 1.0)
+        ]
+    )
+    assert training_sequences([group], config(), MAX_MODEL_LEN)[0] == []
+    group.trajectories[0].turn_advantages = [1.0, -1.0]  # whose mean is 0
+    assert len(training_sequences([group], config(), MAX_MODEL_LEN)[0]) == 1
