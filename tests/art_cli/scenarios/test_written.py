@@ -27,10 +27,9 @@ class Author:
         system = ask.messages[0]["content"]
         if "judge of AI agents" in system:
             self.asked["judge"] += 1
-            return (
-                scored(lambda block: float("42" not in json.dumps(block)))(ask)
-                if ("lucky" in ask.text)
-                else scored(lambda block: float("tool" in json.dumps(block["messages"])))(ask)
+            lucky = "lucky" in ask.text  # a task that doing nothing solves as well
+            return scored(lambda b: 0.5 if lucky else float("tool" in json.dumps(b["messages"])))(
+                ask
             )
         if "2 + 2" in ask.messages[-1]["content"]:
             return Answer(text="4")
