@@ -50,20 +50,21 @@ def compare(
     from art_cli.lab.candidates import key_of, read_candidates
     from art_cli.lab.findings import as_json as told
     from art_cli.lab.findings import is_decided, standings, verdict
-    from art_cli.lab.trials import Trials
+    from art_cli.lab.fleet import Fleet
+    from art_cli.lab.trials import train_with_seed
 
     found = read_candidates(candidates, inputs.load)
     project = f"compare-{found[0].loaded.experiment.name}-{key_of(found)}"
-    trials = Trials(project=project, runs_dir=runs_dir, jobs=jobs)
+    fleet = Fleet(project, runs_dir, jobs)
     out = sys.stderr if as_json else sys.stdout
     for c in found:
         say(f"{c.letter}  {c.label}", file=out)
-    say(f"{len(found)} runs a seed, up to {seeds} seeds, in {trials.folder}", file=out)
+    say(f"{len(found)} runs a seed, up to {seeds} seeds, in {fleet.folder}", file=out)
     curves: Curves = []
     standing: list[Standing] = []
     for seed in range(seeds):
         try:
-            curves.append(trials.of_seed(found, seed, inputs.progress))
+            curves.append(train_with_seed(fleet, found, seed, inputs.progress))
         except KeyboardInterrupt:
             raise Interrupted("stopped; the same command goes on with its runs") from None
         inputs.progress("")
@@ -75,7 +76,7 @@ def compare(
         return say(json.dumps(told(standing, len(curves), error)))
     _table(standing, target)
     say(verdict(standing, len(curves), error))
-    say(f"See the runs on a page:  art view {trials.folder}")
+    say(f"See the runs on a page:  art view {fleet.folder}")
     return None
 
 

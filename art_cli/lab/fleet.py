@@ -1,0 +1,172 @@
+"""`art run`s that go on side by side, each a process of its own, here or on a cluster.
+
+A process a run: nothing of one can leak into the next, and what is interrupted goes on like any
+other run. Runs that are done are not run again. None outlives this process here; on a cluster they
+go on, and the same command finds them.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TypeVar
+
+from art_cli.errors import EXIT_INTERRUPTED, Interrupted
+from art_cli.runs.directory import RunDir
+from art_cli.system.guard import guarded
+
+LOOK_EVERY = 0.2  # seconds between two looks at a run that goes on
+TOLD = 15  # lines of what a run has said
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def never(run: RunDir) -> bool:
+    """Stop no run."""
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a run ended."""
+
+    code: int
+    said: str  # its last lines
+    is_stopped: bool = False  # by whoever watched it
+
+
+class Fleet:
+    """The runs of one folder, `jobs` of them at once."""
+
+    def __init__(self, project: str, runs_dir: Path, jobs: int, flags: Sequence[str] = ()) -> None:
+        """Take the options that each `art run` is given."""
+        self.project, self.runs_dir, self.jobs = project, runs_dir, jobs
+        self._flags = flags
+        self._going: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder of all of them."""
+        return self.runs_dir / self.project
+
+    def run_dir(self, name: str) -> RunDir:
+        """Return the directory of the run of this name."""
+        return RunDir(self.folder / name)
+
+    def is_done(self, name: str) -> bool:
+        """Return whether nothing is left to do for the run."""
+        status = self.run_dir(name).read_status()
+        return status is not None and status.state == "done"
+
+    def train(
+        self, name: str, words: Sequence[str], watch: Callable[[RunDir], bool] = never
+    ) -> Ended:
+        """Begin the run, or go on with it, and return how it ended.
+
+        `watch` looks at it now and then; where it returns True the run saves and ends. Raises
+        Interrupted where `stop` was called, or the run was asked to end by someone else.
+        """
+        run = self.run_dir(name)
+        if self.is_done(name):
+            return Ended(code=0, said="")
+        own = [f"project={self.project}", f"name={name}", "--runs-dir", str(self.runs_dir)]
+        command = ["run", *words, *own, *self._flags, *_how_to_begin(run)]
+        with tempfile.TemporaryFile() as printed:
+            process = self._start(command, printed)
+            try:
+                is_stopped = self._watch(process, run, watch)
+            finally:
+                assert process.stdin
+                process.stdin.close()  # the guard kills what is left
+                process.wait()
+                self._going.discard(process)
+            said = _tail(printed)
+        if process.returncode == EXIT_INTERRUPTED and not is_stopped:
+            raise Interrupted(f"{run.root} was stopped; the same command goes on with it")
+        return Ended(code=process.returncode, said=said, is_stopped=is_stopped)
+
+    def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Return what `work` makes of each item, `jobs` at once. With Ctrl-C, or where one raises,
+        the runs of the others save and end first; with Ctrl-C again they end at once."""
+        with ThreadPoolExecutor(self.jobs) as pool:
+            futures = [pool.submit(work, item) for item in items]
+            try:
+                wait(futures, return_when="FIRST_EXCEPTION")
+                return [future.result() for future in futures if not future.cancelled()]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._end(futures)
+                raise
+
+    def stop(self) -> None:
+        """Ask all that goes on to save and end, and begin nothing more."""
+        with self._lock:
+            self._is_over = True
+            for process in self._going:
+                process.send_signal(signal.SIGINT)
+
+    def _end(self, futures: Sequence[Future[object]]) -> None:
+        while True:
+            try:
+                self.stop()
+                wait(futures)
+                return
+            except KeyboardInterrupt:  # once more
+                continue
+
+    def _start(self, command: Sequence[str], printed: IO[bytes]) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._is_over:
+                raise Interrupted("stopped; the same command goes on")
+            process = subprocess.Popen(
+                guarded([sys.executable, "-m", "art_cli", *command]),
+                stdin=subprocess.PIPE,  # the guard ends the run when it closes
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for us, who end the runs ourselves
+            )
+            self._going.add(process)
+            return process
+
+    def _watch(
+        self, process: subprocess.Popen[bytes], run: RunDir, watch: Callable[[RunDir], bool]
+    ) -> bool:
+        """Return whether the run was stopped, once it has ended."""
+        is_stopped = False
+        while True:
+            try:
+                process.wait(LOOK_EVERY)
+                return is_stopped
+            except subprocess.TimeoutExpired:
+                if not is_stopped and watch(run):
+                    is_stopped = True
+                    self._stop_one(process, run)
+
+    def _stop_one(self, process: subprocess.Popen[bytes], run: RunDir) -> None:
+        if not run.cloud.exists():
+            process.send_signal(signal.SIGINT)
+            return
+        with tempfile.TemporaryFile() as printed:  # a signal would only let go of it
+            words = [sys.executable, "-m", "art_cli", "cancel", str(run.root)]
+            subprocess.run(words, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed)
+
+
+def _how_to_begin(run: RunDir) -> list[str]:
+    if run.cloud.exists() and run.read_exit() is None:
+        return ["--attach"]  # it goes on there, as far as is known here
+    return ["--resume"] if run.is_begun() else []
+
+
+def _tail(printed: IO[bytes]) -> str:
+    printed.seek(0)
+    return "\n".join(printed.read().decode(errors="replace").splitlines()[-TOLD:])
