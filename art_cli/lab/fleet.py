@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from art_cli.errors import EXIT_INTERRUPTED, Interrupted
 from art_cli.runs.directory import RunDir
@@ -115,7 +115,7 @@ class Fleet:
             for process in self._going:
                 process.send_signal(signal.SIGINT)
 
-    def _end(self, futures: Sequence[Future[object]]) -> None:
+    def _end(self, futures: Sequence[Future[Any]]) -> None:
         while True:
             try:
                 self.stop()

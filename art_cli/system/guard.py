@@ -11,8 +11,8 @@ printed more than so many bytes into the file that is stderr. COMMAND, whose wor
 spaces, is run at the very end. The descriptor FD is the command's stdin; without, it has none.
 With --grace, stdin is the command's, which is written to: once it closes, the command has so many
 seconds to end by itself.
-SIGTERM and SIGINT are handed on to the command's process group. The guard ends as the command does: with its
-exit code, or by the signal that ended it.
+SIGTERM and SIGINT are handed on to the command's process group. The guard ends as the command does:
+with its exit code, or by the signal that ended it.
 
 On Linux the guard is the subreaper of all that descends from it, so that a process which moved to a
 session of its own is found and killed too. Elsewhere (macOS) only the process group is killed.
