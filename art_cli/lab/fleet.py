@@ -22,6 +22,7 @@ from art_cli.errors import EXIT_INTERRUPTED, Interrupted
 from art_cli.runs.directory import RunDir
 from art_cli.system.guard import guarded
 
+ART = [sys.executable, "-m", "art_cli"]
 LOOK_EVERY = 0.2  # seconds between two looks at a run that goes on
 TOLD = 15  # lines of what a run has said
 
@@ -129,7 +130,7 @@ class Fleet:
             if self._is_over:
                 raise Interrupted("stopped; the same command goes on")
             process = subprocess.Popen(
-                guarded([sys.executable, "-m", "art_cli", *command]),
+                guarded([*ART, *command]),
                 stdin=subprocess.PIPE,  # the guard ends the run when it closes
                 stdout=printed,
                 stderr=subprocess.STDOUT,
@@ -157,8 +158,8 @@ class Fleet:
             process.send_signal(signal.SIGINT)
             return
         with tempfile.TemporaryFile() as printed:  # a signal would only let go of it
-            words = [sys.executable, "-m", "art_cli", "cancel", str(run.root)]
-            subprocess.run(words, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed)
+            cancel = [*ART, "cancel", str(run.root)]
+            subprocess.run(cancel, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed)
 
 
 def _how_to_begin(run: RunDir) -> list[str]:
