@@ -4,7 +4,8 @@ Its held-out reward rises by the learning rate at each step, in the six steps th
 the best of a sweep is known. It saves and ends with SIGINT as `art run` does, and goes on with
 --resume. A file `hold` makes it wait after step 2, a file `behind` the learning rates in it after
 step 1, until it is stopped. A learning rate above 1 makes it fail, one below 1e-6 makes this
-machine unfit. It imports nothing of art, so that it starts at once.
+machine unfit. With --on it is on a cluster: SIGINT lets go of it, `cancel RUN` ends it. It imports
+nothing of art, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ def waits(step: int, given: dict[str, str]) -> bool:
 
 def main() -> int:
     """Train, in a manner of speaking."""
+    if sys.argv[1] == "cancel":
+        (Path(sys.argv[2]) / "cancelled").touch()
+        return 0
     given = dict(w.split("=", 1) for w in sys.argv if "=" in w)
     folder = sys.argv[sys.argv.index("--runs-dir") + 1]
     run = Path(folder) / given["project"] / given["name"]
@@ -41,7 +45,11 @@ def main() -> int:
     (run / "config.yaml").write_text("{}")
     (run / "calls").open("a").write(f"{json.dumps(sys.argv[2:])}\n")
     stop: list[int] = []
-    signal.signal(signal.SIGINT, lambda *_: stop.append(1))
+    signal.signal(signal.SIGINT, lambda *_: stop.append(130))
+    is_sent = "--on" in sys.argv
+    if is_sent:
+        cluster = sys.argv[sys.argv.index("--on") + 1]
+        (run / "cloud.json").write_text(json.dumps({"job": 1, "cluster": cluster}))
     luck = 1e-4 * int(given["seed"])
     metrics = run / "metrics.jsonl"
     metrics.touch()
@@ -51,10 +59,13 @@ def main() -> int:
             file.write(json.dumps(row) + "\n")
         while not stop and waits(step, given):
             time.sleep(0.01)
+            stop += [1] if (run / "cancelled").exists() else []
         if stop:
-            write_status(run, "interrupted", step)
-            return 130
+            write_status(run, "running" if is_sent else "interrupted", step)
+            return stop[0]
     write_status(run, "done", STEPS)
+    if is_sent:
+        (run / "exit.json").write_text('{"code": 0}')
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
+from art_cli.cli.remote import check_many
 from art_cli.errors import Interrupted
 from art_cli.printed import say
 
@@ -38,6 +39,8 @@ def compare(
         float | None, typer.Option(help="Say what it takes to a held-out reward, too.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at once; CPU seconds then differ.")] = 1,
+    on: inputs.Clusters = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Rent what the runs need.")] = False,
     runs_dir: inputs.RunsDir = Path("runs"),
     as_json: inputs.AsJson = False,
 ) -> None:
@@ -55,7 +58,8 @@ def compare(
 
     found = read_candidates(candidates, inputs.load)
     project = f"compare-{found[0].loaded.experiment.name}-{key_of(found)}"
-    fleet = Fleet(project, runs_dir, jobs)
+    flags = check_many(found[0].loaded, yes)
+    fleet = Fleet(project, runs_dir, jobs, on or (), flags)
     out = sys.stderr if as_json else sys.stdout
     for c in found:
         say(f"{c.letter}  {c.label}", file=out)
@@ -66,7 +70,7 @@ def compare(
         try:
             curves.append(train_with_seed(fleet, found, seed, inputs.progress))
         except KeyboardInterrupt:
-            raise Interrupted("stopped; the same command goes on with its runs") from None
+            raise Interrupted(fleet.interruption()) from None
         inputs.progress("")
         standing = standings(found, curves, error, target)
         say(f"seed {seed}:  {_line(found, curves[-1])}", file=out)

@@ -28,6 +28,9 @@ Configs = Annotated[
     list[str], typer.Argument(help="Config files, merged in order, and key=value overrides.")
 ]
 RunsDir = Annotated[Path, typer.Option(help="Where runs are kept.")]
+Clusters = Annotated[
+    list[str] | None, typer.Option("--on", help="A cluster to train on; several: side by side.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 _last_told = time.monotonic()

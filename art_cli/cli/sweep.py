@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
+from art_cli.cli.remote import check_many
 from art_cli.errors import Interrupted, PreflightError
 from art_cli.printed import say
 
@@ -38,6 +39,8 @@ def sweep(
     name: Annotated[
         str | None, typer.Option(help="Of its folder in runs/; else by what is swept.")
     ] = None,
+    on: inputs.Clusters = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Rent what the runs need.")] = False,
     runs_dir: inputs.RunsDir = Path("runs"),
     as_json: inputs.AsJson = False,
 ) -> None:
@@ -59,7 +62,8 @@ def sweep(
     aim = Aim(metric=metric, num_seeds=seeds)
     rung, key = first_rung(space, aim), identity(space, aim)
     inputs.check_base(space.loaded)
-    fleet = Fleet(name or f"sweep-{space.loaded.experiment.name}-{key}", runs_dir, jobs)
+    project = name or f"sweep-{space.loaded.experiment.name}-{key}"
+    fleet = Fleet(project, runs_dir, jobs, on or (), check_many(space.loaded, yes))
     out = sys.stderr if as_json else sys.stdout
 
     def told(trial: Tried) -> None:
@@ -71,7 +75,7 @@ def sweep(
         try:
             Sweep(study, fleet, space, aim, inputs.progress, told).go_on()
         except KeyboardInterrupt:
-            raise Interrupted("stopped; the same command goes on with its trials") from None
+            raise Interrupted(fleet.interruption()) from None
         table = study.table()
     _conclude(table, space, aim, fleet, as_json)
 

@@ -1,8 +1,8 @@
 """`art run`s that go on side by side, each a process of its own, here or on a cluster.
 
 A process a run: nothing of one can leak into the next, and what is interrupted goes on like any
-other run. Runs that are done are not run again. None outlives this process here; on a cluster they
-go on, and the same command finds them.
+other run. Runs that are done are not run again. Here none outlives this process; on a cluster they
+do, and the same command finds them there.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from art_cli.backends.cloud.run import read_sent
 from art_cli.errors import EXIT_INTERRUPTED, Interrupted
 from art_cli.runs.directory import RunDir
 from art_cli.system.guard import guarded
@@ -45,12 +48,21 @@ class Ended:
 
 
 class Fleet:
-    """The runs of one folder, `jobs` of them at once."""
+    """The runs of one folder, `jobs` of them at once; on several clusters, one or more on each."""
 
-    def __init__(self, project: str, runs_dir: Path, jobs: int, flags: Sequence[str] = ()) -> None:
-        """Take the options that each `art run` is given."""
-        self.project, self.runs_dir, self.jobs = project, runs_dir, jobs
-        self._flags = flags
+    def __init__(
+        self,
+        project: str,
+        runs_dir: Path,
+        jobs: int,
+        clusters: Sequence[str] = (),
+        flags: Sequence[str] = (),
+    ) -> None:
+        """Take the clusters to train on, if it is not here or where the config says, and further
+        options of each `art run`."""
+        self.project, self.runs_dir, self.jobs = project, runs_dir, max(jobs, len(clusters))
+        self._clusters, self._flags = clusters, flags
+        self._num_on: Counter[str] = Counter()  # runs that go on there, by cluster
         self._going: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._is_over = False
@@ -81,8 +93,8 @@ class Fleet:
         if self.is_done(name):
             return Ended(code=0, said="")
         own = [f"project={self.project}", f"name={name}", "--runs-dir", str(self.runs_dir)]
-        command = ["run", *words, *own, *self._flags, *_how_to_begin(run)]
-        with tempfile.TemporaryFile() as printed:
+        with self._place(run) as place, tempfile.TemporaryFile() as printed:
+            command = ["run", *words, *own, *place, *self._flags, *_how_to_begin(run)]
             process = self._start(command, printed)
             try:
                 is_stopped = self._watch(process, run, watch)
@@ -93,7 +105,7 @@ class Fleet:
                 self._going.discard(process)
             said = _tail(printed)
         if process.returncode == EXIT_INTERRUPTED and not is_stopped:
-            raise Interrupted(f"{run.root} was stopped; the same command goes on with it")
+            raise Interrupted(self.interruption())
         return Ended(code=process.returncode, said=said, is_stopped=is_stopped)
 
     def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
@@ -116,6 +128,29 @@ class Fleet:
             for process in self._going:
                 process.send_signal(signal.SIGINT)
 
+    def interruption(self) -> str:
+        """Say what becomes of the runs, now that the user has stopped this."""
+        sent = [RunDir(file.parent) for file in sorted(self.folder.glob("*/cloud.json"))]
+        there = ", ".join(str(run.root) for run in sent if run.read_exit() is None)
+        more = f"\nOn a cluster these go on: {there}; `art cancel` ends one" if there else ""
+        return f"stopped; the same command goes on with its runs{more}"
+
+    @contextmanager
+    def _place(self, run: RunDir) -> Iterator[list[str]]:
+        """Hold a place on the cluster that a run was sent to, or else on the one with the fewest.
+
+        Yields the option that names it.
+        """
+        with self._lock:
+            name = read_sent(run).cluster if run.cloud.exists() else None
+            name = name or min(self._clusters, key=self._num_on.__getitem__, default="")
+            self._num_on[name] += 1
+        try:
+            yield ["--on", name] if name else []
+        finally:
+            with self._lock:
+                self._num_on[name] -= 1
+
     def _end(self, futures: Sequence[Future[Any]]) -> None:
         while True:
             try:
@@ -128,7 +163,7 @@ class Fleet:
     def _start(self, command: Sequence[str], printed: IO[bytes]) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._is_over:
-                raise Interrupted("stopped; the same command goes on")
+                raise Interrupted(self.interruption())
             process = subprocess.Popen(
                 guarded([*ART, *command]),
                 stdin=subprocess.PIPE,  # the guard ends the run when it closes

@@ -53,6 +53,19 @@ def calls(folder: Path) -> dict[str, list[list[str]]]:
     }
 
 
+def interrupted_when_held(metrics: list[Path]) -> threading.Thread:
+    """Press Ctrl-C, from a thread, once the runs with these metrics are held."""
+
+    def interrupt() -> None:
+        while not all(f.exists() and len(f.read_text().splitlines()) > 2 for f in metrics):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    return thread
+
+
 def test_a_list_is_tried_once_each_the_bad_are_stopped_and_the_best_is_a_command(
     pretended: Path,
 ) -> None:
@@ -116,14 +129,7 @@ def test_ctrl_c_saves_the_runs_and_the_same_command_goes_on(pretended: Path, job
     words = (str(pretended), *SHORT, "train.loss=grpo,gspo", "--name=s", f"--jobs={jobs}")
     Path("hold").touch()
     held = [Path(f"runs/s/t{n}-1000/metrics.jsonl") for n in range(int(jobs))]
-
-    def interrupt() -> None:
-        while not all(f.exists() and len(f.read_text().splitlines()) > 2 for f in held):
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
+    thread = interrupted_when_held(held)
     with pytest.raises(Interrupted, match="the same command goes on"):
         sweep(*words)
     thread.join()
@@ -131,6 +137,44 @@ def test_ctrl_c_saves_the_runs_and_the_same_command_goes_on(pretended: Path, job
     assert [t["state"] for t in sweep(*words)["trials"]] == ["done", "done"]
     assert [len(given) for given in calls(Path("runs/s")).values()][: int(jobs)] == [2] * int(jobs)
     assert calls(Path("runs/s"))["t0-1000"][1][-1] == "--resume"
+
+
+def test_on_clusters_trials_go_side_by_side_and_are_stopped_there(pretended: Path) -> None:
+    Path("behind").write_text("1e-3 2e-3")
+    found = sweep(
+        *(str(pretended), *SHORT, "train.learning_rate=4e-3,0.1,1e-3,2e-3", "--name=s"),
+        *("--on=one", "--on=two"),
+    )
+    assert found["best"] == {"train.learning_rate": "0.1"}
+    runs = calls(Path("runs/s"))
+    first, second = runs["t0-1000"][0], runs["t1-1000"][0]
+    assert {first[-1], second[-1]} == {"one", "two"} and first[-2] == "--on"
+    stopped = [t["number"] for t in found["trials"] if t["state"] == "stopped"]
+    assert {2, 3} <= {*stopped}
+    assert all(Path(f"runs/s/t{n}-1000/cancelled").exists() for n in stopped)
+
+
+def test_who_lets_go_of_a_cluster_finds_the_trial_there(pretended: Path) -> None:
+    words = (str(pretended), *SHORT, "train.loss=grpo,gspo", "--name=s")
+    Path("hold").touch()
+    thread = interrupted_when_held([Path("runs/s/t0-1000/metrics.jsonl")])
+    with pytest.raises(Interrupted, match="On a cluster these go on: runs/s/t0-1000; `art cancel`"):
+        sweep(*words, "--on=one")
+    thread.join()
+    Path("hold").unlink()
+    assert [t["state"] for t in sweep(*words, "--on=two")["trials"]] == ["done", "done"]
+    assert calls(Path("runs/s"))["t0-1000"][1][-3:] == ["--on", "one", "--attach"]
+    assert calls(Path("runs/s"))["t1-1000"][0][-2:] == ["--on", "two"]
+
+
+def test_machines_are_rented_for_all_trials_or_for_none(pretended: Path) -> None:
+    words = (str(pretended), *SHORT, "train.learning_rate=0.1,0.2", "--name=s")
+    rented = ("backend.use=skypilot", "backend.storage=/kept", "backend.resources={use_spot: true}")
+    with pytest.raises(UsageError, match="each of the runs rents machines of its own"):
+        sweep(*words, *rented)
+    assert not Path("runs").exists()
+    assert len(sweep(*words, *rented, "--yes")["trials"]) == 2
+    assert calls(Path("runs/s"))["t0-1000"][0][-1] == "--yes"
 
 
 def test_a_name_holds_one_sweep_and_one_process(pretended: Path) -> None:
