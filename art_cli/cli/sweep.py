@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from art_cli.lab.fleet import Fleet
     from art_cli.lab.ranking import Optimism
     from art_cli.lab.space import Space
-    from art_cli.lab.study import Tried
+    from art_cli.lab.study import TrialRecord
     from art_cli.lab.sweep import Aim
 
 CONFIRMED = 8  # seeds of the comparison that is proposed
@@ -66,7 +66,7 @@ def sweep(
     fleet = Fleet(project, runs_dir, jobs, on or (), check_many(space.loaded, yes))
     out = sys.stderr if as_json else sys.stdout
 
-    def told(trial: Tried) -> None:
+    def told(trial: TrialRecord) -> None:
         inputs.progress("")
         say(_line(trial, aim), file=out)
 
@@ -88,7 +88,7 @@ def _when_stopped(space: Space, rung: int) -> str:
     return f"after step {' and '.join(rungs)} of {steps} the best third goes on"
 
 
-def _line(trial: Tried, aim: Aim) -> str:
+def _line(trial: TrialRecord, aim: Aim) -> str:
     """Return what is said of a trial as soon as it has ended."""
     head = f"{trial.name}  {shlex.join(_words(trial))}"
     if trial.state == "failed":
@@ -99,13 +99,15 @@ def _line(trial: Tried, aim: Aim) -> str:
     return f"{head}{value}{f', stopped after step {trial.step}' * (trial.state == 'stopped')}"
 
 
-def _words(trial: Tried) -> list[str]:
+def _words(trial: TrialRecord) -> list[str]:
     from art_cli.lab.space import overrides
 
     return overrides(trial.point)
 
 
-def _conclude(table: list[Tried], space: Space, aim: Aim, fleet: Fleet, as_json: bool) -> None:
+def _conclude(
+    table: list[TrialRecord], space: Space, aim: Aim, fleet: Fleet, as_json: bool
+) -> None:
     """Print the trials by rank, the best as commands, and how far to trust it."""
     from art_cli.lab.ranking import as_json as told
     from art_cli.lab.ranking import best_of, optimism
@@ -128,7 +130,7 @@ def _conclude(table: list[Tried], space: Space, aim: Aim, fleet: Fleet, as_json:
     return say(f"See the runs on a page:  art view {fleet.folder}")
 
 
-def _ci(best: Tried, aim: Aim, fleet: Fleet) -> float | None:
+def _ci(best: TrialRecord, aim: Aim, fleet: Fleet) -> float | None:
     """Return half the width of the 95% interval of the best trial's last evaluation."""
     from art_cli.lab.sweep import read_values
 
@@ -139,7 +141,7 @@ def _ci(best: Tried, aim: Aim, fleet: Fleet) -> float | None:
     return found[max(found)] if found else None
 
 
-def _commands(best: Tried, space: Space) -> dict[str, str]:
+def _commands(best: TrialRecord, space: Space) -> dict[str, str]:
     """Return the command that trains with the best values, and the one that confirms them."""
     words = _words(best)
     found = {"run": f"art run {shlex.join([*space.words, *words])}"}
@@ -161,7 +163,7 @@ def _how_optimistic(found: Optimism | None, num: int) -> str:
     return f"{said}Chance alone would lift it by {found.amount:.3f} ({numbers}, {known})."
 
 
-def _show(table: list[Tried], aim: Aim) -> None:
+def _show(table: list[TrialRecord], aim: Aim) -> None:
     from rich.table import Table
 
     from art_cli.lab.ranking import ranked

@@ -9,22 +9,22 @@ from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
 
-from art_cli.lab.study import Tried, TriedState
+from art_cli.lab.study import TrialRecord, RecordState
 
-ORDER: tuple[TriedState, ...] = ("done", "stopped", "running", "failed")
+ORDER: tuple[RecordState, ...] = ("done", "stopped", "running", "failed")
 
 
-def ranked(trials: Sequence[Tried]) -> list[Tried]:
+def ranked(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     """Return the trials, best first: those that ended, then those that were stopped the latest."""
 
-    def place(trial: Tried) -> tuple[int, int, float]:
+    def place(trial: TrialRecord) -> tuple[int, int, float]:
         step = 0 if trial.state == "done" else -(trial.step or 0)
         return ORDER.index(trial.state), step, -(trial.value or 0.0)
 
     return sorted(trials, key=place)
 
 
-def best_of(trials: Sequence[Tried]) -> Tried | None:
+def best_of(trials: Sequence[TrialRecord]) -> TrialRecord | None:
     """Return the trial with the highest value of those that ended; None where none has."""
     first = ranked(trials)[:1]
     return first[0] if first and first[0].state == "done" else None
@@ -54,7 +54,7 @@ class Optimism:
         return self.errors * self.error
 
 
-def optimism(trials: Sequence[Tried], ci: float | None) -> Optimism | None:
+def optimism(trials: Sequence[TrialRecord], ci: float | None) -> Optimism | None:
     """Return it for the best trial; None where the noise of a trial is not known.
 
     With several seeds that is seen between the seeds of a trial. With one, the least of it is `ci`,
@@ -70,7 +70,7 @@ def optimism(trials: Sequence[Tried], ci: float | None) -> Optimism | None:
 
 
 def as_json(
-    trials: Sequence[Tried], found: Optimism | None, commands: dict[str, str]
+    trials: Sequence[TrialRecord], found: Optimism | None, commands: dict[str, str]
 ) -> dict[str, Any]:
     """Return it for programs, the best trial first."""
     best = best_of(trials)

@@ -14,8 +14,8 @@ from art_cli.errors import ConfigError, UsageError
 from art_cli.lab.candidates import GIVEN, MEASURED
 
 _NUMBER = r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
-_SPAN = re.compile(rf"{_NUMBER}\.\.{_NUMBER}(?::(log|{_NUMBER}))?")
-_LIKE_A_SPAN = re.compile(r"[^\s/'\"\[{]*\.\.[^\s/'\"\]}]*")  # what holds a / is a path
+_RANGE = re.compile(rf"{_NUMBER}\.\.{_NUMBER}(?::(log|{_NUMBER}))?")
+_LIKE_A_RANGE = re.compile(r"[^\s/'\"\[{]*\.\.[^\s/'\"\]}]*")  # what holds a / is a path
 FORMS = "A,B,C or LOW..HIGH, LOW..HIGH:log, LOW..HIGH:STEP"
 EXAMPLE = "train.learning_rate=1e-4..1e-2:log train.group_size=4,8,16"
 SHOWN_DIGITS = 4  # of a sampled number: what is trained with is what is printed
@@ -51,7 +51,7 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class NumberRange:
     """`KEY=LOW..HIGH`: all numbers between, both ends included."""
 
     key: str
@@ -84,12 +84,12 @@ class Span:
         return text if self.low <= float(text) <= self.high else repr(value)
 
     def texts(self) -> list[str]:
-        """Return all values of a span that has a size."""
+        """Return all values of a range that has a size."""
         step = self.step or 1
         return [self.text_of(round(self.low + i * step, 12)) for i in range(self.size or 0)]
 
 
-Axis = Choices | Span
+Axis = Choices | NumberRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,12 +175,12 @@ def _axis(word: str) -> Axis | None:
     text = text.strip()
     if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", key):
         return None
-    if found := _SPAN.fullmatch(text):
+    if found := _RANGE.fullmatch(text):
         low, high, scale = found[1], found[2], found[3]
         step = float(scale) if scale and scale != "log" else None
-        span = Span(key, (low, high), is_log=scale == "log", step=step)
-        _check_span(word, span)
-        return span
+        numbers = NumberRange(key, (low, high), is_log=scale == "log", step=step)
+        _check_range(word, numbers)
+        return numbers
     parts = _split(text)
     if len(parts) > 1:
         if "" in parts:
@@ -190,7 +190,7 @@ def _axis(word: str) -> Axis | None:
         return Choices(key, tuple(parts))
     if not text:
         raise UsageError(f"{word}: it has no value; give one, or a range: {FORMS}")
-    if _LIKE_A_SPAN.fullmatch(text):
+    if _LIKE_A_RANGE.fullmatch(text):
         raise UsageError(f"{word}: {text} is no range; expected {FORMS}, with numbers")
     return None
 
@@ -211,12 +211,12 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def _check_span(word: str, span: Span) -> None:
-    if not span.low < span.high:
+def _check_range(word: str, numbers: NumberRange) -> None:
+    if not numbers.low < numbers.high:
         raise UsageError(f"{word}: the low end must be less than the high one")
-    if span.is_log and span.low <= 0:
+    if numbers.is_log and numbers.low <= 0:
         raise UsageError(f"{word}: a range by the logarithm must begin above 0")
-    if span.step is not None and not 0 < span.step <= span.high - span.low:
+    if numbers.step is not None and not 0 < numbers.step <= numbers.high - numbers.low:
         raise UsageError(f"{word}: the step must be above 0 and fit into the range")
 
 
@@ -234,10 +234,10 @@ def _check_may_vary(key: str) -> None:
 
 
 def _with_kind(axis: Axis, loaded: LoadedExperiment) -> Axis:
-    """Return the axis; a span of a key that takes integers as one of integers."""
+    """Return the axis; a range of a key that takes integers as one of integers."""
     if isinstance(axis, Choices) or not isinstance(value_at(loaded, axis.key), int):
         return axis
-    return Span(axis.key, axis.edges, axis.is_log, axis.step, is_whole=True)
+    return NumberRange(axis.key, axis.edges, axis.is_log, axis.step, is_whole=True)
 
 
 def _check_kind(axis: Axis, values: list[Any]) -> None:

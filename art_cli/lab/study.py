@@ -26,8 +26,8 @@ REDUCTION = 3  # of three trials one goes on
 FILE, LOCK = "sweep.db", "sweep.lock"
 PATIENCE = 0.5  # seconds
 
-TriedState = Literal["done", "stopped", "failed", "running"]
-STATES: dict[TrialState, TriedState] = {
+RecordState = Literal["done", "stopped", "failed", "running"]
+STATES: dict[TrialState, RecordState] = {
     TrialState.COMPLETE: "done",
     TrialState.PRUNED: "stopped",
     TrialState.FAIL: "failed",
@@ -36,12 +36,12 @@ STATES: dict[TrialState, TriedState] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class TrialRecord:
     """A trial as the study knows it."""
 
     number: int
     point: Point
-    state: TriedState
+    state: RecordState
     value: float | None = None  # of the metric: at the end, the mean over seeds; else the last
     step: int | None = None  # of the last value that was reported
     values: tuple[float, ...] = ()  # at the end, by seed
@@ -104,7 +104,7 @@ class Study:
         self._going: dict[int, optuna.Trial] = {}
         self.total = self._plan(num_trials)
 
-    def next(self) -> Tried | None:
+    def next(self) -> TrialRecord | None:
         """Begin a trial, or go on with one that was interrupted; None where all are tried.
 
         One whose point was tried before ends at once, as that one did.
@@ -158,7 +158,7 @@ class Study:
             trial.set_user_attr("said", said)
             self._study.tell(trial, state=TrialState.FAIL)
 
-    def table(self) -> list[Tried]:
+    def table(self) -> list[TrialRecord]:
         """Return all trials that have begun, in their order."""
         return [self._tried(each) for each in self._trials(*STATES)]
 
@@ -182,12 +182,12 @@ class Study:
         is_grid = len(points) == size
         return num_begun + num_waiting if is_grid else num_trials
 
-    def _tried(self, trial: FrozenTrial) -> Tried:
+    def _tried(self, trial: FrozenTrial) -> TrialRecord:
         noted = trial.user_attrs
         values = trial.intermediate_values
         axes = (axis for axis in self._space.axes if axis.key in trial.params)
         step = max(values, default=None)
-        return Tried(
+        return TrialRecord(
             number=trial.number,
             point={axis.key: axis.text_of(trial.params[axis.key]) for axis in axes},
             state=STATES[trial.state],

@@ -17,7 +17,7 @@ from art_cli.errors import EXIT_PREFLIGHT, PreflightError, UsageError, did_you_m
 from art_cli.lab.candidates import identity_of
 from art_cli.lab.fleet import Ended, Fleet, never
 from art_cli.lab.space import Space, overrides
-from art_cli.lab.study import Study, Tried
+from art_cli.lab.study import Study, TrialRecord
 from art_cli.runs.directory import RunDir
 from art_cli.system.progress import Report
 
@@ -80,7 +80,7 @@ class Sweep:
         space: Space,
         aim: Aim,
         report: Report,
-        tell: Callable[[Tried], None],
+        tell: Callable[[TrialRecord], None],
     ) -> None:
         """`report` hears what goes on, `tell` of each trial that has ended."""
         self._study, self._fleet, self._space, self._aim = study, fleet, space, aim
@@ -106,7 +106,7 @@ class Sweep:
                 self._tell(table[trial.number])
                 self._check_any_is_good(table)
 
-    def _run(self, trial: Tried) -> None:
+    def _run(self, trial: TrialRecord) -> None:
         values: list[float] = []
         for seed in self._aim.seeds:
             words = [*self._space.words, *overrides(trial.point), f"seed={seed}"]
@@ -127,7 +127,7 @@ class Sweep:
             values.append(found[max(found)])
         return self._study.end(trial.number, tuple(values))
 
-    def _is_hopeless(self, trial: Tried, run: RunDir) -> bool:
+    def _is_hopeless(self, trial: TrialRecord, run: RunDir) -> bool:
         """Report what is new of a run; return whether the trial should be stopped."""
         check_metric(run, self._aim.metric)
         new = [
@@ -137,14 +137,14 @@ class Sweep:
         ]
         return any(new)
 
-    def _note_end(self, trial: Tried, ended: Ended) -> None:
+    def _note_end(self, trial: TrialRecord, ended: Ended) -> None:
         if ended.is_stopped:
             return self._study.stop(trial.number)
         if ended.code == EXIT_PREFLIGHT:
             raise PreflightError(f"{trial.name} cannot be run here. It said:\n{ended.said}")
         return self._study.fail(trial.number, f"exit code {ended.code}. It said:\n{ended.said}")
 
-    def _check_any_is_good(self, table: list[Tried]) -> None:
+    def _check_any_is_good(self, table: list[TrialRecord]) -> None:
         states = {trial.state for trial in table} - {"running"}
         if states == {"failed"} and self._num_ended >= min(FIRST, self._study.total):
             last = [trial.said for trial in table if trial.said][-1]

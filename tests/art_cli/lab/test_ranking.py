@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from art_cli.lab.ranking import Optimism, best_of, optimism, ranked
-from art_cli.lab.study import Tried
+from art_cli.lab.study import TrialRecord
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,10 @@ def test_the_largest_of_so_many_normals_is_where_tables_have_it(num: int, expect
     assert Optimism(num, 0.5, 2).amount == pytest.approx(expected / 2, rel=0.05)
 
 
-def tried(number: int, value: float | None, *values: float, **more: object) -> Tried:
-    return Tried(number=number, point={}, value=value, values=values, **{"state": "done", **more})  # pyright: ignore[reportArgumentType]
+def tried(number: int, value: float | None, *values: float, **more: object) -> TrialRecord:
+    return TrialRecord(
+        number=number, point={}, value=value, values=values, **{"state": "done", **more}
+    )  # pyright: ignore[reportArgumentType]
 
 
 def test_those_that_ended_come_first_then_those_that_were_stopped_the_latest() -> None:

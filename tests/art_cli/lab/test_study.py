@@ -8,7 +8,7 @@ from short_run import CONFIG
 from art_cli.config.load import LoadedExperiment, load_experiment
 from art_cli.errors import PreflightError
 from art_cli.lab.space import read_space
-from art_cli.lab.study import Tried, opened
+from art_cli.lab.study import TrialRecord, opened
 
 
 @pytest.fixture
@@ -78,14 +78,14 @@ def test_a_point_that_comes_again_ends_as_it_did_before(config: str, tmp_path: P
     space = read_space([config, "train.learning_rate=1e-3..1e-2:log", "train.group_size=2,4"], load)
     again = read_space([config, "train.group_size=2,4", "train.loss=grpo,gspo,cispo"], load)
     assert space.size is None and again.size == 6
-    seen: list[Tried] = []
+    seen: list[TrialRecord] = []
     with opened(tmp_path, again, "it", 10, 5) as study:  # of six points: none is sure to be tried
         while trial := study.next():
             seen.append(trial)
             if trial.state == "running":
                 study.end(trial.number, (float(trial.number),))
         ended = study.table()
-    firsts: dict[str, Tried] = {}
+    firsts: dict[str, TrialRecord] = {}
     for trial in ended:
         first = firsts.setdefault(str(trial.point), trial)
         assert trial.same_as == (None if first is trial else first.number)
