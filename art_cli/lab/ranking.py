@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
 
-from art_cli.lab.study import TrialRecord, RecordState
+from art_cli.lab.study import RecordState, TrialRecord
 
 ORDER: tuple[RecordState, ...] = ("done", "stopped", "running", "failed")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -159,13 +159,13 @@ def read_space(given: Sequence[str], load: Load) -> Space:
 
 
 def value_at(loaded: LoadedExperiment, key: str) -> Any:
-    """Return the checked value of a key; of one of the env's own, in its Config."""
+    """Return the checked value of a key, None where the section above it is null."""
     value: Any = loaded.experiment
     parts = key.split(".")
     if parts[:2] == ["env", "args"]:
         value, parts = loaded.env_settings, parts[2:]
     for part in parts:
-        value = getattr(value, part) if is_dataclass(value) else value[part]
+        value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
     return value
 
 
