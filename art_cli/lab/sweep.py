@@ -11,7 +11,7 @@ import json
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from art_cli.errors import EXIT_PREFLIGHT, PreflightError, UsageError, did_you_mean
 from art_cli.lab.candidates import identity_of
@@ -41,8 +41,9 @@ class Aim:
 
 def identity(space: Space, aim: Aim) -> str:
     """Return what tells this sweep from others: configs, their code, ranges, metric and seeds."""
-    own = [identity_of(space.loaded), [*map(repr, space.axes)], aim.metric, aim.num_seeds]
-    return hashlib.sha256(json.dumps(own).encode()).hexdigest()[:8]
+    ranges = [asdict(axis) for axis in space.axes]
+    text = json.dumps([identity_of(space.loaded), ranges, asdict(aim)])
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def first_rung(space: Space, aim: Aim) -> int:
