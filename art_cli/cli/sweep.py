@@ -48,8 +48,8 @@ def sweep(
     at the end. Optuna chooses what to try next, and trials that are behind are stopped early. The
     same command goes on with what was interrupted, and with more --trials.
 
-    Example:  art sweep configs/quickstart.yaml train.learning_rate=1e-4..1e-2:log train.group_size=4,8,16
-    """  # noqa: E501 (one line, to be copied)
+    Example:  art sweep configs/quickstart.yaml train.learning_rate=1e-4..1e-2:log
+    """
     if util.find_spec("optuna") is None:
         raise PreflightError("art sweep needs Optuna: pip install 'art-cli[sweep]'")
     from art_cli.lab.fleet import Fleet

@@ -86,8 +86,8 @@ class Fleet:
     ) -> Ended:
         """Begin the run, or go on with it, and return how it ended.
 
-        `watch` looks at it now and then; where it returns True the run saves and ends. Raises
-        Interrupted where `stop` was called, or the run was asked to end by someone else.
+        `watch` looks at it when metrics.jsonl has changed; where it returns True the run saves and
+        ends. Raises Interrupted where `stop` was called, or someone else asked the run to end.
         """
         run = self.run_dir(name)
         if self.is_done(name):
@@ -178,15 +178,17 @@ class Fleet:
         self, process: subprocess.Popen[bytes], run: RunDir, watch: Callable[[RunDir], bool]
     ) -> bool:
         """Return whether the run was stopped, once it has ended."""
-        is_stopped = False
+        is_stopped, seen = False, 0
         while True:
             try:
                 process.wait(LOOK_EVERY)
                 return is_stopped
             except subprocess.TimeoutExpired:
-                if not is_stopped and watch(run):
+                size = run.metrics.stat().st_size if run.metrics.exists() else 0
+                if size != seen and not is_stopped and watch(run):
                     is_stopped = True
                     self._stop_one(process, run)
+                seen = size
 
     def _stop_one(self, process: subprocess.Popen[bytes], run: RunDir) -> None:
         if not run.cloud.exists():

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
 from art_cli.errors import PreflightError, UsageError
 from art_cli.lab.space import Axis, Choices, Point, Space
@@ -61,12 +63,23 @@ def opened(
     """Hold the study of a folder, and make it where there is none.
 
     `first_rung` is the step at which trials are first compared. Raises UsageError where the folder
-    has another sweep, PreflightError where another process is at it.
+    has another sweep, or something else; PreflightError where another process is at it.
     """
     make_folder(folder)
     busy = PreflightError(f"{folder} is in use by another `art sweep`; wait for it, or stop it")
     with hold(folder / LOCK, PATIENCE, lambda: busy):
-        study = Study(folder, space, identity, first_rung, num_trials)
+        # The trials of a new study would be taken for these.
+        if not (folder / FILE).exists() and any(folder.glob("t*/config.yaml")):
+            raise UsageError(
+                f"{folder} has runs and no {FILE} that knows them; move them, or give the sweep "
+                "another --name"
+            )
+        try:
+            study = Study(folder, space, identity, first_rung, num_trials)
+        except (SQLAlchemyError, StorageInternalError) as e:
+            raise UsageError(
+                f"{folder / FILE} cannot be read: {e}\nGive the sweep another --name"
+            ) from None
         try:
             yield study
         finally:

@@ -6,7 +6,7 @@ import pytest
 from short_run import CONFIG
 
 from art_cli.config.load import LoadedExperiment, load_experiment
-from art_cli.errors import PreflightError
+from art_cli.errors import PreflightError, UsageError
 from art_cli.lab.space import read_space
 from art_cli.lab.study import TrialRecord, opened
 
@@ -110,3 +110,25 @@ def test_a_folder_has_one_sweep_at_a_time(config: str, tmp_path: Path) -> None:
             opened(tmp_path, space, "it", 10, 5),
         ):
             pass
+
+
+def test_runs_that_no_study_knows_are_not_taken_for_its_own(config: str, tmp_path: Path) -> None:
+    space = read_space([config, "train.group_size=2,4"], load)
+    run = tmp_path / "sweep" / "t0-1000"
+    run.mkdir(parents=True)
+    (run / "config.yaml").touch()
+    with (
+        pytest.raises(UsageError, match="has runs and no sweep"),
+        opened(tmp_path / "sweep", space, "it", 10, 5),
+    ):
+        pass
+
+
+def test_a_damaged_file_is_told(config: str, tmp_path: Path) -> None:
+    space = read_space([config, "train.group_size=2,4"], load)
+    (tmp_path / "sweep.db").write_bytes(b"not a database, but long enough to be one" * 100)
+    with (
+        pytest.raises(UsageError, match=r"sweep\.db cannot be read: .*not a database"),
+        opened(tmp_path, space, "it", 10, 5),
+    ):
+        pass
