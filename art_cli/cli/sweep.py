@@ -48,7 +48,7 @@ def sweep(
     at the end. Optuna chooses what to try next, and trials that are behind are stopped early. The
     same command goes on with what was interrupted, and with more --trials.
 
-    Example:  art sweep configs/quickstart.yaml train.learning_rate=1e-4..1e-2:log
+    Example:  art sweep configs/quickstart.yaml train.group_size=4,8,16
     """
     if util.find_spec("optuna") is None:
         raise PreflightError("art sweep needs Optuna: pip install 'art-cli[sweep]'")

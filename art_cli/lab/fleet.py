@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,8 +114,9 @@ class Fleet:
         with ThreadPoolExecutor(self.jobs) as pool:
             futures = [pool.submit(work, item) for item in items]
             try:
-                wait(futures, return_when="FIRST_EXCEPTION")
-                return [future.result() for future in futures if not future.cancelled()]
+                for ended in as_completed(futures):
+                    ended.result()
+                return [future.result() for future in futures]
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 self._end(futures)
