@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
-from art_cli.cli.remote import check_many
+from art_cli.cli.remote import check_renting
 from art_cli.errors import Interrupted
 from art_cli.printed import say
 
@@ -58,7 +58,7 @@ def compare(
 
     found = read_candidates(candidates, inputs.load)
     project = f"compare-{found[0].loaded.experiment.name}-{key_of(found)}"
-    flags = check_many(found[0].loaded, yes)
+    flags = check_renting(found[0].loaded, yes)
     fleet = Fleet(project, runs_dir, jobs, on or (), flags)
     out = sys.stderr if as_json else sys.stdout
     for c in found:

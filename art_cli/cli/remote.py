@@ -58,7 +58,7 @@ def run_there(
         raise typer.Exit(code)
 
 
-def check_many(loaded: LoadedExperiment, yes: bool) -> list[str]:
+def check_renting(loaded: LoadedExperiment, yes: bool) -> list[str]:
     """Return the options that each of many runs of a config is given, to rent what it needs.
 
     Raises UsageError where each of them rents machines of its own, and nobody agreed to that.

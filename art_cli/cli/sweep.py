@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
-from art_cli.cli.remote import check_many
+from art_cli.cli.remote import check_renting
 from art_cli.errors import Interrupted, PreflightError
 from art_cli.printed import say
 
@@ -63,7 +63,7 @@ def sweep(
     rung, key = first_rung(space, aim), identity(space, aim)
     inputs.check_base(space.loaded)
     project = name or f"sweep-{space.loaded.experiment.name}-{key}"
-    fleet = Fleet(project, runs_dir, jobs, on or (), check_many(space.loaded, yes))
+    fleet = Fleet(project, runs_dir, jobs, on or (), check_renting(space.loaded, yes))
     out = sys.stderr if as_json else sys.stdout
 
     def told(trial: TrialRecord) -> None:
@@ -110,7 +110,7 @@ def _conclude(
 ) -> None:
     """Print the trials by rank, the best as commands, and how far to trust it."""
     from art_cli.lab.ranking import as_json as told
-    from art_cli.lab.ranking import best_of, optimism
+    from art_cli.lab.ranking import best_of, num_points, optimism
 
     best = best_of(table)
     found = optimism(table, _ci(best, aim, fleet) if best else None)
@@ -123,8 +123,8 @@ def _conclude(
     own = ", which are the values of the config itself" if best.point == space.own else ""
     say(f"The best: {shlex.join(_words(best))}{own}")
     say(f"Train with it:  {commands['run']}")
-    if num_others := sum(t.value is not None for t in table) - 1:
-        say(_how_optimistic(found, num_others + 1))
+    if (num := num_points(table)) > 1:
+        say(_how_optimistic(found, num))
         if "compare" in commands:
             say(f"Is it better than the config, over new seeds?  {commands['compare']}")
     return say(f"See the runs on a page:  art view {fleet.folder}")

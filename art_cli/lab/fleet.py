@@ -104,7 +104,8 @@ class Fleet:
                 process.wait()
                 self._going.discard(process)
             said = _tail(printed)
-        if process.returncode == EXIT_INTERRUPTED and not is_stopped:
+        is_over = process.returncode == EXIT_INTERRUPTED or (process.returncode and self._is_over)
+        if is_over and not is_stopped:
             raise Interrupted(self.interruption())
         return Ended(code=process.returncode, said=said, is_stopped=is_stopped)
 

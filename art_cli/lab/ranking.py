@@ -54,13 +54,18 @@ class Optimism:
         return self.errors * self.error
 
 
+def num_points(trials: Sequence[TrialRecord]) -> int:
+    """Return how many trials have a value of their own."""
+    return sum(t.value is not None and t.same_as is None for t in trials)
+
+
 def optimism(trials: Sequence[TrialRecord], ci: float | None) -> Optimism | None:
     """Return it for the best trial; None where the noise of a trial is not known.
 
     With several seeds that is seen between the seeds of a trial. With one, the least of it is `ci`,
     half the width of the 95% interval of the best one's evaluation.
     """
-    num = sum(t.value is not None and t.same_as is None for t in trials)
+    num = num_points(trials)
     seeds = [t.values for t in trials if len(t.values) > 1 and t.same_as is None]
     if seeds:
         num_seeds = len(seeds[0])

@@ -83,10 +83,17 @@ class NumberRange:
         text = f"{value:.{SHOWN_DIGITS}g}"
         return text if self.low <= float(text) <= self.high else repr(value)
 
+    @property
+    def last(self) -> float:
+        """The highest value, which a step may leave below the upper end."""
+        return self.high if self.size is None else self._at(self.size - 1)
+
     def texts(self) -> list[str]:
         """Return all values of a range that has a size."""
-        step = self.step or 1
-        return [self.text_of(round(self.low + i * step, 12)) for i in range(self.size or 0)]
+        return [self.text_of(self._at(i)) for i in range(self.size or 0)]
+
+    def _at(self, index: int) -> float:
+        return round(self.low + index * (self.step or 1), 12)
 
 
 Axis = Choices | NumberRange
@@ -229,7 +236,8 @@ def _check_may_vary(key: str) -> None:
     if key.split(".")[0] in MEASURED:
         raise UsageError(
             f"{key} cannot be swept: held-out rewards of its trials would measure different "
-            f"things, as with all of {', '.join(MEASURED)}"
+            f"things, as with all of {', '.join(MEASURED)}. One value with a comma goes in quotes: "
+            f"{key}='\"A, B\"'"
         )
 
 

@@ -216,12 +216,10 @@ def _suggest(trial: optuna.Trial, axis: Axis) -> None:
     if isinstance(axis, Choices):
         trial.suggest_categorical(axis.key, axis.values)
     elif axis.is_whole:
-        step = int(axis.step or 1)
-        high = int(axis.low) + ((axis.size or 1) - 1) * step
-        trial.suggest_int(axis.key, int(axis.low), high, step=step, log=axis.is_log)
+        low, high, step = int(axis.low), int(axis.last), int(axis.step or 1)
+        trial.suggest_int(axis.key, low, high, step=step, log=axis.is_log)
     else:
-        high = axis.high if axis.size is None else float(axis.texts()[-1])
-        trial.suggest_float(axis.key, axis.low, high, step=axis.step, log=axis.is_log)
+        trial.suggest_float(axis.key, axis.low, axis.last, step=axis.step, log=axis.is_log)
 
 
 def _value(axis: Axis, text: str) -> Any:
