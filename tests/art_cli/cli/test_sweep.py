@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -12,13 +13,14 @@ from typing import Any
 
 import pretended_run
 import pytest
-from short_run import CONFIG
+from short_run import CONFIG, at_work_in
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
 from art_cli.errors import ArtError, Interrupted, PreflightError, UsageError
 from art_cli.lab import fleet
 
+MAIN = "from art_cli.cli.main import main; main()"
 SHORT = ("train.steps=6", "eval.every=1")
 
 
@@ -53,12 +55,17 @@ def calls(folder: Path) -> dict[str, list[list[str]]]:
     }
 
 
+def until_held(metrics: list[Path]) -> None:
+    """Wait until the runs with these metrics are held."""
+    while not all(f.exists() and len(f.read_text().splitlines()) > 2 for f in metrics):
+        time.sleep(0.01)
+
+
 def interrupted_when_held(metrics: list[Path]) -> threading.Thread:
     """Press Ctrl-C, from a thread, once the runs with these metrics are held."""
 
     def interrupt() -> None:
-        while not all(f.exists() and len(f.read_text().splitlines()) > 2 for f in metrics):
-            time.sleep(0.01)
+        until_held(metrics)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt, daemon=True)
@@ -137,6 +144,29 @@ def test_ctrl_c_saves_the_runs_and_the_same_command_goes_on(pretended: Path, job
     assert [t["state"] for t in sweep(*words)["trials"]] == ["done", "done"]
     assert [len(given) for given in calls(Path("runs/s")).values()][: int(jobs)] == [2] * int(jobs)
     assert calls(Path("runs/s"))["t0-1000"][1][-1] == "--resume"
+
+
+def test_a_kill_leaves_no_run_behind_and_the_same_command_goes_on(pretended: Path) -> None:
+    words = [str(pretended), *SHORT, "train.loss=grpo,gspo", "--name=s"]
+    Path("hold").touch()
+    code = f"from art_cli.lab import fleet; fleet.ART = {fleet.ART!r}; {MAIN}"
+    process = subprocess.Popen([sys.executable, "-c", code, "sweep", *words])
+    metrics = Path("runs/s/t0-1000/metrics.jsonl")
+    until_held([metrics])
+
+    def at_work() -> bool:
+        return any("pretended_run" in line for line in at_work_in(pretended.parent))
+
+    assert at_work()
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 60
+    while at_work():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    Path("hold").unlink()
+    assert [t["state"] for t in sweep(*words)["trials"]] == ["done", "done"]
+    assert len(metrics.read_text().splitlines()) == 7  # nothing is there twice
 
 
 def test_on_clusters_trials_go_side_by_side_and_are_stopped_there(pretended: Path) -> None:
