@@ -1,7 +1,7 @@
 """A sweep: trials of points of a space, the bad ones stopped early, the good ones to their end.
 
 Trials are run with seeds that `art compare` does not use, so that a comparison of the best with the
-config that it came from sees none of the luck by which it was chosen.
+config that it came from has none of the luck in training by which it was chosen.
 """
 
 from __future__ import annotations
