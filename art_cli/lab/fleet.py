@@ -24,6 +24,7 @@ from art_cli.backends.cloud.run import read_sent
 from art_cli.errors import EXIT_INTERRUPTED, Interrupted
 from art_cli.runs.directory import RunDir
 from art_cli.system.guard import guarded
+from art_cli.system.progress import tell
 
 ART = [sys.executable, "-m", "art_cli"]
 LOOK_EVERY = 0.2  # seconds between two looks at a run that goes on
@@ -157,6 +158,7 @@ class Fleet:
         while True:
             try:
                 self.stop()
+                tell("the runs that go on save and end (Ctrl-C again: they end at once)")
                 wait(futures)
                 return
             except KeyboardInterrupt:  # once more
