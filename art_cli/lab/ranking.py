@@ -62,8 +62,9 @@ def num_points(trials: Sequence[TrialRecord]) -> int:
 def optimism(trials: Sequence[TrialRecord], ci: float | None) -> Optimism | None:
     """Return it for the best trial; None where the noise of a trial is not known.
 
-    With several seeds that is seen between the seeds of a trial. With one, the least of it is `ci`,
-    half the width of the 95% interval of the best one's evaluation.
+    With several seeds that is seen between the seeds of a trial. With one there is only `ci`, half
+    the width of the 95% interval of the best one's evaluation: training's chance is not in it, and
+    how hard the scenarios are, which is the same for all trials, is.
     """
     num = num_points(trials)
     seeds = [t.values for t in trials if len(t.values) > 1 and t.same_as is None]
