@@ -16,6 +16,8 @@ from typing import Any, Literal, NotRequired, TypedDict
 from art_cli.look import html
 
 Split = Literal["train", "val", "test"]
+TAGS = ("level", "kind")  # of a scenario's data
+LONGEST_TAG = 40  # characters
 StopReason = Literal["env", "max_turns", "timeout", "max_calls", "context", "agent", "error"]
 
 
@@ -44,6 +46,16 @@ class Scenario:
     split: Split
     seed: int  # all randomness of the instance comes from it
     data: dict[str, Any] = field(default_factory=dict)  # what the env's generator made
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Its level and kind, where `data` has them: by these, scenarios are compared."""
+        found = {tag: self.data.get(tag) for tag in TAGS}
+        return {
+            tag: str(value)
+            for tag, value in found.items()
+            if isinstance(value, str | int | float) and len(str(value)) <= LONGEST_TAG
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -186,6 +186,7 @@ LossName = Literal[
     "token_mean", "sequence_mean", "group_mean", "grpo", "dr_grpo", "dapo", "gspo", "cispo"
 ]
 AdvantageName = Literal["mean", "group_std", "batch_std", "leave_one_out"]
+CurriculumName = Literal["uniform", "signal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +213,8 @@ class TrainConfig:
     router_aux_coef: NonNegative = 0.0
     max_staleness: CountOrZero = 0  # updates that rollouts may begin early; 0: repeats exactly
     refill: bool = False  # replace groups without a gradient by further scenarios
+    # Which scenarios are played: each as often as every other, or those whose groups will differ.
+    curriculum: CurriculumName | Own = "uniform"
     overlong: Literal["keep", "mask"] = "keep"  # truncated trajectories
     # Tokens of one forward pass of the update: less memory, the same result.
     microbatch_tokens: Annotated[int, Field(ge=MIN_MICROBATCH_TOKENS)] = 16384

@@ -1,4 +1,5 @@
-"""The loss and the advantage that a config names as FILE.py:NAME, tried before anything is paid."""
+"""What a config names as FILE.py:NAME, tried before anything is paid: a loss, an advantage, a
+sampler of scenarios."""
 
 from __future__ import annotations
 
@@ -7,12 +8,15 @@ from typing import Any
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.errors import ConfigError, UsageError
+from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.groups import scenarios_in
 
 
 def check_own_code(loaded: LoadedExperiment) -> None:
-    """Find what `train.loss` and `train.advantage` name. Raises ConfigError with what is wrong.
+    """Find what `train.loss`, `train.advantage` and `train.curriculum` name.
 
-    torch, which takes seconds to import, is only needed where one of them is the user's own.
+    Raises ConfigError with what is wrong. torch, which takes seconds to import, is only needed
+    where one of them is the user's own.
     """
     train = loaded.experiment.train
     if ":" in train.loss:
@@ -23,6 +27,16 @@ def check_own_code(loaded: LoadedExperiment) -> None:
         from art_cli.training.algorithm.advantage import advantage_named
 
         _check(loaded, "train.advantage", lambda: advantage_named(train.advantage))
+    if ":" in train.curriculum:
+        _check(loaded, "train.curriculum", lambda: _try_sampler(loaded))
+
+
+def _try_sampler(loaded: LoadedExperiment) -> None:
+    from art_cli.training.curriculum.build import try_sampler
+
+    cfg = loaded.experiment
+    scenarios = scenarios_in(env_of(cfg.env), loaded.env_settings, "train")
+    try_sampler(cfg.train.curriculum, scenarios, cfg.seed, cfg.train.scenarios_per_step)
 
 
 def _check(loaded: LoadedExperiment, key: str, find: Callable[[], Any]) -> None:

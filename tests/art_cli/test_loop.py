@@ -16,7 +16,7 @@ from art_cli.errors import UsageError
 from art_cli.loop import Outcome, Stop, run_loop
 from art_cli.runs.checkpoint import best_checkpoint, find_checkpoint, read_progress
 from art_cli.runs.directory import RunDir
-from art_cli.training.batches import Stream
+from art_cli.training.curriculum.uniform import Uniform
 
 
 class Rows:
@@ -49,11 +49,11 @@ def with_sections(model: art.TrainableModel, **sections: Any) -> art.TrainableMo
 
 def test_each_epoch_sees_every_scenario_once_in_another_order() -> None:
     scenarios = list(Opposites.scenarios(Opposites.Config(), "val"))[:10]
-    stream = Stream(scenarios, seed=0)
+    stream = Uniform(scenarios, seed=0)
     first, second = stream.take(0, 10), stream.take(10, 10)
     assert sorted(s.id for s in first) == sorted(s.id for s in second)
     assert first != second
-    assert Stream(scenarios, seed=0).take(7, 6) == first[7:] + second[:3]
+    assert Uniform(scenarios, seed=0).take(7, 6) == first[7:] + second[:3]
 
 
 def test_a_run_evaluates_first_and_last_and_keeps_the_best(tmp_path: Path) -> None:
