@@ -38,6 +38,16 @@ class Message(TypedDict):
     is_error: NotRequired[bool]  # on a message with role "tool": the call was refused or malformed
 
 
+def tags_of(data: dict[str, Any]) -> dict[str, str]:
+    """Return the level and the kind that a scenario's data has: by these, scenarios are grouped."""
+    found = {tag: data.get(tag) for tag in TAGS}
+    return {
+        tag: str(value)
+        for tag, value in found.items()
+        if isinstance(value, str | int | float) and len(str(value)) <= LONGEST_TAG
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One instance of a task. Siblings of a group play the same scenario."""
@@ -49,13 +59,8 @@ class Scenario:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Its level and kind, where `data` has them: by these, scenarios are compared."""
-        found = {tag: self.data.get(tag) for tag in TAGS}
-        return {
-            tag: str(value)
-            for tag, value in found.items()
-            if isinstance(value, str | int | float) and len(str(value)) <= LONGEST_TAG
-        }
+        """Its level and kind, where `data` has them."""
+        return tags_of(self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
