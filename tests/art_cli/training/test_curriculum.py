@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +24,37 @@ def group(scenario: Scenario, *, differs: bool) -> TrajectoryGroup:
     return TrajectoryGroup([Trajectory(scenario=scenario, reward=r) for r in rewards])
 
 
+FREE = EXPLORE_EVERY - 1  # a place that is explored: what comes of it is known of all
+
+
 def test_a_scenario_that_was_not_played_borrows_from_its_kind_and_that_from_all() -> None:
     seen, kin = scenarios(2, kind="refund")
     stranger = Scenario(id="train-2", split="train", seed=2, data={"kind": "chat"})
     signal = Signal([seen, kin, stranger], seed=0)
     assert [signal.chance(s) for s in (seen, kin, stranger)] == [0.5, 0.5, 0.5]
-    signal.note(0, [group(seen, differs=True)])
+    signal.note(FREE, [group(seen, differs=True)])
     # Each prior counts for four groups: all (1 + 4 * 0.5) / 5, refund (1 + 4 * 0.6) / 5, and so on.
     found = [signal.chance(s) for s in (stranger, kin, seen)]
     assert found == pytest.approx([0.6, 0.68, 0.744])
 
 
+def test_what_was_chosen_says_nothing_of_all() -> None:
+    one, other = scenarios(2)
+    signal = Signal([one, other], seed=0)
+    signal.note(0, [group(one, differs=True)])
+    assert [signal.chance(s) for s in (one, other)] == pytest.approx([0.6, 0.5])
+
+
 def test_what_was_seen_fades_as_the_policy_moves() -> None:
     (one,) = scenarios(1)
     signal = Signal([one], seed=0)
-    signal.note(0, [group(one, differs=False)])
+    signal.note(FREE, [group(one, differs=False)])
     assert signal.chance(one) == pytest.approx(4 / 5 * 4 / 5 * 0.5)
     for _ in range(HALF_LIFE):
         signal.note(0, [])
-    assert signal.chance(one) == pytest.approx(4 / 4.5 * 4 / 4.5 * 0.5)
+    # Nothing is left of what is known of all, and half of what is known of the scenario:
+    # -0.4 of one group, by a prior of four.
+    assert signal.chance(one) == pytest.approx(0.5 - 0.2 / 4.5, abs=1e-3)
 
 
 def play(signal: Signal, num_batches: int, num: int, differing: set[str]) -> list[list[Scenario]]:
@@ -74,6 +87,16 @@ def test_kinds_that_differ_come_often_though_no_scenario_comes_twice() -> None:
     batches = play(Signal(every, 0), 40, 8, {s.id for s in every if s.data["kind"] == "c"})
     late = [s.data["kind"] for batch in batches[-20:] for s in batch]
     assert late.count("c") / len(late) > 0.6
+
+
+def test_kinds_that_are_alike_are_mixed() -> None:
+    every = [
+        Scenario(id=f"train-{i}", split="train", seed=i, data={"kind": "ab"[i % 2]})
+        for i in range(4000)
+    ]
+    batches = play(Signal(every, 0), 60, 16, {s.id for s in every if s.seed % 4 < 2})
+    common = [max(Counter(s.data["kind"] for s in b).values()) / 16 for b in batches[20:]]
+    assert sum(common) / len(common) < 0.75  # 0.84 where the highest estimate decides
 
 
 def test_it_says_how_well_it_foresaw_and_what_it_explored() -> None:
