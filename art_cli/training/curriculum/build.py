@@ -48,7 +48,8 @@ def try_sampler(name: str, scenarios: list[Scenario], seed: int, num: int) -> No
         for i, s in enumerate(taken)
     ]
     first.note(0, groups)
-    again.load(json.loads(json.dumps(first.state())))
+    if (state := first.state()) is not None:
+        again.load(json.loads(json.dumps(state)))
     if again.take(num, num) != first.take(num, num):
         place = place_of(sampler_named(name).take)
         raise UsageError(
