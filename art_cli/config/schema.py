@@ -186,6 +186,7 @@ LossName = Literal[
     "token_mean", "sequence_mean", "group_mean", "grpo", "dr_grpo", "dapo", "gspo", "cispo"
 ]
 AdvantageName = Literal["mean", "group_std", "batch_std", "leave_one_out"]
+CurriculumName = Literal["uniform", "signal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +215,8 @@ class TrainConfig:
     # Updates with each batch, all but the first off-policy: fewer episodes, more of each.
     updates_per_batch: Count = 1
     refill: bool = False  # replace groups without a gradient by further scenarios
+    # Which scenarios are played: each as often as every other, or those whose groups will differ.
+    curriculum: CurriculumName | Own = "uniform"
     overlong: Literal["keep", "mask"] = "keep"  # truncated trajectories
     # Tokens of one forward pass of the update: less memory, the same result.
     microbatch_tokens: Annotated[int, Field(ge=MIN_MICROBATCH_TOKENS)] = 16384

@@ -1,4 +1,5 @@
-"""The loss and the advantage that a config names as FILE.py:NAME, tried before anything is paid."""
+"""What a config names as FILE.py:NAME, tried before anything is paid: a loss, an advantage, a
+sampler of scenarios."""
 
 from __future__ import annotations
 
@@ -7,17 +8,25 @@ from typing import TypeVar
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.errors import ConfigError, UsageError
+from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.groups import scenarios_in
 
 T = TypeVar("T")
 
+<<<<<<< HEAD
 
 def check_own_code(loaded: LoadedExperiment) -> list[str]:
     """Find and try what `train.loss` and `train.advantage` name. Return what the user should know.
 
+=======
+def check_own_code(loaded: LoadedExperiment) -> None:
+    """Find what `train.loss`, `train.advantage` and `train.curriculum` name.
+
+>>>>>>> curriculum
     Raises ConfigError with what is wrong. torch, which takes seconds to import, is only needed
     where one of them is the user's own.
     """
-    train = loaded.experiment.train
+    train, told = loaded.experiment.train, []
     if ":" in train.loss:
         from art_cli.training.algorithm.loss import loss_named
 
@@ -26,8 +35,18 @@ def check_own_code(loaded: LoadedExperiment) -> list[str]:
         from art_cli.training.algorithm.advantage import try_advantage
 
         doubt = _check(loaded, "train.advantage", lambda: try_advantage(train.advantage))
-        return [doubt] if doubt else []
-    return []
+        told += [doubt] if doubt else []
+    if ":" in train.curriculum:
+        _check(loaded, "train.curriculum", lambda: _try_sampler(loaded))
+    return told
+
+
+def _try_sampler(loaded: LoadedExperiment) -> None:
+    from art_cli.training.curriculum.build import try_sampler
+
+    cfg = loaded.experiment
+    scenarios = scenarios_in(env_of(cfg.env), loaded.env_settings, "train")
+    try_sampler(cfg.train.curriculum, scenarios, cfg.seed, cfg.train.scenarios_per_step)
 
 
 def _check(loaded: LoadedExperiment, key: str, find: Callable[[], T]) -> T:
