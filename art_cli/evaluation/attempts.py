@@ -18,7 +18,7 @@ from art_cli.printed import masked
 from art_cli.system.files import json_line, read_lines
 from art_cli.types import Message, Scenario, Trajectory
 
-TAGS = ("level", "kind")  # of scenario.data, by which results are broken down
+TAGS = ("seat", "level", "kind")  # of scenario.data, by which results are broken down
 LONGEST_TAG = 40  # characters
 FORGET = {"forget": True}
 FIELDS: dict[Any, tuple[str, ...]] = {  # of an attempt, by what they must be

@@ -61,7 +61,8 @@ class Parts:
     renderer: Renderer
     engine: Engine
     canary: Canary
-    agents: AgentFactory
+    agents: AgentFactory  # who plays to be trained
+    eval_agents: AgentFactory  # who plays held-out scenarios: against others, in a game
     services: RunServices
     models: RunServices  # that the user's agent asks beside the policy
     trainer: Trainer

@@ -101,6 +101,9 @@ class _Session:
         )
         return await self.engine._turn(self, request)
 
+    def expect(self, coming: bool) -> None:
+        """See Session. Nothing waits."""
+
     def close(self) -> None:
         """See Session. Nothing is held for it."""
 
