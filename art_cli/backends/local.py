@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from art_cli.backends.opponents import check_opponents, seated
 from art_cli.backends.warm_start import WarmStart
 from art_cli.config.agent import AgentConfig, asks_base, models_of
 from art_cli.config.opponents import OpponentsConfig
@@ -34,6 +33,7 @@ from art_cli.rollout.env_worker.remote import log_env
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.groups import slots_of
+from art_cli.rollout.opponents import check_opponents, seated
 from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.runs.checkpoint import (
     Progress,

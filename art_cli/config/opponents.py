@@ -21,8 +21,8 @@ class OpponentsConfig:
     """
 
     __pydantic_config__ = FORBID_UNKNOWN
-    train: Literal["policy", "start", "script"] | LLMConfig = "policy"  # where it learns
-    eval: Literal["start", "script"] | LLMConfig = "script"  # in held-out games, from every seat
+    train: Literal["policy", "start", "script"] | LLMConfig = "policy"  # in games that train
+    eval: Literal["start", "script"] | LLMConfig = "script"  # in held-out games
 
 
 def opponents_asked(cfg: OpponentsConfig | None) -> dict[str, LLMConfig]:

@@ -50,7 +50,8 @@ class EnvConfig:
     python: str | None = None
     # Episodes that are open at once, where each holds a server or the like. null: all that are due.
     concurrency: Count | None = None
-    opponents: OpponentsConfig | None = None  # of a game; null: the env's own script
+    # Who plays the other seats of a game. null: the env's own script.
+    opponents: OpponentsConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

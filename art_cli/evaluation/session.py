@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
 
-from art_cli.backends.opponents import check_opponents, seated
 from art_cli.config.agent import asks_base, models_of
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import Experiment
@@ -35,6 +34,7 @@ from art_cli.rollout.env_worker.remote import env_of
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.groups import scenarios_in, why_none
 from art_cli.rollout.match import SeatedAgents
+from art_cli.rollout.opponents import check_opponents, seated
 from art_cli.runs.directory import RunDir
 from art_cli.system.progress import Report
 from art_cli.types import Split

@@ -1,4 +1,4 @@
-"""The loss and the advantage that a config names as FILE.py:NAME, tried before anything is paid."""
+"""What a config names of the user's own code, tried before anything is paid."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Any
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.errors import ConfigError, UsageError
+from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.opponents import check_opponents
 
 
 def check_own_code(loaded: LoadedExperiment) -> None:
-    """Find what `train.loss` and `train.advantage` name. Raises ConfigError with what is wrong.
+    """Find what `train.loss` and `train.advantage` name, and the seats of a game's opponents.
 
-    torch, which takes seconds to import, is only needed where one of them is the user's own.
+    Raises ConfigError with what is wrong. torch, which takes seconds to import, is only needed
+    where one of the first two is the user's own.
     """
     train = loaded.experiment.train
     if ":" in train.loss:
@@ -23,6 +26,8 @@ def check_own_code(loaded: LoadedExperiment) -> None:
         from art_cli.training.algorithm.advantage import advantage_named
 
         _check(loaded, "train.advantage", lambda: advantage_named(train.advantage))
+    if (env := loaded.experiment.env).opponents:
+        _check(loaded, "env.opponents", lambda: check_opponents(env.opponents, env_of(env)))
 
 
 def _check(loaded: LoadedExperiment, key: str, find: Callable[[], Any]) -> None:

@@ -101,11 +101,8 @@ class _Session:
         )
         return await self.engine._turn(self, request)
 
-    def expect(self, coming: bool) -> None:
-        """See Session. Nothing waits."""
-
-    def close(self) -> None:
-        """See Session. Nothing is held for it."""
+    def expect(self, coming: bool) -> None: ...  # no step waits for anyone
+    def close(self) -> None: ...  # nothing is held for it
 
 
 class VLLMEngine:
