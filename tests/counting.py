@@ -27,7 +27,7 @@ class Counting(art.Game):
 
     def __init__(self, scenario: art.Scenario, cfg: Config) -> None:
         super().__init__(scenario, cfg)
-        self.sum, self.said, self.turn = 0, "", "left"
+        self.sum, self.said = 0, ""
         self.winner = ""
 
     def system_of(self, seat: str) -> str:

@@ -7,7 +7,7 @@
 
         def __init__(self, scenario: Scenario, cfg: Any) -> None:
             super().__init__(scenario, cfg)
-            self.left, self.turn = self.rng.randint(8, 20), "first"
+            self.left = self.rng.randint(8, 20)
 
         async def observe(self, seat: str) -> str:
             return f"{self.left} are left."
@@ -44,7 +44,7 @@ class Game(Env):
     """One game. Subclasses override `observe`, `move`, `reward`, and `script`."""
 
     seats: ClassVar[tuple[str, ...]] = ()
-    turn: str | None  # the seat that moves next; None: the game is over. The subclass keeps it
+    turn: str | None  # the seat that moves next, from the first on; None: the game is over
     seat: str  # that is played in this episode; the others are its opponents'
 
     def __init__(self, scenario: Scenario, cfg: Any) -> None:
@@ -53,6 +53,7 @@ class Game(Env):
             what = f"the scenario {scenario.id!r} names none of the seats of {type(self).__name__}"
             raise ValueError(f"{what}; override games(), not scenarios()")
         self.seat = scenario.data[SEAT]
+        self.turn = self.seats_of(cfg)[0]
 
     @classmethod
     def seats_of(cls, cfg: Any) -> tuple[str, ...]:
@@ -81,7 +82,7 @@ class Game(Env):
         return self.system
 
     async def set_up(self) -> None:
-        """Make ready what the game needs; `close` releases it. Afterwards `turn` is set."""
+        """Make ready what the game needs; `close` releases it. Whoever begins is known then."""
 
     async def observe(self, seat: str) -> str:
         """Return what a seat reads as its turn comes."""

@@ -38,8 +38,9 @@ class RunServices:
         """
         services = cls(budget or Budget(None))
         try:
-            for name, cfg in models_of_env(env, settings).items():
-                services._llms[_key(cfg)] = await _open(cfg, reference, services.budget, name)
+            named = {_key(cfg): (name, cfg) for name, cfg in models_of_env(env, settings).items()}
+            for key, (name, cfg) in named.items():  # each once
+                services._llms[key] = await _open(cfg, reference, services.budget, name)
         except BaseException:
             await services.close()
             raise

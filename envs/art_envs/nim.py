@@ -51,7 +51,6 @@ class Nim(Game):
     def __init__(self, scenario: Scenario, cfg: Config) -> None:
         super().__init__(scenario, cfg)
         self.left = self.rng.randint(cfg.smallest, cfg.largest)
-        self.turn = "first"
         self.won = "first" if self.left % (self.most + 1) else "second"  # whoever plays well
         self.taken: int | None = None  # by the last move
         self.winner: str | None = None
