@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from art_cli.backends.local import LocalBackend
+    from art_cli.config.opponents import OpponentsConfig
     from art_cli.config.schema import (
         AdapterConfig,
         EngineConfig,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "art_cli.backends.local": ("LocalBackend",),
+    "art_cli.config.opponents": ("OpponentsConfig",),
     "art_cli.config.schema": (
         "AdapterConfig",
         "EngineConfig",
@@ -113,6 +115,7 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "JudgeConfig",
     "RewardConfig",
     "TrainConfig",
+    "OpponentsConfig",
 ]
 
 

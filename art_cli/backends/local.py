@@ -109,7 +109,7 @@ class LocalBackend:
         Raises UsageError (the run exists, the config has changed, the model cannot be used),
         PreflightError (another process holds the run, no such device), CheckpointError.
         """
-        check_opponents(model.experiment.env.opponents, model.env_class)
+        check_opponents(model.experiment.env.opponents, model.env_class, model.settings)
         self._crew = prepare_training(model.experiment)
         run = self._claim(model.experiment, model.config_yaml)
         if self._claimed:
@@ -186,7 +186,7 @@ class LocalBackend:
         Raises UsageError where there is no such run.
         """
         cfg = model.experiment
-        check_opponents(cfg.env.opponents, model.env_class)
+        check_opponents(cfg.env.opponents, model.env_class, model.settings)
         run = RunDir.open(self._root / cfg.project / cfg.name)
         return await self._parts(model, run, trains=False)
 

@@ -61,6 +61,11 @@ class Game(Env):
         return cls.seats
 
     @classmethod
+    def has_script(cls, cfg: Any) -> bool:
+        """Return whether `script` can play the other seats."""
+        return cls.script is not Game.script
+
+    @classmethod
     def games(cls, cfg: Any, split: Split) -> Iterable[Scenario]:
         """Return the games of a split: scenarios without a seat, as `Env.scenarios` describes."""
         return super().scenarios(cfg, split)
@@ -131,7 +136,9 @@ class Game(Env):
         reward = await self._do(self.reward, self.seat)
         found = dict(await self._do(self.metrics_of, self.seat))
         by_seat = found if reward is None else {"reward": reward, **found}
-        self.metrics = found | {f"{name}_{self.seat}": v for name, v in by_seat.items()}
+        if len(self.seats_of(self.cfg)) > 1:
+            found |= {f"{name}_{self.seat}": value for name, value in by_seat.items()}
+        self.metrics = found
         return reward
 
     async def _others_move(self) -> None:

@@ -94,7 +94,7 @@ class EvalSession:
             seed=cfg.seed,
             concurrency=cfg.env.concurrency,
         )
-        check_opponents(cfg.env.opponents, env)
+        check_opponents(cfg.env.opponents, env, settings)
         if meets_start(cfg) and any(c.source == "base" for c in candidates):
             raise UsageError(
                 "env.opponents.eval is start, the policy after its warm-up, which `base` is made "

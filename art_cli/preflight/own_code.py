@@ -26,8 +26,9 @@ def check_own_code(loaded: LoadedExperiment) -> None:
         from art_cli.training.algorithm.advantage import advantage_named
 
         _check(loaded, "train.advantage", lambda: advantage_named(train.advantage))
-    if (env := loaded.experiment.env).opponents:
-        _check(loaded, "env.opponents", lambda: check_opponents(env.opponents, env_of(env)))
+    env, settings = loaded.experiment.env, loaded.env_settings
+    seats = env.opponents, env_of(env), settings
+    _check(loaded, "env.opponents", lambda: check_opponents(*seats))
 
 
 def _check(loaded: LoadedExperiment, key: str, find: Callable[[], Any]) -> None:

@@ -15,8 +15,15 @@ from art_cli.rollout.agents.prompted import PromptedAgents
 from art_cli.rollout.match import SeatedAgents
 
 
-def check_opponents(cfg: OpponentsConfig | None, env: type[Env]) -> None:
-    """Raise UsageError where there are no seats that others could play."""
+def check_opponents(cfg: OpponentsConfig | None, env: type[Env], settings: Any) -> None:
+    """Raise UsageError where others cannot play, or the env's own script cannot."""
+    players = {"train": cfg.train, "eval": cfg.eval} if cfg else {"train": "script"}
+    if issubclass(env, Game) and len(env.seats_of(settings)) > 1 and not env.has_script(settings):
+        for key in (key for key, who in players.items() if who == "script"):
+            raise UsageError(
+                f"env.opponents.{key}: {env.__name__} has no script() that plays this game; name "
+                f"another opponent, e.g. env.opponents.{key}=start"
+            )
     if cfg is None or (cfg.train == cfg.eval == "script" and issubclass(env, Game)):
         return
     if env.art_remote:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
@@ -11,12 +13,16 @@ from typing import Any
 
 import counting
 import pytest
-from loopback_judge import LoopbackJudge, says
+from loopback_judge import LoopbackJudge, says, scored
 from short_run import results
 from typer.testing import CliRunner
 
+import art_cli as api
 from art_cli.cli.main import app
+from art_cli.config.schema import TinyConfig
 from art_cli.errors import ArtError, ConfigError, UsageError
+from art_cli.rollout.match import SeatedAgents
+from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trajectories import grouped
 
@@ -162,7 +168,9 @@ def test_the_base_before_its_warm_up_is_no_candidate_against_the_start(
     whole: RunDir, tmp_path: Path
 ) -> None:
     shutil.copytree(whole.root.parents[2], tmp_path, dirs_exist_ok=True)
-    with pytest.raises(UsageError, match="env.opponents.eval is start, the policy after its warm"):
+    with pytest.raises(
+        UsageError, match=r"env\.opponents\.eval is start, the policy after its warm"
+    ):
         art(tmp_path, "eval", "runs/test/game", "--candidate", "base", "--episodes", "4")
 
 
@@ -205,6 +213,73 @@ def test_a_candidate_that_is_asked_meets_the_policy_before_training(
     assert row["episodes"] == 6 and row["metrics"]["reward"]["value"] > 0
 
 
+def test_a_judge_compares_the_games_of_one_seat(tmp_path: Path) -> None:
+    """Who said less than its siblings is the better one, whichever the seat."""
+
+    def brief(block: dict[str, Any]) -> float:
+        return 1 / (1 + len(block["messages"]))
+
+    with LoopbackJudge(then=scored(brief)) as server:
+        judge = {"model": server.model, "api_base": server.api_base}
+        run = trained(
+            tmp_path, f"judge={json.dumps(judge)}", "train.steps=1", "eval=null", "reward.ruler=1.0"
+        )
+    groups = grouped(run.read_trajectories(1, "train"))
+    assert len(groups) == 6
+    assert {seat(r) for g in groups[::2] for r in g} | {seat(r) for g in groups[1::2] for r in g}
+    for group in groups:
+        assert len({seat(r) for r in group}) == 1
+        judged = {len(r["messages"]): r["reward"] for r in group}
+        assert len(set(judged.values())) == len(judged)
+        assert all(r["metrics"]["env_reward"] in (0, 1) for r in group)
+
+
+def test_the_opponent_from_the_start_stays_what_it_was(tmp_path: Path) -> None:
+    """The policy is trained beside it; its own words for the same seed remain."""
+
+    async def go() -> list[list[int]]:
+        model = api.TrainableModel(
+            name="game",
+            project="test",
+            base_model=api.ModelConfig(
+                base="tiny",
+                adapter=api.AdapterConfig(rank=4),
+                tiny=TinyConfig(hidden_size=32, num_layers=1, vocab_size=300),
+            ),
+            env=counting.Counting,
+            opponents=api.OpponentsConfig(eval="start"),
+            warmup=api.WarmupConfig(
+                num_demonstrations=100,
+                epochs=3,
+                learning_rate=5e-3,
+                optimizer="muon",
+                weights="all",
+            ),
+            sampling=api.SamplingConfig(max_tokens=4),
+            train=api.TrainConfig(steps=1, learning_rate=0.5, group_size=6),
+        )
+        async with api.LocalBackend(tmp_path) as backend:
+            await model.register(backend)
+            frozen, found = model.parts.eval_agents, []
+            assert isinstance(frozen, SeatedAgents) and isinstance(frozen.opponents, PolicyAgents)
+            engines = frozen.opponents.engine, model.parts.engine
+            for _ in range(2):
+                for engine in engines:
+                    session = engine.open(3)
+                    found.append((await session.generate([5, 6, 7])).logprobs)
+                    session.close()
+                groups = await api.gather_trajectory_groups(
+                    model, api.scenarios_of(model, "train")[:4], group_size=6
+                )
+                for place, t in enumerate(t for g in groups for t in g.trajectories):
+                    t.reward = float(place)
+                await model.train(groups)
+            return found
+
+    start, policy, start_after, policy_after = asyncio.run(go())
+    assert start == policy == start_after != policy_after
+
+
 # -- what is refused, with its place
 
 
@@ -243,6 +318,18 @@ def test_seats_that_call_tools_are_refused(tmp_path: Path) -> None:
         "    @art.tool()\n    def go(self) -> str:\n        '''Go.'''\n        return ''\n"
     )
     assert "Tools has tools, and" in problem(tmp_path, "env.use=tools.py:Tools")
+
+
+def test_a_game_in_an_interpreter_of_its_own_meets_its_script_alone(tmp_path: Path) -> None:
+    said = problem(tmp_path, f"env.python={sys.executable}")
+    assert "Counting runs in an interpreter of its own (env.python), where only its own" in said
+    run = trained(
+        tmp_path, f"env.python={sys.executable}", "env.opponents=null", "train.steps=1", "eval=null"
+    )
+    here = tmp_path / "here"
+    here.mkdir()
+    same = trained(here, "env.opponents=null", "train.steps=1", "eval=null")
+    assert run.read_trajectories(1, "train") == same.read_trajectories(1, "train")
 
 
 def test_a_stored_game_against_others_is_not_played_again(whole: RunDir) -> None:
