@@ -82,7 +82,7 @@ class Nim(Game):
     async def metrics_of(self, seat: str) -> dict[str, float]:
         """Return how it ended for a seat."""
         won = float(self._winner() == seat)
-        return {"success": won, "win": won, "illegal": float(self.illegal == seat)}
+        return {"success": won, "illegal": float(self.illegal == seat)}
 
     async def script(self, seat: str) -> str:
         """Return a legal move: at random, or the best one where there is one."""
