@@ -82,6 +82,13 @@ class Game(Env):
         seats = self.seats_of(self.cfg)
         return seats[(seats.index(seat) + 1) % len(seats)]
 
+    @property
+    def mover(self) -> str | None:
+        """Whose turn it is. Raise ValueError where that is none of the seats."""
+        if self.turn is not None and self.turn not in self.seats_of(self.cfg):
+            raise ValueError(f"turn is {self.turn!r}, and there is no such seat")
+        return self.turn
+
     def system_of(self, seat: str) -> str:
         """Return the system prompt of a seat."""
         return self.system
@@ -143,10 +150,10 @@ class Game(Env):
 
     async def _others_move(self) -> None:
         num, most = 0, self.max_turns * len(self.seats_of(self.cfg))
-        while self.turn is not None and self.turn != self.seat:
+        while (seat := self.mover) is not None and seat != self.seat:
             if num == most:
-                raise RuntimeError(f"script() of {self.turn!r} made {num} moves without an end")
-            seat, num = self.turn, num + 1
+                raise RuntimeError(f"script() of {seat!r} made {num} moves without an end")
+            num += 1
             await self._do(self.move, seat, await self._do(self.script, seat))
 
     async def _do(self, method: Any, *args: Any) -> Any:

@@ -72,14 +72,14 @@ class Match:
 
     async def _play(self, episode: Episode, game: Game, players: dict[str, _Player]) -> None:
         """Let the players move until the game is over, or one of them cannot."""
-        moves, now = episode.env.max_turns, game.seat
-        while game.turn is not None:
-            before, now = players[now], game.turn
-            player = players[now]
+        before, moves = players[game.seat], game.max_turns
+        while (seat := game.mover) is not None:
+            player = players[seat]
             if player is not before:
                 player.agent.expect(True)  # first: a step must not go ahead between them
                 before.agent.expect(False)
-            messages = await self._observed(episode, game, now, player)
+                before = player
+            messages = await self._observed(episode, game, seat, player)
             if player.trajectory.num_turns == moves:
                 for each in players.values():
                     each.stop_reason = "max_turns"
@@ -93,7 +93,7 @@ class Match:
             said = (player.agent.turn or read_turn(text)).said
             player.step = Step(turn=player.trajectory.num_turns, said=said)
             player.trajectory.steps.append(player.step)
-            await episode.ask(game.move, now, said, what="move()")
+            await episode.ask(game.move, seat, said, what="move()")
 
     async def _observed(
         self, episode: Episode, game: Game, seat: str, player: _Player

@@ -31,9 +31,12 @@ class Nim(Game):
     class Config:
         """Settings of `env.args`."""
 
-        smallest: Annotated[int, Field(ge=4, le=90)] = 8  # heap to begin with
-        largest: Annotated[int, Field(ge=4, le=90)] = 20
+        smallest: Annotated[int, Field(ge=4, le=90)] = 6  # heap to begin with
+        largest: Annotated[int, Field(ge=4, le=90)] = 16
         script: Literal["random", "perfect"] = "random"  # who plays where no other opponent does
+        # Share of demonstrated moves that are random: the warm-up teaches how to speak and a little
+        # of how to play, and leaves the rest to be learned by reward.
+        demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.75
 
         def __post_init__(self) -> None:
             """Raise ValueError where there is no heap to begin with."""
@@ -97,11 +100,11 @@ class Nim(Game):
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
-        """Legal moves at random: how to answer, and nothing of how to win."""
+        """Legal moves, mostly at random: how to answer, and little of how to win."""
         for scenario in islice(cls.scenarios(cfg, "train"), num):
             env = cls(scenario, cfg)
             rng = random.Random(seed_of("demonstration", scenario.id))
-            yield play(env, env._random_moves(rng).__next__)
+            yield play(env, env._noisy_moves(rng).__next__)
 
     def _winner(self) -> str | None:
         return self.winner or (self.other(self.turn) if self.turn else None)
@@ -110,6 +113,9 @@ class Nim(Game):
         while True:
             yield f"take {self.left % (self.most + 1) or 1}"
 
-    def _random_moves(self, rng: random.Random) -> Iterator[str]:
+    def _noisy_moves(self, rng: random.Random) -> Iterator[str]:
+        best = self._best_moves()
         while True:
-            yield f"take {rng.randint(1, min(self.most, self.left))}"
+            at_random = rng.random() < self.cfg.demo_noise
+            number = rng.randint(1, min(self.most, self.left))
+            yield f"take {number}" if at_random else next(best)

@@ -75,7 +75,7 @@ def test_gold_wins_from_the_seat_that_can_whatever_the_script() -> None:
     num = dict.fromkeys(SEATS, 0)
     for script in ("random", "perfect"):
         cfg = Nim.Config(script=script)
-        for scenario in islice(Nim.scenarios(cfg, "val"), 60):
+        for scenario in islice(Nim.scenarios(cfg, "val"), 150):
             env = Nim(scenario, cfg)
             gold = env.gold()
             assert (gold is None) == ((env.left % 4 == 0) == (env.seat == "first"))

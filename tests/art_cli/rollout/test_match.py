@@ -225,6 +225,17 @@ def test_an_engine_that_fails_ends_more_than_the_game() -> None:
         match(Players(["one"]), Players([EngineError("gone")]))
 
 
+def test_a_turn_of_nobody_is_told() -> None:
+    class Astray(Counting):
+        async def move(self, seat: str, text: str) -> None:
+            self.turn = "middle"
+
+    [left] = match(Players(["one"]), Players([]), Astray)
+    assert left.failed and "turn is 'middle', and there is no such seat" in (left.error or "")
+    with pytest.raises(ValueError, match="turn is 'middle'"):
+        play_episode(Astray(scenario("left"), CFG), lambda: "one")
+
+
 class Slow(Counting):
     episode_timeout = 0.2
 
