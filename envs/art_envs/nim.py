@@ -1,8 +1,8 @@
 """Nim with one heap: two players take one to three in turn, and who takes the last one wins.
 
-    first       13 are left.                   assistant   take 1
-    second      They took 1. 12 are left.      assistant   take 3
-    first       They took 3. 9 are left.       assistant   take 1
+    first       13 are left.      assistant   take 1
+    second      12 are left.      assistant   take 3
+    first       9 are left.       assistant   take 1
 
 Who leaves a multiple of four behind wins whatever the other does, and which seat can do so depends
 on the heap. The smallest game to learn by self-play: `env: {use: nim, opponents: {}}`.
@@ -55,14 +55,12 @@ class Nim(Game):
         super().__init__(scenario, cfg)
         self.left = self.rng.randint(cfg.smallest, cfg.largest)
         self.won = "first" if self.left % (self.most + 1) else "second"  # whoever plays well
-        self.taken: int | None = None  # by the last move
         self.winner: str | None = None
         self.illegal: str | None = None  # who broke the rules, and lost by it
 
     async def observe(self, seat: str) -> str:
-        """Return what the other one took, and what is left."""
-        before = "" if self.taken is None else f"They took {self.taken}. "
-        return f"{before}{self.left} are left."
+        """Return what is left: what was taken says nothing more."""
+        return f"{self.left} are left."
 
     async def move(self, seat: str, text: str) -> None:
         """Take some; a move against the rules loses."""
@@ -72,7 +70,7 @@ class Nim(Game):
         if not 1 <= number <= min(self.most, self.left):
             self.illegal, self.winner, self.turn = seat, self.other(seat), None
             return
-        self.taken, self.left = number, self.left - number
+        self.left -= number
         if not self.left:
             self.winner, self.turn = seat, None
 
