@@ -31,8 +31,8 @@ class Nim(Game):
     class Config:
         """Settings of `env.args`."""
 
-        smallest: Annotated[int, Field(ge=4, le=90)] = 6  # heap to begin with
-        largest: Annotated[int, Field(ge=4, le=90)] = 16
+        smallest: Annotated[int, Field(ge=4, le=90)] = 5  # heap to begin with
+        largest: Annotated[int, Field(ge=4, le=90)] = 12
         script: Literal["random", "perfect"] = "random"  # who plays where no other opponent does
         # Share of demonstrated moves that are random: the warm-up teaches how to speak and a little
         # of how to play, and leaves the rest to be learned by reward.
