@@ -2,6 +2,7 @@
 
 python scripts/bench/view.py                     needs chromium and the extra `view`; some minutes
 python scripts/bench/view.py --seconds 0         without the run that goes on
+python scripts/bench/view.py --beside CONFIG     a real run, with its page open all the time
 
 A trajectory has 4 turns, 3 calls of tools, some 1,200 tokens and 30 kB. CPU seconds are those of
 `art view` and of the whole browser: they say more than wall time where others use the machine.
@@ -109,9 +110,12 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=16.0, help="of each view that is left open"
     )
+    parser.add_argument("--beside", metavar="CONFIG", help="what a view costs a run of it")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "p" / "r"
+        if asked.beside:
+            return asyncio.run(beside(asked.beside, root))
         make(root)
         asyncio.run(bench(root, asked.seconds))
 
@@ -136,6 +140,26 @@ async def bench(root: Path, seconds: float) -> None:
             goes_on(root)
             for name, address in {"overview": f"#/overview/{RUN}", **VIEWS}.items():
                 await one.follow(name, address, seconds)
+
+
+async def beside(config: str, root: Path) -> None:
+    """Train with Episodes open, from the second step to the last; print what the page used."""
+    words = ["project=p", "name=r", f"--runs-dir={root.parent.parent}"]
+    command = [sys.executable, "-m", "art_cli", "run", config, *words]
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while run.poll() is None and not (root / "trajectories/train-000002.jsonl.gz").exists():
+        await asyncio.sleep(0.1)
+    async with opened(root) as one:
+        await one.tab.send("Page.navigate", url=one.url + VIEWS["episodes"])
+        await one.tab.until(READY)
+        before, began = one.cpu(), time.monotonic()
+        while json.loads((root / "status.json").read_text())["state"] == "running":
+            server, chromium = (b - a for a, b in zip(before, one.cpu(), strict=True))
+            seconds = time.monotonic() - began
+            await asyncio.sleep(0.2)
+    run.wait()
+    print(f"{seconds:.0f} s; CPU seconds of art view {server:.2f}, of the browser {chromium:.2f}")
+    print(f"art view used {server / seconds:.2%} of the time")
 
 
 @asynccontextmanager

@@ -44,11 +44,16 @@ async function look() {
       if (isFirst) await render(); else if (update) await update();
     }
     const going = state.runs.filter(run => run.state === 'running');
-    say(!source.live ? 'a file, as of its writing' : going.length ? 'live, step ' + going.map(run => run.step).join(', ') : 'up to date');
+    say(!source.live ? 'a file, as of its writing' : going.length ? 'live, step ' + going.map(run => run.step + waiting(run.key)).join(', ') : 'up to date');
   } catch (e) {
     say(e instanceof TypeError ? 'art view has ended: start it again' : e.message);
   }
   if (source.live) setTimeout(look, PAUSE);
+}
+
+function waiting(key) { // files of a run that goes on, whose reading would disturb it
+  const later = (state.index.get(key) || {}).later;
+  return later ? ' (episodes of ' + later + ' more to be read)' : '';
 }
 
 function say(text) {

@@ -41,7 +41,8 @@ function grown(old, run) {
 }
 
 // The short rows of a run, as objects; only files that changed are asked for again. Where there are many, the newest
-// are given first, and the view is updated as others come.
+// are given first, and the view is updated as others come; soon, or so late that a run which goes on is not disturbed.
+const LATER = 5000;  // milliseconds
 async function rowsOf(key) {
   let known = state.index.get(key);
   if (!known) state.index.set(key, known = {revision: 0, parts: new Map(), rows: [], damage: []});
@@ -55,9 +56,11 @@ async function rowsOf(key) {
       known.rows = parts.flatMap(p => p.rows);
       known.damage = parts.map(p => p.damage).filter(Boolean);
       known.revision = found.revision;
-      if (found.more) {
+      known.later = found.later;
+      clearTimeout(known.again);
+      if (found.more || found.later) {
         known.stale = true;
-        setTimeout(() => rowsOf(key).then(() => update && update(true)).catch(() => {}));
+        known.again = setTimeout(() => rowsOf(key).then(() => update && update(true)).catch(() => {}), found.more ? 0 : LATER);
       }
     }).catch(e => { known.stale = true; throw e; }).finally(() => { known.loading = null; });
   }

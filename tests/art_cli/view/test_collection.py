@@ -12,7 +12,7 @@ from shown_runs import add_step, make_run, trajectory, write_step
 
 from art_cli.errors import PreflightError, UsageError
 from art_cli.runs.directory import RunDir
-from art_cli.view.collection import Collection, ShownRun
+from art_cli.view.collection import PATIENCE, Collection, ShownRun
 from art_cli.why.evidence import Evidence, read_evidence
 
 
@@ -118,6 +118,40 @@ def test_a_long_run_is_told_in_parts_the_newest_first(
         if not found["more"]:
             break
     assert seen == [(4, "val"), (4, "train"), (3, "train"), (2, "train"), (1, "train"), (0, "val")]
+
+
+def test_reading_new_episodes_disturbs_a_run_that_goes_on_for_a_known_share_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.01  # whatever is read takes some
+        return now
+
+    root = make_run(tmp_path / "p" / "r")
+    run = shown(root)
+    monkeypatch.setattr(RunDir, "state", lambda self: "running")
+    monkeypatch.setattr("art_cli.view.collection.time.monotonic", clock)
+    found = run.index()
+    assert len(found["parts"]) == 6 and (found["more"], found["later"]) == (False, 0)
+    for step in (5, 6, 7):
+        add_step(root, step)
+
+    def read() -> tuple[list[int], int]:
+        nonlocal found
+        found = run.index(found["revision"])
+        assert not found["more"]
+        return [part["step"] for part in found["parts"]], found["later"]
+
+    assert read() == ([7], 2)  # the newest
+    began = now
+    while (steps := read()) == ([], 2):
+        pass
+    assert steps == ([6], 1) and now - began > 0.01 * PATIENCE - 1e-6
+    monkeypatch.setattr(RunDir, "state", lambda self: "done")
+    assert read() == ([5], 0)
 
 
 def test_tokens_have_the_advantage_of_their_turn(tmp_path: Path) -> None:
