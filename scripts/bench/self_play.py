@@ -1,6 +1,6 @@
 """Does self-play beat the policy that it began with, from each side? Runs a config once a seed.
 
-    python scripts/bench/self_play.py configs/self-play.yaml --seeds 3
+    python scripts/bench/self_play.py configs/self-play.yaml --seeds 0 1 2
 
 Prints a Markdown table: the share of held-out games (of the test split, sampled at the config's own
 temperature) that the policy wins from each seat against the frozen policy of step 0, before the
@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("config", type=Path)
     parser.add_argument("overrides", nargs="*", help="key=value, as for art run")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--games", type=int, default=400, help="from each seat")
     parser.add_argument("--least", type=float, default=0.7, help="share of games to win")
     args = parser.parse_args()
@@ -35,7 +35,7 @@ def main() -> None:
     print("| seed | seat | untrained wins | trained wins | steps | s |")
     print("|---|---|---|---|---|---|")
     shares = []
-    for seed in range(args.seeds):
+    for seed in args.seeds:
         with tempfile.TemporaryDirectory() as folder:
             found = run(args.config, args.overrides, seed, args.games, Path(folder))
         before, after = (found[who]["by"]["seat"] for who in ("untrained", TRAINED))

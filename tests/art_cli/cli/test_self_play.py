@@ -176,6 +176,24 @@ def test_the_base_before_its_warm_up_is_no_candidate_against_the_start(
         art(tmp_path, "eval", "runs/test/game", "--candidate", "base", "--episodes", "4")
 
 
+def test_a_run_that_begins_with_a_checkpoint_meets_that_checkpoint(
+    whole: RunDir, tmp_path: Path
+) -> None:
+    """All games of the frozen one and of the policy are then one and the same, greedily played."""
+    words = CONFIG.splitlines()
+    kept = [line for line in words if not line.startswith(("  tiny", "warmup"))]
+    (tmp_path / "config.yaml").write_text("\n".join(kept))
+    change = f"model.base={whole.checkpoint(4)}", "train.steps=1", "eval.episodes=8"
+    art(tmp_path, "run", "config.yaml", *change, "env.opponents.train=start", "sampling.top_k=1")
+    run = RunDir(tmp_path / "runs/test/game")
+    rows = run.read_trajectories(0, "val") + run.read_trajectories(1, "train")
+    for name in ("left", "right"):
+        told = {str([m["content"] for m in r["messages"]]) for r in rows if seat(r) == name}
+        assert len(told) == 1
+    scores = {seat(r): r["reward"] for r in rows}
+    assert sorted(scores.values()) == [0, 1]
+
+
 def test_a_model_that_is_asked_plays_the_other_seats(tmp_path: Path) -> None:
     with LoopbackJudge(then=says("two")) as server:
         who = {"model": server.model, "api_base": server.api_base}
