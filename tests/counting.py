@@ -55,7 +55,7 @@ class Counting(art.Game):
 
     async def metrics_of(self, seat: str) -> dict[str, float]:
         """Who won."""
-        return {"win": float(self.winner == seat)}
+        return {"success": float(self.winner == seat), "sum": self.sum}
 
     async def judge_context(self) -> str:
         """Who is asked, and how it ended."""

@@ -112,7 +112,10 @@ class Game(Env):
         raise NotImplementedError(f"{type(self).__name__} must override reward()")
 
     async def metrics_of(self, seat: str) -> dict[str, float]:
-        """Return numbers of a seat that are only logged, each also as `<name>_<seat>`."""
+        """Return numbers of a seat that are only logged: `success`, whether it has won, and others.
+
+        `success` and the reward are logged by seat, too.
+        """
         return {}
 
     async def script(self, seat: str) -> str:
@@ -142,9 +145,9 @@ class Game(Env):
         """Return the reward of `self.seat`."""
         reward = await self._do(self.reward, self.seat)
         found = dict(await self._do(self.metrics_of, self.seat))
-        by_seat = found if reward is None else {"reward": reward, **found}
+        by_seat = {"reward": reward, "success": found.get("success")}
         if len(self.seats_of(self.cfg)) > 1:
-            found |= {f"{name}_{self.seat}": value for name, value in by_seat.items()}
+            found |= {f"{k}_{self.seat}": v for k, v in by_seat.items() if v is not None}
         self.metrics = found
         return reward
 

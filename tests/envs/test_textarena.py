@@ -162,7 +162,7 @@ def test_two_players_play_each_other_and_each_gets_the_games_reward() -> None:
     mine = asyncio.run(rollout(TextArena, env.cfg, env.scenario, agent))
     [theirs] = agent.siblings(mine)
     assert (mine.error, mine.reward, theirs.reward) == (None, -1, 1)
-    assert mine.metrics["invalid_moves_player1"] == 1 == mine.metrics["invalid_moves"]
+    assert mine.metrics["invalid_moves"] == 1 and mine.metrics["success_player1"] == 0
     assert theirs.metrics["invalid_moves"] == 0 and theirs.metrics["success_player0"] == 1
     assert "You are Player 1" in second.read and "[Player 0] [1]" in second.read
     assert "[Player 1] [3]" in first.read and "[Player 0]" not in first.read

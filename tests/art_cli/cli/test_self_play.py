@@ -110,7 +110,7 @@ def test_held_out_games_are_played_from_every_seat_and_counted_by_it(whole: RunD
     for name in ("left", "right"):
         of_seat = fmean(r["reward"] for r in rows if seat(r) == name)
         assert last[f"val/reward_{name}"] == pytest.approx(of_seat)
-        assert f"val/win_{name}" in last
+        assert f"val/success_{name}" in last and f"val/sum_{name}" not in last
 
 
 def test_a_run_that_was_stopped_ends_with_the_same_bits(whole: RunDir, tmp_path: Path) -> None:

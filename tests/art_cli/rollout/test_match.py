@@ -105,7 +105,8 @@ def test_each_seat_earns_its_own_reward(seat: str, rewards: list[float]) -> None
     assert [own.reward, other.reward] == rewards
     for t in (own, other):
         here = t.scenario.data["seat"]
-        assert t.metrics == {"win": t.reward, f"win_{here}": t.reward, f"reward_{here}": t.reward}
+        by_seat = {f"reward_{here}": t.reward, f"success_{here}": t.reward}
+        assert t.metrics == {"success": t.reward, "sum": 5} | by_seat
         assert t.judge_context == f"{here}: right won"
         assert t.scenario.id == f"train-0-{here}" and t.scenario.seed == 0
 
