@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from art_cli.backends.local import LocalBackend
+    from art_cli.config.opponents import OpponentsConfig
     from art_cli.config.schema import (
         AdapterConfig,
         EngineConfig,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     )
     from art_cli.deploy.lifecycle import deploy_model
     from art_cli.envs.base import Done, Env, Tool, ToolError, seed_of, tool
+    from art_cli.envs.game import Game
     from art_cli.envs.tools import tools_of
     from art_cli.errors import UsageError
     from art_cli.evaluation.held_out import Evaluation, evaluate
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "art_cli.backends.local": ("LocalBackend",),
+    "art_cli.config.opponents": ("OpponentsConfig",),
     "art_cli.config.schema": (
         "AdapterConfig",
         "EngineConfig",
@@ -53,6 +56,7 @@ _HOME = {
     ),
     "art_cli.deploy.lifecycle": ("deploy_model",),
     "art_cli.envs.base": ("Done", "Env", "Tool", "ToolError", "seed_of", "tool"),
+    "art_cli.envs.game": ("Game",),
     "art_cli.envs.tools": ("tools_of",),
     "art_cli.errors": ("UsageError",),
     "art_cli.evaluation.held_out": ("Evaluation", "evaluate"),
@@ -71,6 +75,7 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "Env",
+    "Game",
     "tool",
     "Tool",
     "Done",
@@ -113,6 +118,7 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "JudgeConfig",
     "RewardConfig",
     "TrainConfig",
+    "OpponentsConfig",
 ]
 
 

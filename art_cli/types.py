@@ -16,7 +16,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from art_cli.look import html
 
 Split = Literal["train", "val", "test"]
-TAGS = ("level", "kind")  # of a scenario's data
+TAGS = ("seat", "level", "kind")  # of a scenario's data
 LONGEST_TAG = 40  # characters
 StopReason = Literal["env", "max_turns", "timeout", "max_calls", "context", "agent", "error"]
 

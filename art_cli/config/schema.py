@@ -15,6 +15,7 @@ from pydantic import Field
 from art_cli.config.agent import AgentConfig
 from art_cli.config.llm import LLMConfig
 from art_cli.config.marks import NotWith, OnlyWith
+from art_cli.config.opponents import OpponentsConfig
 from art_cli.config.tool_formats import ToolFormatName
 from art_cli.config.values import (
     FORBID_UNKNOWN,
@@ -49,6 +50,8 @@ class EnvConfig:
     python: str | None = None
     # Episodes that are open at once, where each holds a server or the like. null: all that are due.
     concurrency: Count | None = None
+    # Who plays the other seats of a game. null: the env's own script.
+    opponents: OpponentsConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

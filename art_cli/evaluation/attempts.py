@@ -37,7 +37,7 @@ class Attempt:
     scenario: str  # its id
     digest: str  # of the whole scenario: another one of the same id is not it
     trial: int
-    tags: dict[str, str]  # the scenario's level and kind
+    tags: dict[str, str]  # the scenario's seat, level and kind
     reward: float | None  # None: it failed, and is not kept; or only a judge can say
     metrics: dict[str, float]  # the env's own
     stop_reason: str

@@ -1,5 +1,4 @@
-"""What a config names as FILE.py:NAME, tried before anything is paid: a loss, an advantage, a
-sampler of scenarios."""
+"""What a config names of the user's own code, tried before anything is paid."""
 
 from __future__ import annotations
 
@@ -10,23 +9,19 @@ from art_cli.config.load import LoadedExperiment
 from art_cli.errors import ConfigError, UsageError
 from art_cli.rollout.env_worker.remote import env_of
 from art_cli.rollout.groups import scenarios_in
+from art_cli.rollout.opponents import check_opponents
 
 T = TypeVar("T")
 
-<<<<<<< HEAD
 
 def check_own_code(loaded: LoadedExperiment) -> list[str]:
-    """Find and try what `train.loss` and `train.advantage` name. Return what the user should know.
+    """Try what `train.loss`, `train.advantage`, `train.curriculum` and `env.opponents` name.
 
-=======
-def check_own_code(loaded: LoadedExperiment) -> None:
-    """Find what `train.loss`, `train.advantage` and `train.curriculum` name.
-
->>>>>>> curriculum
-    Raises ConfigError with what is wrong. torch, which takes seconds to import, is only needed
-    where one of them is the user's own.
+    Return what the user should know of it. Raises ConfigError with what is wrong. torch, which
+    takes seconds to import, is only needed where one of the first three is the user's own.
     """
-    train, told = loaded.experiment.train, []
+    cfg, settings = loaded.experiment, loaded.env_settings
+    train, told = cfg.train, []
     if ":" in train.loss:
         from art_cli.training.algorithm.loss import loss_named
 
@@ -38,6 +33,8 @@ def check_own_code(loaded: LoadedExperiment) -> None:
         told += [doubt] if doubt else []
     if ":" in train.curriculum:
         _check(loaded, "train.curriculum", lambda: _try_sampler(loaded))
+    opponents = cfg.env.opponents
+    _check(loaded, "env.opponents", lambda: check_opponents(opponents, env_of(cfg.env), settings))
     return told
 
 

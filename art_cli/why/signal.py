@@ -87,7 +87,7 @@ def acts_for_nothing(run: Evidence) -> Iterator[RunFinding]:
 def same_play_other_reward(run: Evidence) -> Iterator[RunFinding]:
     """Two siblings said the same, word for word, and earned differently."""
     num, differ, example = 0, 0, ""
-    for group in run.groups:
+    for group in run.groups if not run.experiment.env.opponents else ():  # who play otherwise
         by_play: dict[tuple[object, ...], list[dict[str, object]]] = defaultdict(list)
         for row in group:
             if row["reward"] is not None and row["messages"]:
@@ -120,6 +120,8 @@ def same_play_other_reward(run: Evidence) -> Iterator[RunFinding]:
 
 def siblings_differ_at_start(run: Evidence) -> Iterator[RunFinding]:
     """The siblings of a group were told different things at the start."""
+    if run.experiment.env.opponents:  # of a game: one that moves first may move otherwise
+        return
     groups = [g for g in run.groups if len(g) > 1]
     wrong = [g for g in groups if len({opening_of(row) for row in g}) > 1]
     if groups and len(wrong) / len(groups) > 0.05:
