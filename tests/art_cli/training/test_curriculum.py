@@ -114,6 +114,18 @@ def test_it_says_how_well_it_foresaw_and_what_it_explored() -> None:
     assert signal.note(8, []) == {}
 
 
+def test_each_seat_of_a_game_counts_at_the_place_of_its_scenario() -> None:
+    every = scenarios(8)
+    signal = Signal(every, seed=0)
+    seats = [group(s, differs=i == 3) for i, s in enumerate(signal.take(0, 8)) for _ in range(2)]
+    numbers = signal.note(0, seats)
+    assert (numbers["explored"], numbers["differed"], numbers["differed_explored"]) == (
+        0.25,
+        0,
+        0.5,
+    )
+
+
 @pytest.mark.parametrize("num", [1, 2, 5, 40])
 def test_there_may_be_fewer_scenarios_than_a_batch_takes(num: int) -> None:
     every = scenarios(num)
