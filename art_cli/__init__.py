@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from art_cli.system.guard import guarded
     from art_cli.system.progress import tell
     from art_cli.training.algorithm.loss import LOSSES, Loss, trajectory_ratio
+    from art_cli.training.curriculum.base import Sampler
     from art_cli.training.gather import gather_trajectory_groups, scenarios_of
     from art_cli.training.model import TrainableModel
     from art_cli.types import Message, Scenario, Split, Step, Trajectory, TrajectoryGroup
@@ -60,6 +61,7 @@ _HOME = {
     "art_cli.errors": ("UsageError",),
     "art_cli.evaluation.held_out": ("Evaluation", "evaluate"),
     "art_cli.training.algorithm.loss": ("LOSSES", "Loss", "trajectory_ratio"),
+    "art_cli.training.curriculum.base": ("Sampler",),
     "art_cli.training.gather": ("gather_trajectory_groups", "scenarios_of"),
     "art_cli.training.model": ("TrainableModel",),
     "art_cli.rollout.rollout": ("play", "play_episode"),
@@ -107,6 +109,7 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "Loss",
     "LOSSES",
     "trajectory_ratio",
+    "Sampler",
     "ModelConfig",
     "AdapterConfig",
     "WarmupConfig",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
+from art_cli.cli.remote import check_renting
 from art_cli.errors import Interrupted
 from art_cli.printed import say
 
@@ -38,6 +39,8 @@ def compare(
         float | None, typer.Option(help="Say what it takes to a held-out reward, too.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at once; CPU seconds then differ.")] = 1,
+    on: inputs.Clusters = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Rent what the runs need.")] = False,
     runs_dir: inputs.RunsDir = Path("runs"),
     as_json: inputs.AsJson = False,
 ) -> None:
@@ -50,22 +53,24 @@ def compare(
     from art_cli.lab.candidates import key_of, read_candidates
     from art_cli.lab.findings import as_json as told
     from art_cli.lab.findings import is_decided, standings, verdict
-    from art_cli.lab.trials import Trials
+    from art_cli.lab.fleet import Fleet
+    from art_cli.lab.trials import train_with_seed
 
     found = read_candidates(candidates, inputs.load)
     project = f"compare-{found[0].loaded.experiment.name}-{key_of(found)}"
-    trials = Trials(project=project, runs_dir=runs_dir, jobs=jobs)
+    flags = check_renting(found[0].loaded, yes)
+    fleet = Fleet(project, runs_dir, jobs, on or (), flags)
     out = sys.stderr if as_json else sys.stdout
     for c in found:
         say(f"{c.letter}  {c.label}", file=out)
-    say(f"{len(found)} runs a seed, up to {seeds} seeds, in {trials.folder}", file=out)
+    say(f"{len(found)} runs a seed, up to {seeds} seeds, in {fleet.folder}", file=out)
     curves: Curves = []
     standing: list[Standing] = []
     for seed in range(seeds):
         try:
-            curves.append(trials.of_seed(found, seed, inputs.progress))
+            curves.append(train_with_seed(fleet, found, seed, inputs.progress))
         except KeyboardInterrupt:
-            raise Interrupted("stopped; the same command goes on with its runs") from None
+            raise Interrupted(fleet.interruption()) from None
         inputs.progress("")
         standing = standings(found, curves, error, target)
         say(f"seed {seed}:  {_line(found, curves[-1])}", file=out)
@@ -75,7 +80,7 @@ def compare(
         return say(json.dumps(told(standing, len(curves), error)))
     _table(standing, target)
     say(verdict(standing, len(curves), error))
-    say(f"See the runs on a page:  art view {trials.folder}")
+    say(f"See the runs on a page:  art view {fleet.folder}")
     return None
 
 

@@ -28,6 +28,9 @@ Configs = Annotated[
     list[str], typer.Argument(help="Config files, merged in order, and key=value overrides.")
 ]
 RunsDir = Annotated[Path, typer.Option(help="Where runs are kept.")]
+Clusters = Annotated[
+    list[str] | None, typer.Option("--on", help="A cluster to train on; several: side by side.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 _last_told = time.monotonic()
@@ -60,12 +63,12 @@ def check_base(loaded: LoadedExperiment) -> list[str]:
     """
     from art_cli.preflight.own_code import check_own_code
 
-    check_own_code(loaded)
+    known = check_own_code(loaded)
     if loaded.experiment.model.base == "tiny":
-        return []
+        return known
     from art_cli.preflight.base_model import check_base as check
 
-    return check(loaded)
+    return [*known, *check(loaded)]
 
 
 def open_run(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedExperiment, RunDir]:

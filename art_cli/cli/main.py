@@ -19,6 +19,7 @@ SECTIONS = {  # of --help: name -> its file in art_cli/cli and the function or T
     "Train": {
         "run": ("run:run", "Train the experiment of a config file."),
         "compare": ("compare:compare", "Say which of several configs learns better."),
+        "sweep": ("sweep:sweep", "Try values of some keys, and rank them."),
         "init": ("init:init", "Make a folder with an env, a config and tests."),
         "envs": ("envs:app", "List the registered environments, or check one."),
         "scenarios": (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from art_cli.cli.inputs import check_base, confirm
-from art_cli.errors import ArtError, Interrupted
+from art_cli.errors import ArtError, Interrupted, UsageError
 from art_cli.printed import say
 
 if TYPE_CHECKING:
@@ -56,6 +56,24 @@ def run_there(
     tell(f"everything is in {run.root}")
     if code:
         raise typer.Exit(code)
+
+
+def check_renting(loaded: LoadedExperiment, yes: bool) -> list[str]:
+    """Return the options that each of many runs of a config is given, to rent what it needs.
+
+    Raises UsageError where each of them rents machines of its own, and nobody agreed to that.
+    """
+    from art_cli.backends.cloud.task import is_managed
+
+    backend = loaded.experiment.backend
+    if backend.use != "skypilot" or not is_managed(backend):
+        return []
+    if not yes:
+        raise UsageError(
+            "backend.storage: each of the runs rents machines of its own until it ends (art "
+            "launch-cluster CONFIG --dry-run shows their price); agree to all of them: --yes"
+        )
+    return ["--yes"]
 
 
 def agreed(plan: RentalPlan, what: str, yes: bool) -> bool:

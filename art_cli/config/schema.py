@@ -189,13 +189,14 @@ LossName = Literal[
     "token_mean", "sequence_mean", "group_mean", "grpo", "dr_grpo", "dapo", "gspo", "cispo"
 ]
 AdvantageName = Literal["mean", "group_std", "batch_std", "leave_one_out"]
+CurriculumName = Literal["uniform", "signal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """The GRPO update."""
 
-    steps: CountOrZero  # updates of the policy
+    steps: CountOrZero  # rounds of rollout, score and update
     scenarios_per_step: Count = 8  # groups of one update; more: less noise, more time
     group_size: Annotated[int, Field(ge=2)] = 8  # episodes of one scenario, which are compared
     learning_rate: Positive = 1.0e-5  # too high: reward rises and falls; too low: it stays
@@ -214,7 +215,11 @@ class TrainConfig:
     # Of a loss that spreads tokens over the experts (2101.03961); a mixture of experts only.
     router_aux_coef: NonNegative = 0.0
     max_staleness: CountOrZero = 0  # updates that rollouts may begin early; 0: repeats exactly
+    # Updates with each batch, all but the first off-policy: fewer episodes, more of each.
+    updates_per_batch: Count = 1
     refill: bool = False  # replace groups without a gradient by further scenarios
+    # Which scenarios are played: each as often as every other, or those whose groups will differ.
+    curriculum: CurriculumName | Own = "uniform"
     overlong: Literal["keep", "mask"] = "keep"  # truncated trajectories
     # Tokens of one forward pass of the update: less memory, the same result.
     microbatch_tokens: Annotated[int, Field(ge=MIN_MICROBATCH_TOKENS)] = 16384

@@ -54,7 +54,7 @@ def read_candidates(
         _check_measured_alike(found[0], other)
     seen: dict[str, Contender] = {}
     for each in found:
-        same = seen.setdefault(_identity(each.loaded), each)
+        same = seen.setdefault(identity_of(each.loaded), each)
         if same is not each:
             raise UsageError(f"{each.letter} ({each.label}) is the same as {same.letter}")
     return found
@@ -62,11 +62,12 @@ def read_candidates(
 
 def key_of(candidates: Sequence[Contender]) -> str:
     """Return what tells this comparison from others: its configs, and the code that they name."""
-    text = "".join(_identity(each.loaded) for each in candidates)
+    text = "".join(identity_of(each.loaded) for each in candidates)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def _identity(loaded: LoadedExperiment) -> str:
+def identity_of(loaded: LoadedExperiment) -> str:
+    """Return all that makes a config and the code that it names another than others."""
     own = {path: value for path, value in _flat(loaded).items() if path not in GIVEN}
     return json.dumps([own, code_of(loaded)], sort_keys=True, default=str)
 

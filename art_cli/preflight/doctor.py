@@ -159,7 +159,7 @@ def _check_trackers(loaded: LoadedExperiment) -> Iterator[Finding]:
 def _check_own_code(loaded: LoadedExperiment) -> Iterator[Finding]:
     """Return what is wrong with a loss or an advantage of the user's own."""
     try:
-        check_own_code(loaded)
+        yield from map(warning, check_own_code(loaded))
     except ConfigError as e:
         yield from map(failed, e.problems)
 

@@ -3,37 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.errors import ConfigError, UsageError
 from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.groups import scenarios_in
 from art_cli.rollout.opponents import check_opponents
 
+T = TypeVar("T")
 
-def check_own_code(loaded: LoadedExperiment) -> None:
-    """Find what `train.loss` and `train.advantage` name, and the seats of a game's opponents.
 
-    Raises ConfigError with what is wrong. torch, which takes seconds to import, is only needed
-    where one of the first two is the user's own.
+def check_own_code(loaded: LoadedExperiment) -> list[str]:
+    """Try what `train.loss`, `train.advantage`, `train.curriculum` and `env.opponents` name.
+
+    Return what the user should know of it. Raises ConfigError with what is wrong. torch, which
+    takes seconds to import, is only needed where one of the first three is the user's own.
     """
-    train = loaded.experiment.train
+    cfg, settings = loaded.experiment, loaded.env_settings
+    train, told = cfg.train, []
     if ":" in train.loss:
         from art_cli.training.algorithm.loss import loss_named
 
         _check(loaded, "train.loss", lambda: loss_named(train.loss))
     if ":" in train.advantage:
-        from art_cli.training.algorithm.advantage import advantage_named
+        from art_cli.training.algorithm.advantage import try_advantage
 
-        _check(loaded, "train.advantage", lambda: advantage_named(train.advantage))
-    env, settings = loaded.experiment.env, loaded.env_settings
-    seats = env.opponents, env_of(env), settings
-    _check(loaded, "env.opponents", lambda: check_opponents(*seats))
+        doubt = _check(loaded, "train.advantage", lambda: try_advantage(train.advantage))
+        told += [doubt] if doubt else []
+    if ":" in train.curriculum:
+        _check(loaded, "train.curriculum", lambda: _try_sampler(loaded))
+    opponents = cfg.env.opponents
+    _check(loaded, "env.opponents", lambda: check_opponents(opponents, env_of(cfg.env), settings))
+    return told
 
 
-def _check(loaded: LoadedExperiment, key: str, find: Callable[[], Any]) -> None:
+def _try_sampler(loaded: LoadedExperiment) -> None:
+    from art_cli.training.curriculum.build import try_sampler
+
+    cfg = loaded.experiment
+    scenarios = scenarios_in(env_of(cfg.env), loaded.env_settings, "train")
+    try_sampler(cfg.train.curriculum, scenarios, cfg.seed, cfg.train.scenarios_per_step)
+
+
+def _check(loaded: LoadedExperiment, key: str, find: Callable[[], T]) -> T:
     try:
-        find()
+        return find()
     except UsageError as e:
         problem = loaded.problem(key, str(e).removeprefix(f"{key}: "))
         raise ConfigError([str(problem)], problem.pointed()) from None

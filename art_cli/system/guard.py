@@ -11,8 +11,8 @@ printed more than so many bytes into the file that is stderr. COMMAND, whose wor
 spaces, is run at the very end. The descriptor FD is the command's stdin; without, it has none.
 With --grace, stdin is the command's, which is written to: once it closes, the command has so many
 seconds to end by itself.
-SIGTERM is handed on to the command's process group. The guard ends as the command does: with its
-exit code, or by the signal that ended it.
+SIGTERM and SIGINT are handed on to the command's process group. The guard ends as the command does:
+with its exit code, or by the signal that ended it.
 
 On Linux the guard is the subreaper of all that descends from it, so that a process which moved to a
 session of its own is found and killed too. Elsewhere (macOS) only the process group is killed.
@@ -28,6 +28,7 @@ import signal
 import sys
 import time
 
+HANDED_ON = {signal.SIGTERM, signal.SIGINT}
 LOOK_EVERY = 100  # milliseconds between two looks at how much was printed
 LAST_TIMEOUT = 30.0  # seconds for the last command
 PR_SET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 3, 4, 36
@@ -77,7 +78,7 @@ def main() -> None:
     """Run the command of the arguments."""
     cut = sys.argv.index("--")
     options = dict(zip(sys.argv[1:cut:2], sys.argv[2:cut:2], strict=True))
-    woken = _hear(signal.SIGTERM, signal.SIGCHLD)
+    woken = _hear(*HANDED_ON, signal.SIGCHLD)
     if sys.platform == "linux":
         hide()
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -146,8 +147,9 @@ def _watch(command: int, woken: int, limit: int, grace: float) -> int:
     ends = None  # when the command must have ended
     while True:
         for descriptor, _ in events.poll(LOOK_EVERY if limit or ends else None):
-            if descriptor == woken and signal.SIGTERM in os.read(woken, 512):
-                _signal(command, signal.SIGTERM)
+            if descriptor == woken:
+                for number in set(os.read(woken, 512)) & HANDED_ON:
+                    _signal(command, number)
             elif descriptor == 0 and (grace or not os.read(0, 1)):
                 events.unregister(0)
                 ends = time.monotonic() + grace

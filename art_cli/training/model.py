@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import gc
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import yaml
@@ -232,4 +232,4 @@ class TrainableModel:
 
     def note(self, **changes: Any) -> None:
         """Note progress that the next checkpoint keeps."""
-        self.parts.progress = Progress(**(asdict(self.parts.progress) | changes))
+        self.parts.progress = replace(self.parts.progress, **changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from art_cli.why.evidence import (
 from art_cli.why.finding import RunFinding
 
 FLAT = 0.7  # of the groups without a gradient
+ENOUGH = 100  # groups, of which a share can be known
 NEAR = 0.05  # rewards, of the scale from the lowest to the highest seen
 
 
@@ -198,8 +200,38 @@ def leaked_answer(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
+def chooses_in_vain(run: Evidence) -> Iterator[RunFinding]:
+    """What the curriculum chose differs no more often than what it did not choose."""
+    differed, played = [0.0, 0.0], [0.0, 0.0]  # of the explored, of the chosen
+    for row in run.metrics:
+        if (share := row.get("data/curriculum_explored")) is None:
+            continue
+        names = ("data/curriculum_differed_explored", "data/curriculum_differed")
+        for i, (name, part) in enumerate(zip(names, (share, 1 - share), strict=True)):
+            num = part * row["data/groups"]
+            played[i] += num
+            differed[i] += num * row.get(name, 0.0)
+    if min(played) < ENOUGH:
+        return
+    explored, chosen = (a / b for a, b in zip(differed, played, strict=True))
+    both = sum(differed) / sum(played)
+    error = math.sqrt(both * (1 - both) * (1 / played[0] + 1 / played[1]))
+    if chosen - explored < 2 * error:
+        yield RunFinding(
+            name="chooses_in_vain",
+            weight="notable",
+            title="The curriculum chooses no better than chance",
+            evidence=f"{chosen:.0%} of the {played[1]:.0f} groups that it chose differ, and "
+            f"{explored:.0%} of the {played[0]:.0f} that it did not choose",
+            reason="Scenarios that cannot be told apart, or do not come again, have no history.",
+            change="train.curriculum: uniform; or a kind and a level in the scenarios' data",
+            certainty=0.8,
+        )
+
+
 RULES = (
     no_signal,
+    chooses_in_vain,
     acts_for_nothing,
     same_play_other_reward,
     siblings_differ_at_start,

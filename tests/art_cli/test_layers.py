@@ -30,6 +30,7 @@ HOMES = {  # a heavy dependency is imported in one file, or in one room
     "llguidance": "models/grammar",
     "plotly": "view/frame.py",
     "plotext": "inspection/plot.py",
+    "optuna": "lab/study.py",
     "art_envs": None,  # the program knows no task
     "vllm": None,  # it is a process of its own, which loads engines/vllm/worker.py
 }

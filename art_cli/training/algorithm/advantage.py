@@ -15,7 +15,8 @@ from numbers import Real
 from typing import Any, cast
 
 from art_cli.errors import UsageError
-from art_cli.training.algorithm.own import blaming, named, place_of
+from art_cli.training.algorithm.made_up import made_up_groups
+from art_cli.training.algorithm.own import blaming, is_plain, named, place_of
 from art_cli.types import Trajectory, TrajectoryGroup
 
 SMALL_STD = 1e-6  # keeps near-ties finite; far below any reward difference that means something
@@ -83,6 +84,23 @@ def set_advantages(groups: list[TrajectoryGroup], name: str) -> None:
         told = f"{where} {{}} for a group of {{}} trajectories with a reward"
         for trajectory, credit in zip(group.valid, _of(group.valid, values, told), strict=True):
             _set(trajectory, credit, where)
+
+
+def try_advantage(name: str) -> str | None:
+    """Call the function on made-up groups, so that what is wrong with it is known at once.
+
+    Returns what it failed with where that may be for want of what only an env gives. Raises
+    UsageError where it is wrong whatever it is given.
+    """
+    try:
+        set_advantages(made_up_groups(), name)
+    except UsageError as e:
+        if e.__cause__ is None or is_plain(e.__cause__, advantage_named(name)):
+            raise
+        return (
+            f"{e}. That was on made-up groups; all is well if it looks for what only your env gives"
+        )
+    return None
 
 
 def teaches(group: TrajectoryGroup) -> bool:

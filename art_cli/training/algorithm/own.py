@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import StatisticsError
 from typing import Any
 
 from art_cli.envs.registry import find
@@ -54,3 +55,16 @@ def _is_from(error: BaseException, function: Callable[..., Any]) -> bool:
     """Return whether an error was raised in a function, or in what it called."""
     code = getattr(function, "__code__", None)
     return any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def is_plain(error: BaseException | None, function: Callable[..., Any]) -> bool:
+    """Return whether an error shows that a function is wrong, whatever it is given.
+
+    It cannot be called so, uses a name or an attribute of our nouns that there is not, or divides
+    by what is often zero. Others may come from what was made up to try it on.
+    """
+    if isinstance(error, TypeError):
+        return not _is_from(error, function)
+    if isinstance(error, AttributeError):
+        return type(error.obj).__module__.startswith("art_cli.")
+    return isinstance(error, NameError | ImportError | ZeroDivisionError | StatisticsError)

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+import pretended_run
 import pytest
 from short_run import CONFIG
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
 from art_cli.errors import ArtError, UsageError
+from art_cli.lab import fleet
 
 SHORT = "train.steps=2 eval.every=2 warmup.num_demonstrations=40 warmup.epochs=1"
 
@@ -20,6 +23,13 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "a.yaml"
     file.write_text(CONFIG)
     return file
+
+
+@pytest.fixture
+def pretended(config: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The config, with a program in place of `art` that only pretends to train."""
+    monkeypatch.setattr(fleet, "ART", [sys.executable, pretended_run.__file__])
+    return config
 
 
 def compared(*words: str) -> Any:
@@ -44,6 +54,27 @@ def test_seeds_are_paired_and_what_is_done_is_not_run_again(config: Path) -> Non
     written = {run: run.stat().st_mtime_ns for run in runs}
     assert compared(*words) == found
     assert {run: run.stat().st_mtime_ns for run in runs} == written
+
+
+def test_on_clusters_candidates_train_side_by_side(pretended: Path) -> None:
+    on = ("--on", "one", "--on", "two", "--seeds", "2")
+    found = compared(str(pretended), "train.learning_rate=0.1", *on)
+    assert found["candidates"][1]["changes"]["step"]["value"] == pytest.approx(6 * (0.1 - 0.001))
+    sent = {
+        file.parent.name: json.loads(file.read_text())["cluster"]
+        for file in Path("runs").glob("*/*/cloud.json")
+    }
+    assert sent["a-0"] != sent["b-0"] and sent["a-1"] != sent["b-1"]
+    assert {*sent.values()} == {"one", "two"}
+
+
+def test_where_one_fails_the_other_saves_and_goes_on_later(pretended: Path) -> None:
+    words = (str(pretended), "train.learning_rate=2.0", "--seeds", "2", "--jobs", "2")
+    Path("hold").touch()
+    with pytest.raises(UsageError, match=r"b .* failed with seed 0, exit code 1"):
+        compared(*words)
+    [status] = Path("runs").glob("*/a-0/status.json")
+    assert json.loads(status.read_text())["state"] == "interrupted"
 
 
 @pytest.mark.slow

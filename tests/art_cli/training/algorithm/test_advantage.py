@@ -11,10 +11,12 @@ from art_cli.training.algorithm.advantage import (
     has_gradient,
     set_advantages,
     teaches,
+    try_advantage,
 )
 from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
 
 GROUPS = [[1.0, 2.0, 6.0], [0.5, 0.5]]  # means 3 and 0.5
+CREDIT = Path(__file__).parents[4] / "configs" / "lab" / "credit.py"
 SCENARIO = Scenario(id="s", split="train", seed=0, data={})
 
 
@@ -130,3 +132,50 @@ def test_what_does_not_fit_is_told_with_its_place(tmp_path: Path, body: str, tol
     group = TrajectoryGroup([trajectory(1.0, 2), trajectory(0.0, 2)])
     with pytest.raises(UsageError, match=f"train.advantage: .*mine.py.*{told}"):
         set_advantages([group], own(tmp_path, body))
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("[[1.0] for g in groups]", "1 entries for a group of 4 trajectories"),
+        ("[[[r] for r in g.rewards] for g in groups]", "1 entries for a trajectory with 3 sampled"),
+        ("[[math.inf * r for r in g.rewards] for g in groups]", "inf as an advantage"),
+        ("[[r / max(g.rewards) for r in g.rewards] for g in groups]", "ZeroDivisionError"),
+        ("[[1.0] * len(g.reward) for g in groups]", "has no attribute 'reward'"),
+        ("[rewardz for g in groups]", "NameError: name 'rewardz'"),
+    ],
+)
+def test_before_anything_is_sampled_it_is_tried_on_made_up_groups(
+    tmp_path: Path, body: str, told: str
+) -> None:
+    with pytest.raises(UsageError, match=f"train.advantage: .*mine.py.*{told}"):
+        try_advantage(own(tmp_path, body))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[[t.metrics['lines'] for t in g.valid] for g in groups]",
+        "[[t.reward * t.metrics.get('lines') for t in g.valid] for g in groups]",
+        "[[t.reward for t in g.valid if t.scenario.data.get('level').lower()] for g in groups]",
+    ],
+)
+def test_what_only_an_env_gives_is_no_mistake_where_it_is_missing(
+    tmp_path: Path, body: str
+) -> None:
+    doubt = try_advantage(own(tmp_path, body))
+    assert doubt and "mine.py:5: " in doubt and "what only your env gives" in doubt
+
+
+def test_a_signature_that_takes_no_groups_is_a_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "other.py"
+    file.write_text("def credit(group, rewards):\n    return []\n")
+    with pytest.raises(UsageError, match="missing 1 required positional argument"):
+        try_advantage(f"{file}:credit")
+
+
+@pytest.mark.parametrize(
+    "name", [*ADVANTAGES, *(f"{CREDIT}:{n}" for n in ("turn_credit", "max_rl"))]
+)
+def test_what_comes_along_takes_the_made_up_groups(name: str) -> None:
+    assert try_advantage(name) is None
