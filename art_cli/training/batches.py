@@ -67,7 +67,9 @@ class Batches:
 
         Begin what may run ahead of all that comes between two updates.
         """
-        numbers = self._sampler.note(batch.first, batch.groups)
+        # In self-play each scenario gives a group for every seat, that of its own seat first.
+        seats = len(batch.groups) // (batch.cursor - batch.first)
+        numbers = self._sampler.note(batch.first, batch.groups[::seats])
         if self._model.experiment.train.max_staleness:
             self._begin()
         state = self._sampler.state()

@@ -138,6 +138,37 @@ def test_the_same_config_is_the_same_run_whoever_the_opponent_is(
     assert found[0] == found[1]
 
 
+OWN = """
+from art_cli import Sampler
+
+class Own(Sampler):
+    wrong = 0
+
+    def take(self, cursor, num):
+        return self.scenarios[cursor : cursor + num]
+
+    def note(self, cursor, groups):
+        played = [g.trajectories[0].scenario.id for g in groups]
+        self.wrong += played != [s.id for s in self.take(cursor, len(groups))]
+        return {"wrong": self.wrong, "groups": len(groups)}
+
+    def state(self):
+        return self.wrong
+
+    def load(self, state):
+        self.wrong = state
+"""
+
+
+def test_who_chooses_the_scenarios_hears_of_each_once_from_its_own_seat(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    run = trained(tmp_path, "train.curriculum=own.py:Own", "train.steps=2", "eval=null")
+    rows = [r for r in run.read_metrics() if "train/reward" in r]
+    assert [r["data/curriculum_groups"] for r in rows] == [3, 3]
+    assert [r["data/curriculum_wrong"] for r in rows] == [0, 0]
+    assert [r["data/groups"] for r in rows] == [6, 6]
+
+
 def test_against_the_start_only_the_seat_itself_is_trained(tmp_path: Path) -> None:
     run = trained(tmp_path, "env.opponents.train=start", "train.steps=1", "eval=null")
     groups = grouped(run.read_trajectories(1, "train"))
