@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from art_cli.backends.local import LocalBackend
+    from art_cli.config.opponents import OpponentsConfig
     from art_cli.config.schema import (
         AdapterConfig,
         EngineConfig,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     )
     from art_cli.deploy.lifecycle import deploy_model
     from art_cli.envs.base import Done, Env, Tool, ToolError, seed_of, tool
+    from art_cli.envs.game import Game
     from art_cli.envs.tools import tools_of
     from art_cli.errors import UsageError
     from art_cli.evaluation.held_out import Evaluation, evaluate
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
     from art_cli.system.guard import guarded
     from art_cli.system.progress import tell
     from art_cli.training.algorithm.loss import LOSSES, Loss, trajectory_ratio
+    from art_cli.training.curriculum.base import Sampler
     from art_cli.training.gather import gather_trajectory_groups, scenarios_of
     from art_cli.training.model import TrainableModel
     from art_cli.types import Message, Scenario, Split, Step, Trajectory, TrajectoryGroup
 
 _HOME = {
     "art_cli.backends.local": ("LocalBackend",),
+    "art_cli.config.opponents": ("OpponentsConfig",),
     "art_cli.config.schema": (
         "AdapterConfig",
         "EngineConfig",
@@ -52,10 +56,12 @@ _HOME = {
     ),
     "art_cli.deploy.lifecycle": ("deploy_model",),
     "art_cli.envs.base": ("Done", "Env", "Tool", "ToolError", "seed_of", "tool"),
+    "art_cli.envs.game": ("Game",),
     "art_cli.envs.tools": ("tools_of",),
     "art_cli.errors": ("UsageError",),
     "art_cli.evaluation.held_out": ("Evaluation", "evaluate"),
     "art_cli.training.algorithm.loss": ("LOSSES", "Loss", "trajectory_ratio"),
+    "art_cli.training.curriculum.base": ("Sampler",),
     "art_cli.training.gather": ("gather_trajectory_groups", "scenarios_of"),
     "art_cli.training.model": ("TrainableModel",),
     "art_cli.rollout.rollout": ("play", "play_episode"),
@@ -69,6 +75,7 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "Env",
+    "Game",
     "tool",
     "Tool",
     "Done",
@@ -102,6 +109,7 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "Loss",
     "LOSSES",
     "trajectory_ratio",
+    "Sampler",
     "ModelConfig",
     "AdapterConfig",
     "WarmupConfig",
@@ -110,6 +118,7 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "JudgeConfig",
     "RewardConfig",
     "TrainConfig",
+    "OpponentsConfig",
 ]
 
 

@@ -14,7 +14,8 @@ from art_cli.runs.checkpoint import best_checkpoint, prune, read_progress
 from art_cli.runs.trackers.base import Tracker
 from art_cli.system.progress import Report, silent
 from art_cli.training.algorithm.advantage import set_advantages
-from art_cli.training.batches import Batch, Batches, Stream
+from art_cli.training.batches import Batch, Batches
+from art_cli.training.curriculum.build import make_sampler
 from art_cli.training.gather import rollouts, scenarios_of, score_groups
 from art_cli.training.metrics import batch_metrics
 from art_cli.training.model import Stop, TrainableModel
@@ -42,11 +43,11 @@ async def run_loop(
     """
     cfg = model.experiment
     outcome = Outcome(finished=False, step=model.step)
-    stream = Stream(scenarios_of(model, "train"), cfg.seed)
+    sampler = make_sampler(cfg.train.curriculum, scenarios_of(model, "train"), cfg.seed)
     model.parts.run.write_status("running", model.step, cfg.train.steps)
     if cfg.eval and model.step == 0:
         outcome.baseline = outcome.final = await _evaluate(model, tracker, report)
-    batches = Batches(model, stream, partial(_roll_out, model, report))
+    batches = Batches(model, sampler, partial(_roll_out, model, report))
     try:
         while model.step < cfg.train.steps and not stop.requested:
             try:
@@ -93,8 +94,7 @@ async def _step(model: TrainableModel, batches: Batches, tracker: Tracker) -> No
     set_advantages(batch.groups, model.experiment.train.advantage)
     metrics |= await model.update(batch.groups)
     metrics |= await model.sync()
-    model.note(cursor=batch.cursor)
-    batches.begin_ahead()
+    metrics |= batches.settle(batch)
     rolled = min(max(batch.rolled, began), scored)  # a batch may have been complete before
     metrics["training_step"] = model.step
     metrics["time/rollout_s"] = rolled - began

@@ -16,6 +16,8 @@ from typing import Any, Literal, NotRequired, TypedDict
 from art_cli.look import html
 
 Split = Literal["train", "val", "test"]
+TAGS = ("seat", "level", "kind")  # of a scenario's data
+LONGEST_TAG = 40  # characters
 StopReason = Literal["env", "max_turns", "timeout", "max_calls", "context", "agent", "error"]
 
 
@@ -36,6 +38,16 @@ class Message(TypedDict):
     is_error: NotRequired[bool]  # on a message with role "tool": the call was refused or malformed
 
 
+def tags_of(data: dict[str, Any]) -> dict[str, str]:
+    """Return the level and the kind that a scenario's data has: by these, scenarios are grouped."""
+    found = {tag: data.get(tag) for tag in TAGS}
+    return {
+        tag: str(value)
+        for tag, value in found.items()
+        if isinstance(value, str | int | float) and len(str(value)) <= LONGEST_TAG
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One instance of a task. Siblings of a group play the same scenario."""
@@ -44,6 +56,11 @@ class Scenario:
     split: Split
     seed: int  # all randomness of the instance comes from it
     data: dict[str, Any] = field(default_factory=dict)  # what the env's generator made
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Its level and kind, where `data` has them."""
+        return tags_of(self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from art_cli.config import agent, llm, schema, targets
+from art_cli.config import agent, llm, opponents, schema, targets
 from art_cli.config.reference import Key, about, keys_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "config.md"
@@ -18,6 +18,7 @@ MARK = "<!-- From here on the page is made by scripts/config_reference.py. -->\n
 SECTIONS = {
     "": schema.Experiment,
     "env": schema.EnvConfig,
+    "env.opponents": opponents.OpponentsConfig,
     "agent": agent.AgentConfig,
     "agent.train": agent.TrainedConfig,
     "model": schema.ModelConfig,

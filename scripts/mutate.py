@@ -227,8 +227,11 @@ FAULTS = [
             "self._model.step + cfg.max_staleness, cfg.steps - 1)",
             "self._model.step + cfg.max_staleness + 1, cfg.steps - 1)",
         ),
-        ('seed_of(self.seed, "epoch", epoch)', 'seed_of(self.seed, "epoch")'),
         ("self._cursor = model.parts.progress.cursor", "self._cursor = 0"),
+    ),
+    *at(
+        "training/curriculum/uniform",
+        ('seed_of(self.seed, "epoch", epoch)', 'seed_of(self.seed, "epoch")'),
     ),
     *at(
         "training/canary",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 
 from art_cli.backends.warm_start import WarmStart
 from art_cli.config.agent import AgentConfig, asks_base, models_of
+from art_cli.config.opponents import OpponentsConfig
 from art_cli.config.resume import check_same
 from art_cli.config.schema import REFERENCE, Experiment, SamplingConfig
 from art_cli.engines.base import Engine
@@ -31,6 +33,7 @@ from art_cli.rollout.env_worker.remote import log_env
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.groups import slots_of
+from art_cli.rollout.opponents import check_opponents, seated
 from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.runs.checkpoint import (
     Progress,
@@ -106,6 +109,7 @@ class LocalBackend:
         Raises UsageError (the run exists, the config has changed, the model cannot be used),
         PreflightError (another process holds the run, no such device), CheckpointError.
         """
+        check_opponents(model.experiment.env.opponents, model.env_class, model.settings)
         self._crew = prepare_training(model.experiment)
         run = self._claim(model.experiment, model.config_yaml)
         if self._claimed:
@@ -182,6 +186,7 @@ class LocalBackend:
         Raises UsageError where there is no such run.
         """
         cfg = model.experiment
+        check_opponents(cfg.env.opponents, model.env_class, model.settings)
         run = RunDir.open(self._root / cfg.project / cfg.name)
         return await self._parts(model, run, trains=False)
 
@@ -200,12 +205,12 @@ class LocalBackend:
         check_engine(cfg)
         services, budget = self._services, Budget(None, run.llm_costs, say=self._say)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
-            services = await RunServices.open(settings, None, budget)  # before the warm-up
+            services = await RunServices.open(cfg.env, settings, None, budget)  # before the warm-up
         start = WarmStart(model, run, self._report, self._say, self._stop)
         policy, renderer = await start.make()
         if services is None:
             reference = self._reference_llm(model, policy)
-            services = await RunServices.open(settings, reference, budget)
+            services = await RunServices.open(cfg.env, settings, reference, budget)
         if services is not self._services:
             self._open.push_async_callback(services.close)
         self._report(f"starting the engine ({cfg.engine.use})")
@@ -219,6 +224,10 @@ class LocalBackend:
             say=self._say,
         )
         self._open.push_async_callback(engine.close)
+        agents = await self._agents(cfg, runner, models, policy, engine, renderer)
+        opponents = cfg.env.opponents or OpponentsConfig(train="script")
+        start = cache(partial(self._frozen, cfg, policy, renderer))
+        of_game = (agents, model.env_class, settings, services, start)
         trainer = make_trainer(cfg, policy, self._crew, run.logs, self._say)
         self._open.callback(trainer.close)
         return Parts(
@@ -227,7 +236,8 @@ class LocalBackend:
             renderer=renderer,
             engine=engine,
             canary=Canary(policy, trainer, cfg.sampling, cfg.engine.max_model_len),
-            agents=await self._agents(cfg, runner, models, policy, engine, renderer),
+            agents=seated(opponents.train, *of_game),
+            eval_agents=seated(opponents.eval, *of_game),
             services=services,
             models=models,
             trainer=trainer,
@@ -273,6 +283,12 @@ class LocalBackend:
             routes=routes_of(cfg.agent, models, base),
         )
         return await open_agents(self._open, cfg.agent, runner, served, cfg.reward)
+
+    def _frozen(self, cfg: Experiment, policy: Policy, renderer: Renderer) -> AgentFactory:
+        """Return players with the weights that the policy has now, which stay as they are."""
+        engine = TransformersEngine(policy.twin(), cfg.engine, cfg.sampling, renderer.stop_ids)
+        self._open.push_async_callback(engine.close)
+        return PolicyAgents(engine, renderer, cfg.engine.max_model_len)
 
     def _claim(self, cfg: Experiment, config_yaml: str) -> RunDir:
         """Create or re-open the run directory, and hold it until `close`."""

@@ -81,6 +81,13 @@ async def _play(loaded: LoadedExperiment, rows: list[Row], *, stop: bool) -> lis
 
     cfg, settings = loaded.experiment, loaded.env_settings
     env = env_of(cfg.env)
+    key = "train" if rows[0]["split"] == "train" else "eval"
+    if (who := getattr(cfg.env.opponents, key, "script")) != "script":
+        name = who if isinstance(who, str) else who.model
+        raise UsageError(
+            f"the game was played against others (env.opponents.{key}: {name}), whose moves are "
+            "not in its row: only one against the env's own script can be played again"
+        )
     is_builtin = cfg.agent.type == "builtin"
     if stop:
         one = await play(stopping(env), settings, rows[0], is_builtin=is_builtin)

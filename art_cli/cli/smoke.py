@@ -19,7 +19,7 @@ from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import REFERENCE, TrackConfig
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import UsageError
-from art_cli.llms.services import llm_settings
+from art_cli.llms.services import models_of_env
 from art_cli.preflight.smoke import (
     GoldPlay,
     SmokeModel,
@@ -173,8 +173,8 @@ class Smoke:
         if cfg.judge:
             ping = "" if cfg.judge.model == REFERENCE else ": art validate --ping"
             yield f"the judge {cfg.judge.model}{ping}"
-        for name in llm_settings(self.real.env_settings):
-            yield f"the model that the env asks, env.args.{name}"
+        for name in models_of_env(cfg.env, self.real.env_settings):
+            yield f"the model that the env asks, {name}"
         if cfg.engine.use != "transformers":
             yield f"the engine {cfg.engine.use}"
         if cfg.track != TrackConfig():

@@ -169,7 +169,7 @@ def _kind(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return WORDS[str(node.value)]
     if isinstance(node, ast.Name):
-        if node.id in ("LossName", "AdvantageName"):
+        if node.id in ("LossName", "AdvantageName", "CurriculumName"):
             return _kind(_assigned(node.id))
         return "a section" if node.id.endswith("Config") else WORDS[node.id]
     assert isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name), ast.dump(node)

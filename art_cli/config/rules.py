@@ -11,6 +11,7 @@ from art_cli.config.agent_rules import AGENT_RULES
 from art_cli.config.explain import Mistake
 from art_cli.config.interpolate import Resolved
 from art_cli.config.marks import NotWith, OnlyWith
+from art_cli.config.opponent_rules import OPPONENT_RULES
 from art_cli.config.problem import KeyPath
 from art_cli.config.rule import Rule, clash, is_positive, is_set
 from art_cli.config.schema import REFERENCE, Experiment
@@ -54,6 +55,7 @@ def _is_unused(default: Any, mark: OnlyWith | NotWith, value: Any, other: Any) -
 RULES = (
     *_marked(Experiment),
     *AGENT_RULES,
+    *OPPONENT_RULES,
     clash(
         {"model.quantize": is_set, "model.adapter": None},
         "keeps the base as it is, but model.adapter is null: there is nothing to train; "

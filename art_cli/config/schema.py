@@ -15,6 +15,7 @@ from pydantic import Field
 from art_cli.config.agent import AgentConfig
 from art_cli.config.llm import LLMConfig
 from art_cli.config.marks import NotWith, OnlyWith
+from art_cli.config.opponents import OpponentsConfig
 from art_cli.config.tool_formats import ToolFormatName
 from art_cli.config.values import (
     FORBID_UNKNOWN,
@@ -49,6 +50,8 @@ class EnvConfig:
     python: str | None = None
     # Episodes that are open at once, where each holds a server or the like. null: all that are due.
     concurrency: Count | None = None
+    # Who plays the other seats of a game. null: the env's own script.
+    opponents: OpponentsConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,13 +189,14 @@ LossName = Literal[
     "token_mean", "sequence_mean", "group_mean", "grpo", "dr_grpo", "dapo", "gspo", "cispo"
 ]
 AdvantageName = Literal["mean", "group_std", "batch_std", "leave_one_out"]
+CurriculumName = Literal["uniform", "signal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """The GRPO update."""
 
-    steps: CountOrZero  # updates of the policy
+    steps: CountOrZero  # rounds of rollout, score and update
     scenarios_per_step: Count = 8  # groups of one update; more: less noise, more time
     group_size: Annotated[int, Field(ge=2)] = 8  # episodes of one scenario, which are compared
     learning_rate: Positive = 1.0e-5  # too high: reward rises and falls; too low: it stays
@@ -211,7 +215,11 @@ class TrainConfig:
     # Of a loss that spreads tokens over the experts (2101.03961); a mixture of experts only.
     router_aux_coef: NonNegative = 0.0
     max_staleness: CountOrZero = 0  # updates that rollouts may begin early; 0: repeats exactly
+    # Updates with each batch, all but the first off-policy: fewer episodes, more of each.
+    updates_per_batch: Count = 1
     refill: bool = False  # replace groups without a gradient by further scenarios
+    # Which scenarios are played: each as often as every other, or those whose groups will differ.
+    curriculum: CurriculumName | Own = "uniform"
     overlong: Literal["keep", "mask"] = "keep"  # truncated trajectories
     # Tokens of one forward pass of the update: less memory, the same result.
     microbatch_tokens: Annotated[int, Field(ge=MIN_MICROBATCH_TOKENS)] = 16384

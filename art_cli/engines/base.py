@@ -39,6 +39,13 @@ class Session(Protocol):
         """
         ...
 
+    def expect(self, coming: bool) -> None:
+        """Say whether its next turn comes, or that of another player of its game comes first.
+
+        Steps then do not wait for it. Called while no turn of it is being sampled.
+        """
+        ...
+
     def close(self) -> None:
         """Free what the session holds: its episode is over."""
         ...

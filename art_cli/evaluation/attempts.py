@@ -18,8 +18,6 @@ from art_cli.printed import masked
 from art_cli.system.files import json_line, read_lines
 from art_cli.types import Message, Scenario, Trajectory
 
-TAGS = ("level", "kind")  # of scenario.data, by which results are broken down
-LONGEST_TAG = 40  # characters
 FORGET = {"forget": True}
 FIELDS: dict[Any, tuple[str, ...]] = {  # of an attempt, by what they must be
     str: ("scenario", "digest", "stop_reason", "judge_context"),
@@ -39,7 +37,7 @@ class Attempt:
     scenario: str  # its id
     digest: str  # of the whole scenario: another one of the same id is not it
     trial: int
-    tags: dict[str, str]  # those of TAGS that the scenario has
+    tags: dict[str, str]  # the scenario's seat, level and kind
     reward: float | None  # None: it failed, and is not kept; or only a judge can say
     metrics: dict[str, float]  # the env's own
     stop_reason: str
@@ -66,7 +64,7 @@ class Attempt:
             scenario=t.scenario.id,
             digest=digest_of(t.scenario),
             trial=trial,
-            tags=_tags(t.scenario),
+            tags=t.scenario.tags,
             reward=t.reward,
             metrics=t.metrics,
             stop_reason=t.stop_reason,
@@ -87,15 +85,6 @@ def digest_of(scenario: Scenario) -> str:
     """Return what tells a scenario from all others."""
     content = json.dumps(asdict(scenario), sort_keys=True, default=str)
     return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:16]
-
-
-def _tags(scenario: Scenario) -> dict[str, str]:
-    found = {tag: scenario.data.get(tag) for tag in TAGS}
-    return {
-        tag: str(value)
-        for tag, value in found.items()
-        if isinstance(value, str | int | float) and len(str(value)) <= LONGEST_TAG
-    }
 
 
 def _wrong(row: dict[str, Any]) -> str | None:

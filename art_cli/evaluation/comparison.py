@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from art_cli.evaluation.attempts import TAGS, Attempt
+from art_cli.evaluation.attempts import Attempt
 from art_cli.evaluation.candidates import Candidate
 from art_cli.evaluation.play import EvalTask, Record
 from art_cli.evaluation.statistics import Estimate, difference, mean, pass_hat
+from art_cli.types import TAGS
 
 PASS = "pass^"  # what the names of shares of passed scenarios begin with
 SUCCESS = "success"  # the env metric that says whether an attempt passed

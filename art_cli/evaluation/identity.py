@@ -55,6 +55,14 @@ def policy_identity(cfg: Experiment, run: RunDir | None, source: str, step: int 
     return ["weights", made, [folder_digest(f) if f.exists() else None for f in folders]]
 
 
+def opponent_identity(cfg: Experiment, run: RunDir | None) -> list[Any]:
+    """Return who plays against the candidates of a game: nothing where it is the env's script."""
+    who = cfg.env.opponents.eval if cfg.env.opponents else "script"
+    if who == "script":
+        return []
+    return [policy_identity(cfg, run, "start", None) if who == "start" else identity_of(who)]
+
+
 def llm_identity(llm: LLMConfig, agent: AgentConfig) -> Any:
     """Return a model that is asked, and who plays with it where that is not our own loop."""
     if agent.type == "builtin":

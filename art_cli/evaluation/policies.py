@@ -52,7 +52,7 @@ class RunPolicies:
             assert candidate.step is not None
             await self._model.go_to(candidate.step)
         self._holds = candidate.source
-        return self._model.parts.agents, self._model.parts.services
+        return self._model.parts.eval_agents, self._model.parts.services
 
     async def close(self) -> None:
         """Let go of the model."""

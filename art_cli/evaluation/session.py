@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -13,20 +13,28 @@ from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import Experiment
 from art_cli.envs.base import NoServices, Services
 from art_cli.envs.tools import schemas_of
-from art_cli.errors import EnvError
+from art_cli.errors import EnvError, UsageError
 from art_cli.evaluation.attempts import AttemptStore
 from art_cli.evaluation.candidates import Candidate
 from art_cli.evaluation.comparison import Comparison, compare
-from art_cli.evaluation.identity import key_of, llm_identity, policy_identity, task_identity
+from art_cli.evaluation.identity import (
+    key_of,
+    llm_identity,
+    opponent_identity,
+    policy_identity,
+    task_identity,
+)
 from art_cli.evaluation.play import EvalTask, Record, play_missing
 from art_cli.llms.base import Budget
 from art_cli.llms.remote import RemoteLLM
-from art_cli.llms.services import RunServices, llm_settings, needs_reference, open_remote
+from art_cli.llms.services import RunServices, models_of_env, needs_reference, open_remote
 from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.agents.prompted import PromptedAgents
 from art_cli.rollout.env_worker.remote import env_of
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.groups import scenarios_in, why_none
+from art_cli.rollout.match import SeatedAgents
+from art_cli.rollout.opponents import check_opponents, seated
 from art_cli.runs.directory import RunDir
 from art_cli.system.progress import Report
 from art_cli.types import Split
@@ -86,7 +94,15 @@ class EvalSession:
             seed=cfg.seed,
             concurrency=cfg.env.concurrency,
         )
-        about, run = task_identity(env, settings), folder if folder.config.is_file() else None
+        check_opponents(cfg.env.opponents, env, settings)
+        if meets_start(cfg) and any(c.source == "base" for c in candidates):
+            raise UsageError(
+                "env.opponents.eval is start, the policy after its warm-up, which `base` is made "
+                "without; leave base out, or evaluate against the script: "
+                "env.opponents.eval=script"
+            )
+        run = folder if folder.config.is_file() else None
+        about = [*task_identity(env, settings), *opponent_identity(cfg, run)]
         records = []
         for c in candidates:
             if c.llm:
@@ -126,7 +142,7 @@ class EvalSession:
         async with contextlib.AsyncExitStack() as stack:
             shared = None
             if not needs_reference(settings):
-                shared = await RunServices.open(settings, budget=budget)
+                shared = await RunServices.open(self.experiment.env, settings, budget=budget)
                 stack.push_async_callback(shared.close)
             llms: dict[str, RemoteLLM] = {}
             for c in [r.candidate for r in todo]:
@@ -142,15 +158,19 @@ class EvalSession:
                 return opened
 
             hosted = self.experiment.agent.type != "builtin"
-            asked = [*llm_settings(settings).values(), *models_of(self.experiment.agent)]
+            asked = [
+                *models_of_env(self.experiment.env, settings),
+                *models_of(self.experiment.agent),
+            ]
             limited = budget.is_limited and bool(asked)
             for r in sorted(todo, key=lambda r: PLAYING_ORDER.index(r.candidate.source)):
                 if r.candidate.llm:
-                    needs_policies = shared is None or (hosted and asks_base(self.experiment.agent))
+                    needs_policies = shared is None or meets_start(self.experiment)
+                    needs_policies |= hosted and asks_base(self.experiment.agent)
                     given = await policies().at(START) if needs_policies else None
                     services = shared or (given[1] if given else NoServices())
                     llm = llms[r.candidate.name]
-                    agents, limits = await self._agents(stack, llm, given, budget)
+                    agents, limits = await self._agents(stack, llm, given, services, budget)
                 else:
                     agents, services = await policies().at(r.candidate)
                     limits = {"in_waves": WAVE} if limited else {}
@@ -162,6 +182,7 @@ class EvalSession:
         stack: contextlib.AsyncExitStack,
         llm: RemoteLLM,
         given: tuple[AgentFactory, Services] | None,
+        services: Services,
         budget: Budget,
     ) -> tuple[AgentFactory, dict[str, Any]]:
         """Return who plays with a model: the config's own agent, where it has one.
@@ -170,7 +191,9 @@ class EvalSession:
         """
         cfg, tools = self.experiment.agent, schemas_of(self.task.env_class)
         if cfg.type == "builtin":
-            return PromptedAgents(llm, tools), {"at_once": llm.concurrency}
+            return self._seated(PromptedAgents(llm, tools), given, services), {
+                "at_once": llm.concurrency
+            }
         from art_cli.rollout.agents.build import make_runner, open_agents, routes_of
         from art_cli.rollout.agents.hosted import HostedAgents
         from art_cli.rollout.gateway.served import Served
@@ -195,6 +218,19 @@ class EvalSession:
         )
         return await open_agents(stack, cfg, runner, served, self.experiment.reward), limits
 
+    def _seated(
+        self,
+        agents: AgentFactory,
+        given: tuple[AgentFactory, Services] | None,
+        services: Services,
+    ) -> AgentFactory:
+        """Return players with those beside them who play the other seats of a game, if any do."""
+        if given and isinstance(given[0], SeatedAgents):
+            return replace(given[0], policy=agents)
+        who = self.experiment.env.opponents.eval if self.experiment.env.opponents else "script"
+        task = self.task
+        return seated(who, agents, task.env_class, task.settings, services)
+
     def result(self, baseline: str, threshold: float | None) -> Comparison:
         """Return the candidates of which anything is known, side by side.
 
@@ -211,6 +247,11 @@ class EvalSession:
         lost = [_why(r) for r in self.records if not r.attempts]
         if lost:
             raise EnvError("\n".join(lost))
+
+
+def meets_start(cfg: Experiment) -> bool:
+    """Return whether candidates play against the policy of step 0."""
+    return cfg.env.opponents is not None and cfg.env.opponents.eval == "start"
 
 
 def _why(r: Record) -> str:

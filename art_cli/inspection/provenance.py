@@ -73,6 +73,7 @@ def code_of(loaded: LoadedExperiment) -> dict[str, Any]:
         "agent code": _or_none(lambda: agent_digest(cfg.agent)),
         "loss code": _or_none(lambda: _digest(_file_of(cfg.train.loss))),
         "advantage code": _or_none(lambda: _digest(_file_of(cfg.train.advantage))),
+        "curriculum code": _or_none(lambda: _digest(_file_of(cfg.train.curriculum))),
         "file": dict(_files(loaded.document)),
     }
 

@@ -6,7 +6,8 @@ import json
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any, cast
 
-from art_cli.config.schema import REFERENCE, LLMConfig
+from art_cli.config.opponents import opponents_asked
+from art_cli.config.schema import REFERENCE, EnvConfig, LLMConfig
 from art_cli.errors import LLMError, PreflightError
 from art_cli.llms.base import LLM, QUESTION, AskedLLM, Budget
 from art_cli.llms.remote import RemoteLLM
@@ -25,16 +26,21 @@ class RunServices:
 
     @classmethod
     async def open(
-        cls, settings: Any, reference: LLM | None = None, budget: Budget | None = None
+        cls,
+        env: EnvConfig,
+        settings: Any,
+        reference: LLM | None = None,
+        budget: Budget | None = None,
     ) -> RunServices:
-        """Start and ask every model that the settings name; all spend of one budget.
+        """Start and ask every model that the env asks; all spend of one budget.
 
         Raises PreflightError: no key, no such model, no answer.
         """
         services = cls(budget or Budget(None))
         try:
-            for cfg in llm_settings(settings).values():
-                services._llms[_key(cfg)] = await _open(cfg, reference, services.budget)
+            named = {_key(cfg): (name, cfg) for name, cfg in models_of_env(env, settings).items()}
+            for key, (name, cfg) in named.items():  # each once
+                services._llms[key] = await _open(cfg, reference, services.budget, name)
         except BaseException:
             await services.close()
             raise
@@ -92,6 +98,12 @@ def llm_settings(settings: Any) -> dict[str, LLMConfig]:
     return {name: value for name, value in values.items() if isinstance(value, LLMConfig)}
 
 
+def models_of_env(env: EnvConfig, settings: Any) -> dict[str, LLMConfig]:
+    """Return the models that the section `env` names, by their places in the config."""
+    found = {f"env.args.{name}": cfg for name, cfg in llm_settings(settings).items()}
+    return found | opponents_asked(env.opponents)
+
+
 def needs_reference(settings: Any) -> bool:
     """Return whether the env asks the base model itself."""
     return any(cfg.model == REFERENCE for cfg in llm_settings(settings).values())
@@ -125,9 +137,7 @@ async def open_remote(
     return llm
 
 
-async def _open(
-    cfg: LLMConfig, reference: LLM | None, budget: Budget, who: str = "the model that the env asks"
-) -> LLM:
+async def _open(cfg: LLMConfig, reference: LLM | None, budget: Budget, who: str) -> LLM:
     if cfg.model == REFERENCE:
         if reference is None:
             raise PreflightError(

@@ -1,4 +1,4 @@
-"""The loss and the advantage that a config names as FILE.py:NAME, tried before anything is paid."""
+"""What a config names of the user's own code, tried before anything is paid."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from typing import TypeVar
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.errors import ConfigError, UsageError
+from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.groups import scenarios_in
+from art_cli.rollout.opponents import check_opponents
 
 T = TypeVar("T")
 
 
 def check_own_code(loaded: LoadedExperiment) -> list[str]:
-    """Find and try what `train.loss` and `train.advantage` name. Return what the user should know.
+    """Try what `train.loss`, `train.advantage`, `train.curriculum` and `env.opponents` name.
 
-    Raises ConfigError with what is wrong. torch, which takes seconds to import, is only needed
-    where one of them is the user's own.
+    Return what the user should know of it. Raises ConfigError with what is wrong. torch, which
+    takes seconds to import, is only needed where one of the first three is the user's own.
     """
-    train = loaded.experiment.train
+    cfg, settings = loaded.experiment, loaded.env_settings
+    train, told = cfg.train, []
     if ":" in train.loss:
         from art_cli.training.algorithm.loss import loss_named
 
@@ -26,8 +30,20 @@ def check_own_code(loaded: LoadedExperiment) -> list[str]:
         from art_cli.training.algorithm.advantage import try_advantage
 
         doubt = _check(loaded, "train.advantage", lambda: try_advantage(train.advantage))
-        return [doubt] if doubt else []
-    return []
+        told += [doubt] if doubt else []
+    if ":" in train.curriculum:
+        _check(loaded, "train.curriculum", lambda: _try_sampler(loaded))
+    opponents = cfg.env.opponents
+    _check(loaded, "env.opponents", lambda: check_opponents(opponents, env_of(cfg.env), settings))
+    return told
+
+
+def _try_sampler(loaded: LoadedExperiment) -> None:
+    from art_cli.training.curriculum.build import try_sampler
+
+    cfg = loaded.experiment
+    scenarios = scenarios_in(env_of(cfg.env), loaded.env_settings, "train")
+    try_sampler(cfg.train.curriculum, scenarios, cfg.seed, cfg.train.scenarios_per_step)
 
 
 def _check(loaded: LoadedExperiment, key: str, find: Callable[[], T]) -> T:

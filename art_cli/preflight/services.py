@@ -17,7 +17,7 @@ import httpx
 
 from art_cli.config.schema import REFERENCE, Experiment, LLMConfig
 from art_cli.llms.judges.build import KEYS, key_of
-from art_cli.llms.services import llm_settings
+from art_cli.llms.services import models_of_env
 from art_cli.llms.stand_in import STAND_IN
 from art_cli.preflight.finding import Finding, failed, ok, warning
 from art_cli.preflight.memory.shape import HUB, local_config
@@ -49,7 +49,7 @@ class Service:
 def models_asked(cfg: Experiment, settings: Any) -> dict[str, LLMConfig]:
     """Models behind an API, by what the config calls them."""
     found: dict[str, LLMConfig] = {"judge": cfg.judge} if cfg.judge else {}
-    found |= {f"env.args.{name}": llm for name, llm in llm_settings(settings).items()}
+    found |= models_of_env(cfg.env, settings)
     return {name: llm for name, llm in found.items() if llm.model not in (REFERENCE, STAND_IN)}
 
 

@@ -58,6 +58,9 @@ class TurnAgent:
     def begin(self) -> None:
         """Make ready, as the episode begins."""
 
+    def expect(self, coming: bool) -> None:
+        """Know whether its own turn comes next, or that of another player of its game."""
+
     def offer(self, tools: list[dict[str, Any]]) -> None:
         """Take the tools of the episode, before its first turn."""
 

@@ -49,10 +49,15 @@ class Episode:
         self.trajectory.tools = [tool.schema() for tool in self._offered]
         return opening(self.env, started)
 
+    async def set_up(self, method: Callable[[], Any]) -> None:
+        """Begin with another method of the env than `start`: who calls it asks for the rest."""
+        with self._clock():
+            await self._lifetime.start(max(self._left, SHORTEST_WAIT), method)
+
     async def reply(self, text: str, *, turn: int) -> str | Done:
         """Return what comes back to a turn that called no tool."""
         step = self._begin(Step(turn=turn, said=text))
-        answer = await self._timed(self.env.reply, text, what="reply()")
+        answer = await self.ask(self.env.reply, text, what="reply()")
         if not isinstance(answer, str | Done):
             raise TypeError(f"reply() returned {answer!r:.200}; expected text or Done()")
         if isinstance(answer, Done):
@@ -98,9 +103,9 @@ class Episode:
     async def finish(self) -> None:
         """Score the trajectory, which holds all that was said by now."""
         env, trajectory = self.env, self.trajectory
-        context = await self._timed(env.judge_context, what="judge_context()")
+        context = await self.ask(env.judge_context, what="judge_context()")
         trajectory.judge_context = said_by("judge_context()", str(context))
-        reward = await self._timed(env.score, trajectory, what="score()")
+        reward = await self.ask(env.score, trajectory, what="score()")
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"score() returned {reward}; a reward must be a finite number")
         trajectory.metrics |= {
@@ -118,7 +123,8 @@ class Episode:
         self.trajectory.steps.append(step)
         return step
 
-    async def _timed(self, method: Callable[..., Any], *args: Any, what: str) -> Any:
+    async def ask(self, method: Callable[..., Any], *args: Any, what: str) -> Any:
+        """Return what a method of the env gives, within the time that the episode has left."""
         with self._clock():
             seconds = max(self._left, SHORTEST_WAIT)
             return await call(method, *args, seconds=seconds, what=what)

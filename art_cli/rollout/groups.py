@@ -12,6 +12,7 @@ from art_cli.config.schema import EnvConfig
 from art_cli.envs.base import Env, Services, seed_of
 from art_cli.errors import UsageError, blame
 from art_cli.rollout.agent import CRASHED, Agent
+from art_cli.rollout.match import Match
 from art_cli.rollout.rollout import rollout
 from art_cli.system.deadline import watchdog
 from art_cli.system.files import json_line
@@ -37,6 +38,8 @@ async def play_groups(
 ) -> AsyncGenerator[tuple[int, TrajectoryGroup], None]:
     """Yield each group, with its place in `groups`, as soon as all its agents have played.
 
+    A game in which the policy plays every seat gives a group for each seat, all with its place.
+
     The others play on meanwhile; at most `at_once` episodes go on together, and each of them holds
     one of the `slots` from the making of its env until that is closed. Raise what an episode
     raises, but only once all have ended: what was paid for is then kept. Whoever may leave before
@@ -48,7 +51,7 @@ async def play_groups(
         for k, agent in enumerate(agents)
     )
     total, num_played = len(waiting), 0
-    played: list[dict[int, Trajectory]] = [{} for _ in groups]
+    played: list[dict[int, list[Trajectory]]] = [{} for _ in groups]
     errors: dict[tuple[int, int], BaseException] = {}
     running: dict[asyncio.Task[Trajectory], tuple[int, int]] = {}
     ended: asyncio.Queue[asyncio.Task[Trajectory]] = asyncio.Queue()
@@ -69,9 +72,10 @@ async def play_groups(
                 if error := task.exception():
                     errors[n, k] = error
                     continue
-                played[n][k] = task.result()
+                played[n][k] = _seats_of(task.result(), groups[n][1][k])
                 if len(played[n]) == len(groups[n][1]):
-                    yield n, TrajectoryGroup([played[n][i] for i in sorted(played[n])])
+                    for seat in zip(*(played[n][i] for i in sorted(played[n])), strict=True):
+                        yield n, TrajectoryGroup(list(seat))
     finally:
         for task in running:
             task.cancel()
@@ -79,6 +83,11 @@ async def play_groups(
             agent.close()
     if errors:
         raise errors[min(errors)]
+
+
+def _seats_of(trajectory: Trajectory, agent: Agent) -> list[Trajectory]:
+    """Return what is learned from an episode: one trajectory, or one for each seat of a game."""
+    return [trajectory, *(agent.siblings(trajectory) if isinstance(agent, Match) else ())]
 
 
 def slots_of(cfg: EnvConfig) -> Slots | None:

@@ -8,6 +8,7 @@ are called from tasks of their own, which may use what `start()` opened.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -25,11 +26,15 @@ class Lifetime:
         self._num_cancelled = 0  # times, by us, since start() began
         self._wants_end = asyncio.Event()
 
-    async def start(self, seconds: float) -> Any:
-        """Return what `start()` gives. Raise what it raises, DeadlineError, EnvError."""
+    async def start(self, seconds: float, how: Callable[..., Any] | None = None) -> Any:
+        """Return what `start()` gives, or another method `how` of the env that is called instead.
+
+        Raise what it raises, DeadlineError, EnvError.
+        """
+        how = how or self._env.start
         started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._is_starting = True
-        self._task = asyncio.ensure_future(self._live(started))
+        self._task = asyncio.ensure_future(self._live(started, how))
         await asyncio.wait(
             {started, self._task},
             timeout=None if is_debugged() else seconds,
@@ -41,7 +46,7 @@ class Lifetime:
             self._task.result()
         self._give_up_start(self._task)
         check_stuck()
-        raise DeadlineError(f"start() did not return within {seconds:.3g} s")
+        raise DeadlineError(f"{how.__name__}() did not return within {seconds:.3g} s")
 
     async def close(self) -> None:
         """Run `close()`. Raise what it raises, DeadlineError, EnvError."""
@@ -71,9 +76,9 @@ class Lifetime:
             task.uncancel()
         self._num_cancelled = 0
 
-    async def _live(self, started: asyncio.Future[Any]) -> None:
+    async def _live(self, started: asyncio.Future[Any], how: Callable[..., Any]) -> None:
         try:
-            opening = await run_here(self._env.start, what="start()")
+            opening = await run_here(how, what=f"{how.__name__}()")
         except asyncio.CancelledError:
             _settle(started, RuntimeError("start() was cancelled from within"))
             self._forget_cancellation()

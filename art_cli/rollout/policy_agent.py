@@ -33,6 +33,11 @@ class PolicyAgent(TurnAgent):
         """See TurnAgent."""
         self._session = self._open_session()
 
+    def expect(self, coming: bool) -> None:
+        """See TurnAgent."""
+        if self._session:
+            self._session.expect(coming)
+
     def offer(self, tools: list[dict[str, Any]]) -> None:
         """See TurnAgent. Tools that are not those of the env's class are bound to the template."""
         if tools != self._renderer.tools:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
@@ -33,6 +33,8 @@ class Progress:
     cursor: int = 0  # scenarios taken from the stream
     val_reward: float | None = None  # of the evaluation at this step, where there was one
     microbatch_tokens: int | None = None  # where memory ran out with the config's
+    # What the sampler of scenarios has learned, and what of it was taken ahead. None: nothing.
+    curriculum: dict[str, Any] | None = None
 
 
 def save_checkpoint(
@@ -45,7 +47,10 @@ def save_checkpoint(
         policy.save(folder)
         if trainer is not None:
             trainer.save(folder / "optimizer.pt")
-        (folder / "progress.json").write_text(json.dumps(asdict(progress)) + "\n")
+        noted = asdict(progress)
+        if progress.curriculum is None:  # the bytes are then those of a run without
+            del noted["curriculum"]
+        (folder / "progress.json").write_text(json.dumps(noted) + "\n")
 
     write_folder(target, write)
     return target

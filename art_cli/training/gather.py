@@ -62,7 +62,7 @@ def rollouts(
 
     def player(n: int, trial: int, s: Scenario) -> Agent:
         if purpose == "eval":
-            return parts.agents.open(eval_seed(seed, s, trial))
+            return parts.eval_agents.open(eval_seed(seed, s, trial))
         return parts.agents.open(seed_of(seed, purpose, moment, s.id, n * group_size + trial))
 
     # All episodes that have a slot begin in one turn of the event loop, before the first of them
@@ -83,8 +83,8 @@ async def score_groups(
     scored. Raise what `score` raises, when all groups have been seen through; AgentError where the
     user's own agent failed in every episode, EnvError where no trajectory came through otherwise.
     """
-    found: dict[int, TrajectoryGroup] = {}
-    scoring: dict[int, asyncio.Task[object]] = {}
+    found: dict[int, list[TrajectoryGroup]] = {}
+    scoring: dict[tuple[int, int], asyncio.Task[object]] = {}
     num_scored, rolled = 0, time.monotonic()
 
     async def scored(group: TrajectoryGroup, score: Score) -> None:
@@ -92,15 +92,17 @@ async def score_groups(
         await score(group)
         num_scored += 1
         if all_played:
-            report("scoring", num_scored, len(found))
+            report("scoring", num_scored, sum(map(len, found.values())))
 
     all_played = False
     try:
         async with aclosing(groups):
             async for n, group in groups:
-                found[n], rolled = group, time.monotonic()
+                found.setdefault(n, []).append(group)
+                rolled = time.monotonic()
                 if score and not all(t.failed for t in group.trajectories):
-                    scoring[n] = asyncio.ensure_future(scored(group, score))
+                    place = n, len(found[n])
+                    scoring[place] = asyncio.ensure_future(scored(group, score))
         all_played = True
     except asyncio.CancelledError:
         for task in scoring.values():
@@ -108,9 +110,9 @@ async def score_groups(
         raise
     finally:  # what a judge is asked has been paid for
         await asyncio.gather(*scoring.values(), return_exceptions=True)
-    for n in sorted(scoring):
-        scoring[n].result()
-    in_order = [found[n] for n in sorted(found)]
+    for place in sorted(scoring):
+        scoring[place].result()
+    in_order = [group for n in sorted(found) for group in found[n]]
     trajectories = [t for g in in_order for t in g.trajectories]
     if trajectories and all(t.metrics.get("crashed") for t in trajectories):
         raise AgentError(why_crashed(trajectories))

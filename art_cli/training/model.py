@@ -9,11 +9,12 @@ import asyncio
 import atexit
 import gc
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import yaml
 
+from art_cli.config.opponents import OpponentsConfig
 from art_cli.config.schema import (
     AdapterConfig,
     EngineConfig,
@@ -61,7 +62,8 @@ class Parts:
     renderer: Renderer
     engine: Engine
     canary: Canary
-    agents: AgentFactory
+    agents: AgentFactory  # who plays to be trained
+    eval_agents: AgentFactory  # who plays held-out scenarios: against others, in a game
     services: RunServices
     models: RunServices  # that the user's agent asks beside the policy
     trainer: Trainer
@@ -97,6 +99,7 @@ class TrainableModel:
         base_model: str | ModelConfig,
         env: type[Env] | str,
         settings: Any = None,
+        opponents: OpponentsConfig | None = None,
         adapter: AdapterConfig | None = None,
         warmup: WarmupConfig | None = None,
         engine: EngineConfig | None = None,
@@ -106,7 +109,8 @@ class TrainableModel:
         train: TrainConfig | None = None,
         seed: int = 0,
     ) -> None:
-        """`settings` are the env's own; `adapter` None trains all weights."""
+        """`settings` are the env's own; `adapter` None trains all weights; `opponents` play the
+        other seats of a game."""
         if isinstance(env, str):
             env, use = env_class(env), env
         else:
@@ -118,7 +122,7 @@ class TrainableModel:
             project=project,
             name=name,
             seed=seed,
-            env=EnvConfig(use=use, args=asdict(settings)),
+            env=EnvConfig(use=use, args=asdict(settings), opponents=opponents),
             model=base_model,
             warmup=warmup,
             engine=engine or EngineConfig(),
@@ -228,4 +232,4 @@ class TrainableModel:
 
     def note(self, **changes: Any) -> None:
         """Note progress that the next checkpoint keeps."""
-        self.parts.progress = Progress(**(asdict(self.parts.progress) | changes))
+        self.parts.progress = replace(self.parts.progress, **changes)

@@ -11,13 +11,14 @@ from art_cli.printed import masked
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trajectories import read_good_rows
 from art_cli.system.files import read_lines
+from art_cli.types import tags_of
 from art_cli.view.overview import is_number
 from art_cli.view.pieces import Pieces
 
 FILE = re.compile(r"(\w+)-(\d+)\.jsonl\.gz")
 COLUMNS = (
     *("group", "index", "scenario", "reward", "advantage", "stop", "truncated", "failed", "turns"),
-    *("tokens", "sequences", "errors", "tools", "first", "score", "last"),
+    *("tokens", "sequences", "errors", "tools", "first", "score", "last", "kind"),
 )
 LONGEST = 80  # characters of a first action or last words in a list
 
@@ -105,7 +106,13 @@ def _index_row(row: dict[str, Any]) -> tuple[Any, ...]:
         _first_action(steps),
         _rounded(metrics.get("ruler_score")),
         said[-1][:LONGEST] if said else "",
+        _kind(row.get("scenario")),
     )
+
+
+def _kind(data: Any) -> str:
+    tags = tags_of(data) if isinstance(data, dict) else {}
+    return ", ".join(f"{tag} {value}" for tag, value in tags.items())
 
 
 def _first_action(steps: list[dict[str, Any]]) -> str:

@@ -20,6 +20,12 @@ CURVES: dict[str, tuple[str, str]] = {
         "equal teaches nothing: near 0 the task is too hard, too easy, or the judge sees no "
         "difference.",
     ),
+    "data/curriculum_differed": (
+        "Chosen groups with signal",
+        "Share of the groups that differed, of those that train.curriculum: signal chose. It helps "
+        "while this is above data/curriculum_differed_explored, of those that it did not choose; "
+        "it foresaw data/curriculum_expected. Both are among all metrics below.",
+    ),
     "train/tokens": (
         "Tokens an episode",
         "Tokens that the policy wrote in an episode, on average. A reward that rises along with "

@@ -11,6 +11,7 @@ from typing import Any
 
 from art_cli.config.load import load_experiment
 from art_cli.config.schema import EnvConfig, Experiment, ModelConfig, TrainConfig
+from art_cli.envs.game import SEAT
 from art_cli.errors import ArtError
 from art_cli.evaluation.statistics import Estimate, difference
 from art_cli.runs.directory import RunDir
@@ -172,7 +173,7 @@ def opening_of(row: Row) -> tuple[str, ...]:
 
 def scenario_of(row: Row) -> tuple[object, ...]:
     """Return what a scenario is, whatever its name: its opening, and its data or else its seed."""
-    data = row["scenario"]
+    data = {name: value for name, value in row["scenario"].items() if name != SEAT}
     return opening_of(row), json.dumps(data, sort_keys=True) if data else row["seed"]
 
 

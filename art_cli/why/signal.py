@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from art_cli.why.evidence import (
 from art_cli.why.finding import RunFinding
 
 FLAT = 0.7  # of the groups without a gradient
+ENOUGH = 100  # groups, of which a share can be known
 NEAR = 0.05  # rewards, of the scale from the lowest to the highest seen
 
 
@@ -85,7 +87,7 @@ def acts_for_nothing(run: Evidence) -> Iterator[RunFinding]:
 def same_play_other_reward(run: Evidence) -> Iterator[RunFinding]:
     """Two siblings said the same, word for word, and earned differently."""
     num, differ, example = 0, 0, ""
-    for group in run.groups:
+    for group in run.groups if not run.experiment.env.opponents else ():  # who play otherwise
         by_play: dict[tuple[object, ...], list[dict[str, object]]] = defaultdict(list)
         for row in group:
             if row["reward"] is not None and row["messages"]:
@@ -118,6 +120,8 @@ def same_play_other_reward(run: Evidence) -> Iterator[RunFinding]:
 
 def siblings_differ_at_start(run: Evidence) -> Iterator[RunFinding]:
     """The siblings of a group were told different things at the start."""
+    if run.experiment.env.opponents:  # of a game: one that moves first may move otherwise
+        return
     groups = [g for g in run.groups if len(g) > 1]
     wrong = [g for g in groups if len({opening_of(row) for row in g}) > 1]
     if groups and len(wrong) / len(groups) > 0.05:
@@ -196,8 +200,38 @@ def leaked_answer(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
+def chooses_in_vain(run: Evidence) -> Iterator[RunFinding]:
+    """What the curriculum chose differs no more often than what it did not choose."""
+    differed, played = [0.0, 0.0], [0.0, 0.0]  # of the explored, of the chosen
+    for row in run.metrics:
+        if (share := row.get("data/curriculum_explored")) is None:
+            continue
+        names = ("data/curriculum_differed_explored", "data/curriculum_differed")
+        for i, (name, part) in enumerate(zip(names, (share, 1 - share), strict=True)):
+            num = part * row["data/groups"]
+            played[i] += num
+            differed[i] += num * row.get(name, 0.0)
+    if min(played) < ENOUGH:
+        return
+    explored, chosen = (a / b for a, b in zip(differed, played, strict=True))
+    both = sum(differed) / sum(played)
+    error = math.sqrt(both * (1 - both) * (1 / played[0] + 1 / played[1]))
+    if chosen - explored < 2 * error:
+        yield RunFinding(
+            name="chooses_in_vain",
+            weight="notable",
+            title="The curriculum chooses no better than chance",
+            evidence=f"{chosen:.0%} of the {played[1]:.0f} groups that it chose differ, and "
+            f"{explored:.0%} of the {played[0]:.0f} that it did not choose",
+            reason="Scenarios that cannot be told apart, or do not come again, have no history.",
+            change="train.curriculum: uniform; or a kind and a level in the scenarios' data",
+            certainty=0.8,
+        )
+
+
 RULES = (
     no_signal,
+    chooses_in_vain,
     acts_for_nothing,
     same_play_other_reward,
     siblings_differ_at_start,

@@ -78,6 +78,9 @@ class Waiting:
             policy_version=0,
         )
 
+    def expect(self, coming: bool) -> None:
+        """See Session."""
+
     def close(self) -> None:
         """See Session."""
 

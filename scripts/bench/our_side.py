@@ -18,11 +18,11 @@ from setting import (
 
 import art_cli as art
 from art_cli.engines.embedded.engine import TransformersEngine
-from art_cli.loop import Stream
 from art_cli.models.turns import Turn
 from art_cli.rollout import agent as turns
 from art_cli.rollout.episode import opening
 from art_cli.rollout.policy_agent import PolicyAgents
+from art_cli.training.curriculum.uniform import Uniform
 from art_cli.training.metrics import batch_metrics
 from art_cli.types import ToolCall
 from art_envs.order_desk import OrderDesk
@@ -114,7 +114,7 @@ class OurSide:
 
     def stream(self, num_steps: int) -> list[list[art.Scenario]]:
         """The train scenarios of each step, in the order in which `art run` takes them."""
-        stream = Stream(art.scenarios_of(self.model, "train"), self.model.experiment.seed)
+        stream = Uniform(art.scenarios_of(self.model, "train"), self.model.experiment.seed)
         n = SCENARIOS_PER_STEP
         return [stream.take(i * n, n) for i in range(num_steps)]
 

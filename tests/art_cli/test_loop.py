@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from art_cli.errors import UsageError
 from art_cli.loop import Outcome, Stop, run_loop
 from art_cli.runs.checkpoint import best_checkpoint, find_checkpoint, read_progress
 from art_cli.runs.directory import RunDir
-from art_cli.training.batches import Stream
+from art_cli.training.curriculum.uniform import Uniform
 
 
 class Rows:
@@ -49,11 +50,11 @@ def with_sections(model: art.TrainableModel, **sections: Any) -> art.TrainableMo
 
 def test_each_epoch_sees_every_scenario_once_in_another_order() -> None:
     scenarios = list(Opposites.scenarios(Opposites.Config(), "val"))[:10]
-    stream = Stream(scenarios, seed=0)
+    stream = Uniform(scenarios, seed=0)
     first, second = stream.take(0, 10), stream.take(10, 10)
     assert sorted(s.id for s in first) == sorted(s.id for s in second)
     assert first != second
-    assert Stream(scenarios, seed=0).take(7, 6) == first[7:] + second[:3]
+    assert Uniform(scenarios, seed=0).take(7, 6) == first[7:] + second[:3]
 
 
 def test_a_run_evaluates_first_and_last_and_keeps_the_best(tmp_path: Path) -> None:
@@ -219,3 +220,71 @@ def test_what_was_ahead_when_a_run_ended_is_begun_anew_not_skipped(tmp_path: Pat
 
     asyncio.run(two_runs())
     assert scenarios_trained(tmp_path / "parts", 6) == scenarios_trained(tmp_path / "whole", 6)
+
+
+# ---------------------------------------------------------------- scenarios chosen for their signal
+
+
+def stopped_after(model: art.TrainableModel, step: int, root: Path) -> None:
+    stop = Stop()
+
+    class StopsThere(Rows):
+        def log(self, metrics: dict[str, float]) -> None:
+            stop.requested = metrics["training_step"] == step
+
+    async def go() -> None:
+        async with art.LocalBackend(root) as backend:
+            await model.register(backend)
+            await run_loop(model, StopsThere(), stop)
+
+    asyncio.run(go())
+
+
+def go_on(model: art.TrainableModel, root: Path) -> None:
+    async def go() -> None:
+        async with art.LocalBackend(root, resume=True) as backend:
+            await model.register(backend)
+            assert (await run_loop(model, Rows(), Stop())).finished
+
+    asyncio.run(go())
+
+
+def test_a_resumed_run_chooses_the_same_scenarios_bit_for_bit(tmp_path: Path) -> None:
+    def model() -> art.TrainableModel:
+        made = stale_model(0, 6, curriculum="signal")
+        return with_sections(made, engine=EngineConfig())
+
+    run(model(), tmp_path / "whole")
+    stopped_after(model(), 3, tmp_path / "parts")
+    go_on(model(), tmp_path / "parts")
+    whole, parts = (RunDir(tmp_path / name / "test" / "seed-0") for name in ("whole", "parts"))
+    for step in range(1, 7):
+        files = [r.trajectory_file(step, "train").read_bytes() for r in (whole, parts)]
+        assert files[0] == files[1]
+    assert read_progress(whole.checkpoint(6)) == read_progress(parts.checkpoint(6))
+
+
+def test_what_was_chosen_ahead_when_a_run_ended_is_played_when_it_goes_on(tmp_path: Path) -> None:
+    stopped_after(stale_model(2, 6, curriculum="signal"), 3, tmp_path)
+    kept = read_progress(RunDir(tmp_path / "test" / "seed-0").checkpoint(3)).curriculum
+    assert kept is not None and [len(ids) for ids in kept["taken"]] == [4, 4, 4]
+    go_on(stale_model(2, 6, curriculum="signal"), tmp_path)
+    assert scenarios_trained(tmp_path, 6)[3:] == [sorted(ids) for ids in kept["taken"]]
+
+
+def test_a_checkpoint_of_a_run_that_chooses_nothing_is_as_it_was(tmp_path: Path) -> None:
+    run(with_sections(colours_model(0, steps=1), eval=None), tmp_path)
+    file = RunDir(tmp_path / "test" / "seed-0").checkpoint(1) / "progress.json"
+    expected = {"step": 1, "cursor": 8, "val_reward": None, "microbatch_tokens": None}
+    assert json.loads(file.read_text()) == expected
+
+
+def test_a_refilled_batch_counts_all_its_groups(tmp_path: Path) -> None:
+    small = {"refill": True, "group_size": 2, "scenarios_per_step": 4, "curriculum": "signal"}
+    model = with_sections(colours_model(0, steps=1, **small), eval=None)
+    _, rows = run(model, tmp_path)
+    kept = model.parts.progress.curriculum
+    assert kept is not None
+    counts = kept["state"]["counts"].items()
+    played = sum(num for name, (_, num, _) in counts if name.startswith("scenario"))
+    assert played == rows.rows[0]["data/groups"] > 4

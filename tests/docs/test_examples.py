@@ -24,6 +24,8 @@ from art_cli.preflight.envs.check import check
 from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.rollout import play
+from art_cli.training.curriculum.build import make_sampler, try_sampler
+from art_cli.types import Scenario
 
 LEAST = {"env": {"use": "order_desk"}, "model": {"base": "Qwen/Qwen3-8B"}, "train": {"steps": 1}}
 CONFIGS = sorted([*(ROOT / "configs").glob("*.yaml"), *(ROOT / "configs/adapters").glob("*.yaml")])
@@ -59,6 +61,18 @@ def test_the_agent_plays(tmp_path: Path, make_policy: Any) -> None:
     call = '<tool_call>{"name": "sell", "arguments": {"item": "mug"}}</tool_call>'
     trajectory = asyncio.run(host(policy, script(policy, call, "bye"), runner))
     assert trajectory.reward == pytest.approx(1.1) and len(trajectory.sequences) == 1
+
+
+def test_the_sampler_chooses(tmp_path: Path) -> None:
+    (code,) = (c for page, c in blocks("python") if page == "docs/lab.md" and "Sampler" in c)
+    (tmp_path / "my.py").write_text(code)
+    scenarios = [
+        Scenario(id=f"train-{i}", split="train", seed=i, data={"level": i % 5}) for i in range(50)
+    ]
+    name = f"{tmp_path}/my.py:EasyFirst"
+    try_sampler(name, scenarios, seed=0, num=8)
+    first = make_sampler(name, scenarios, seed=0).take(0, 8)
+    assert {s.data["level"] for s in first} == {0}
 
 
 def _recipes(language: str) -> list[str]:

@@ -1,20 +1,27 @@
 """TextArena through the adapter: whose turn it is, what is said, and the game's own rewards."""
 
+import asyncio
 import random
 from typing import Any
 
 import pytest
 
-from art_cli.rollout.rollout import play_episode
-from art_cli.types import Scenario
+from art_cli.config.opponents import OpponentsConfig
+from art_cli.errors import UsageError
+from art_cli.rollout.agent import TurnAgent
+from art_cli.rollout.match import SeatedAgents
+from art_cli.rollout.opponents import check_opponents
+from art_cli.rollout.rollout import play_episode, rollout
+from art_cli.types import Message, Scenario, Trajectory
 from art_envs.adapters.textarena_env import ALONE, MOVES, TextArena
 
 textarena = pytest.importorskip("textarena", reason="pip install 'art-cli[textarena]'")
 
 
-def episode(seed: int = 0, **args: Any) -> TextArena:
+def episode(seed: int = 0, player: int = 0, **args: Any) -> TextArena:
     cfg = TextArena.Config(**args)
-    return TextArena(Scenario(id="x", split="train", seed=seed), cfg)
+    data = {"seat": f"player{player}"}
+    return TextArena(Scenario(id=f"x-player{player}", split="train", seed=seed, data=data), cfg)
 
 
 def at_random(env: TextArena, seed: int = 0) -> Any:
@@ -25,26 +32,32 @@ def at_random(env: TextArena, seed: int = 0) -> Any:
 def test_two_play_to_the_end_by_legal_moves_from_both_seats(game: str) -> None:
     seats, rewards = set(), []
     for seed in range(4):
-        env = episode(seed, id=f"{game}-v0-short" if game == "PigDice" else f"{game}-v0")
+        player = seed % 2
+        env = episode(seed, player, id=f"{game}-v0-short" if game == "PigDice" else f"{game}-v0")
         t = at_random(env, seed)
         seats.add(env.seat)
         rewards.append(t.reward)
         theirs, info = env.game.close()
-        assert t.reward == theirs[env.seat] and theirs[0] == -theirs[1]
+        assert t.reward == theirs[player] and theirs[0] == -theirs[1]
         assert t.metrics["finished"] == 1 and t.metrics["invalid_moves"] == 0
         assert not any(each["invalid_move"] for each in info.values())
-        assert not any(f"[Player {env.seat}]" in m["content"] for m in t.messages[1:])
-    assert seats == {0, 1} and set(rewards) <= {-1, 0, 1}
+        assert not any(f"[Player {player}]" in m["content"] for m in t.messages[1:])
+    assert seats == {"player0", "player1"} and set(rewards) <= {-1, 0, 1}
 
 
 def test_the_one_who_wins_gets_1_and_the_one_who_loses_minus_1() -> None:
-    env = episode(1, id="TicTacToe-v0")
-    env.start()
-    board = env.game.state.game_state["board"]
-    mark = "OX"[env.seat]
-    board[:] = [[mark, mark, ""], ["", "", ""], ["", "", ""]]
-    env.reply("So I take [2].")
-    assert env.score(None) == 1 and env.metrics["success"] == 1  # type: ignore[arg-type]
+    async def go() -> TextArena:
+        env = episode(1, id="TicTacToe-v0")
+        await env.start()
+        board = env.game.state.game_state["board"]
+        board[:] = [["O", "O", ""], ["", "", ""], ["", "", ""]]
+        await env.reply("So I take [2].")
+        return env
+
+    env = asyncio.run(go())
+    assert asyncio.run(env.reward("player1")) == -1
+    assert asyncio.run(env.score(Trajectory(scenario=env.scenario))) == 1
+    assert env.metrics["success"] == env.metrics["success_player0"] == 1
 
 
 def test_two_invalid_moves_on_end_lose() -> None:
@@ -67,9 +80,8 @@ def test_one_player_gets_the_games_reward(game: str) -> None:
 
 def test_a_number_is_guessed() -> None:
     env = episode(id="GuessTheNumber-v0")
-    env.start()
-    env.reply(f"[{env.game.state.game_state['game_number']}]")
-    assert env.score(None) == 1  # type: ignore[arg-type]
+    t = play_episode(env, lambda: f"[{env.game.state.game_state['game_number']}]")
+    assert t.reward == 1 and "success_player0" not in t.metrics
 
 
 def test_the_same_seed_is_the_same_game_whatever_the_process_draws() -> None:
@@ -86,8 +98,7 @@ def test_the_same_seed_is_the_same_game_whatever_the_process_draws() -> None:
     ("args", "said"),
     [
         ({"id": "TicTacToe-v9"}, "no game 'TicTacToe-v9'; `art envs tasks textarena`"),
-        ({"id": "SecretMafia-v0"}, "a game of several"),
-        ({"id": "Stratego-v0"}, "against random moves Chopsticks, ConnectFour"),
+        ({"id": "SecretMafia-v0"}, "a game of more than two"),
         ({"id": "TicTacToe-v0", "kwargs": {"size": 4}}, "cannot make TicTacToe-v0 here.*size"),
     ],
 )
@@ -99,5 +110,60 @@ def test_a_game_that_cannot_be_played_says_why(args: dict[str, Any], said: str) 
 def test_the_list_has_games_of_one_and_of_two() -> None:
     found = TextArena.task_list()
     assert found["id=Mastermind-v0"] == "one player"
-    assert found["id=Nim-v0"] == "against random moves"
-    assert len(found) > 90 and "id=Stratego-v0" not in found
+    assert found["id=Nim-v0"] == "two players"
+    assert found["id=Stratego-v0"] == "two players, opponents named"
+    assert len(found) > 140 and "id=SecretMafia-v0" not in found
+
+
+def test_a_game_whose_moves_nobody_knows_needs_an_opponent() -> None:
+    cfg = TextArena.Config(id="Stratego-v0")
+    with pytest.raises(UsageError, match=r"env.opponents.train: TextArena has no script\(\)"):
+        check_opponents(None, TextArena, cfg)
+    with pytest.raises(UsageError, match=r"env\.opponents\.eval=start"):
+        check_opponents(OpponentsConfig(), TextArena, cfg)
+    check_opponents(OpponentsConfig(eval="start"), TextArena, cfg)
+    check_opponents(None, TextArena, TextArena.Config(id="TicTacToe-v0"))
+
+
+class Says(TurnAgent):
+    """Says given words, and remembers what it reads."""
+
+    def __init__(self, *words: str) -> None:
+        self.words, self.read = iter(words), ""
+
+    async def act(self, messages: list[Message]) -> str:
+        self.read += "\n".join(m["content"] for m in messages)
+        return next(self.words)
+
+    def record(self, trajectory: Trajectory) -> None:
+        trajectory.policy_versions = [0] * trajectory.num_turns
+
+
+class Players:
+    """An AgentFactory of one agent."""
+
+    def __init__(self, agent: Says) -> None:
+        self.agent = agent
+
+    def open(self, seed: int) -> Says:
+        return self.agent
+
+
+def test_two_players_play_each_other_and_each_gets_the_games_reward() -> None:
+    first, second = Says("[0]", "[1]", "[2]"), Says("[3]", "[9]", "[4]")
+    agents = SeatedAgents(
+        policy=Players(second),
+        opponents=Players(first),
+        seats=("player0", "player1"),
+        learns=True,
+    )
+    env = episode(player=1, id="TicTacToe-v0")
+    agent = agents.open(0)
+    mine = asyncio.run(rollout(TextArena, env.cfg, env.scenario, agent))
+    [theirs] = agent.siblings(mine)
+    assert (mine.error, mine.reward, theirs.reward) == (None, -1, 1)
+    assert mine.metrics["invalid_moves"] == 1 and mine.metrics["success_player1"] == 0
+    assert theirs.metrics["invalid_moves"] == 0 and theirs.metrics["success_player0"] == 1
+    assert "You are Player 1" in second.read and "[Player 0] [1]" in second.read
+    assert "[Player 1] [3]" in first.read and "[Player 0]" not in first.read
+    assert "invalid move" in second.read and "invalid move" not in first.read

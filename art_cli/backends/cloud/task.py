@@ -23,7 +23,7 @@ from art_cli.config.schema import BackendConfig, Experiment
 from art_cli.config.yaml import dump
 from art_cli.engines.base import TOKEN
 from art_cli.llms.judges.build import KEYS, key_of
-from art_cli.llms.services import llm_settings
+from art_cli.llms.services import models_of_env
 from art_cli.runs.trackers.build import extras_of, keys_of
 
 RUNS = "runs"  # relative to the home of the first node
@@ -91,7 +91,7 @@ def secret_names(loaded: LoadedExperiment) -> list[str]:
             name for text in _texts(loaded.document) for name in ENV_REFERENCE.findall(text)
         )
         llms = [cfg.judge] if cfg.judge else []
-        for llm in (*llms, *llm_settings(loaded.env_settings).values()):
+        for llm in (*llms, *models_of_env(cfg.env, loaded.env_settings).values()):
             providers = [model.partition("/")[0] for model in llm.fallbacks]
             yield from filter(None, (key_of(llm), *map(KEYS.get, providers)))
         yield from keys_of(cfg.track)

@@ -53,6 +53,10 @@ class _Session(Occupant):
             if self.answer.cancelled():  # whoever asked has left in the middle
                 self.engine._gave_up(self)
 
+    def expect(self, coming: bool) -> None:
+        self.awaited = coming
+        self.engine._expects(self)
+
     def close(self) -> None:
         self.is_open = False
         self.engine._left(self)
@@ -133,6 +137,13 @@ class TransformersEngine:
         self._fail(RuntimeError("it was closed"))
 
     # -------------------------------------------------------------- sessions come and go
+
+    def _expects(self, session: _Session) -> None:
+        if session.awaited:
+            self._away.add(session)
+        else:
+            self._away.discard(session)
+            self._wake.set()
 
     def _arrived(self, session: _Session) -> None:
         if self._dead:

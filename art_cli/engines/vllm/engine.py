@@ -101,8 +101,8 @@ class _Session:
         )
         return await self.engine._turn(self, request)
 
-    def close(self) -> None:
-        """See Session. Nothing is held for it."""
+    def expect(self, coming: bool) -> None: ...  # no step waits for anyone
+    def close(self) -> None: ...  # nothing is held for it
 
 
 class VLLMEngine:

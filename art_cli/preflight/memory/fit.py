@@ -139,7 +139,11 @@ def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
     if cfg.agent.type != "builtin":
         at_once = min(at_once, cfg.agent.concurrency)
     at_once = min(at_once, cfg.env.concurrency or at_once)
-    asking = at_once if needs_reference(settings) else 0
+    others = cfg.env.opponents
+    seats = (others.train, others.eval) if others else ()
+    asking = at_once if needs_reference(settings) or "start" in seats else 0
+    if "policy" in seats:
+        at_once *= 2  # a row for each of two seats, as most games have
     if judge and judge.model == REFERENCE:
         asking += train.scenarios_per_step * judge.votes
     size = shape.num_params if shape else 0
@@ -152,7 +156,7 @@ def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
         checkpointing=recomputes(train.gradient_checkpointing, size, on_gpu=True),
         num_processes=train.num_processes,
         has_reference=train.kl_coef > 0,
-        has_twin=train.max_staleness > 0 and cfg.engine.use == "transformers",
+        has_twin="start" in seats or (train.max_staleness > 0 and cfg.engine.use == "transformers"),
         engine="elsewhere" if cfg.engine.url else cfg.engine.use,
         shares_gpu=cfg.engine.shares_gpu,
         tensor_parallel=cfg.engine.tensor_parallel,

@@ -9,6 +9,7 @@ async function behaviourView(root, r) {
     endings: card('Endings', 'env: the env ended it; max_turns, timeout, context: it was cut off; error: it failed and teaches nothing.', {named: true}),
     length: card('Tokens: a tenth, half, nine tenths', 'A tenth of the episodes is shorter than the lowest line, a tenth longer than the highest.', {named: true}),
     turns: card('Turns and tool errors an episode', 'Errors are calls that the env refused or that could not be read.', {named: true}),
+    kinds: card('Scenarios played, by level and kind', 'What the data of the scenarios says. With train.curriculum: signal it changes as the policy learns.', {named: true}),
     words: card('Last words', 'The last words of an episode, such as the answer or a refusal.', {named: true}),
   };
   list.append(...Object.values(cards).map(c => c.made));
@@ -21,6 +22,9 @@ async function behaviourView(root, r) {
     draw(cards.tools.plot, shares(mine, x => x.tools), share);
     draw(cards.first.plot, shares(mine, x => [x.first]), share);
     draw(cards.endings.plot, shares(mine, x => [x.truncated && x.stop === 'env' ? 'env, truncated' : x.stop]), share);
+    const kinds = mine.filter(x => x.kind);
+    cards.kinds.made.hidden = !kinds.length;
+    if (kinds.length) draw(cards.kinds.plot, shares(kinds, x => [x.kind]), share);
     draw(cards.words.plot, shares(mine.filter(x => x.last), x => [x.last.slice(0, 30)], 6), share);
     const steps = [...new Set(mine.map(x => x.step))], by = new Map(steps.map(s => [s, []]));
     for (const x of mine) by.get(x.step).push(x);

@@ -1,4 +1,4 @@
-"""TextArena: games in words, of one player or against a script that moves at random.
+"""TextArena: games in words, of one player or of two: self-play, or against random moves.
 
     user        You are Player 0 in Tic Tac Toe. ... Available Moves: '[0]', '[1]', ...
     assistant   I take the middle: [4]
@@ -9,7 +9,8 @@
 say since the last one, as in its "-raw" variants, and an answer goes to the game as it is. The
 reward is the game's own: 1 for a win; against another player -1 for a loss, be it by two invalid
 moves on end; alone from 0 to 1 for how far it came. A game that is not played to its end is worth
--1.
+-1 to each. What is legal in a game of two, its script has to know (MOVES); against other opponents,
+`env.opponents`, all of them can be played.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from art_cli import Done, Env, Message, Scenario, Split, Trajectory, play, seed_of
+from art_cli import Game, Message, Scenario, Split, UsageError, play, seed_of
 from art_envs.adapters.library import FIRST_SEED, OwnRandomness, library
 
 EXTRA = "textarena"
@@ -44,6 +45,9 @@ MOVES = {
     "TicTacToe": NUMBERS[:9],
     "WildTicTacToe": [f"[{mark} {i}]" for mark in "XO" for i in range(9)],
 }
+NO_SCRIPT = (
+    "nobody here knows what is legal in {}: name its opponents, env.opponents (docs/games.md)"
+)
 # What one player may say, for demonstrations.
 ALONE = {
     "2048": ["[up]", "[down]", "[left]", "[right]"],
@@ -53,8 +57,8 @@ ALONE = {
 }
 
 
-class TextArena(Env):
-    """Games in words, from TextArena: of one player, or against one who moves at random."""
+class TextArena(Game):
+    """Games in words, from TextArena: of one player, or of two, each of them a seat."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -65,7 +69,7 @@ class TextArena(Env):
         max_turns: Annotated[int, Field(ge=1, le=1000)] = 100  # answers, invalid ones too
 
         def __post_init__(self) -> None:
-            """Raise ValueError where there is no such game, or nobody to play it with."""
+            """Raise ValueError where there is no such game, or it cannot be played."""
             _num_players(self.id, json.dumps(self.kwargs))
 
     system = "You play a game. Answer with your move, in square brackets as the game wants it."
@@ -74,9 +78,17 @@ class TextArena(Env):
         super().__init__(scenario, cfg)
         self.max_turns = cfg.max_turns
         self.numbers = OwnRandomness(scenario.seed)
-        self.num_invalid = 0
-        num = _num_players(cfg.id, json.dumps(cfg.kwargs))
-        self.seat = self.rng.randrange(num)  # the other one begins in about half of the games
+        self.num_invalid = dict.fromkeys(self.seats_of(cfg), 0)
+
+    @classmethod
+    def seats_of(cls, cfg: Config) -> tuple[str, ...]:
+        """Return the players, as the games number them."""
+        return tuple(f"player{i}" for i in range(_num_players(cfg.id, json.dumps(cfg.kwargs))))
+
+    @classmethod
+    def has_script(cls, cfg: Config) -> bool:
+        """Return whether it is known here what may be said in a game of two."""
+        return _name(cfg.id) in MOVES or len(cls.seats_of(cfg)) == 1
 
     @classmethod
     def task_list(cls) -> dict[str, str]:
@@ -87,49 +99,60 @@ class TextArena(Env):
                 num = _players_of(id)
             except ValueError:
                 continue
-            found[f"id={id}"] = "one player" if num == 1 else "against random moves"
+            against = "two players" if _name(id) in MOVES else "two players, opponents named"
+            found[f"id={id}"] = "one player" if num == 1 else against
         return found
 
     @classmethod
-    def scenarios(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
+    def games(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
         """Return the seeds of a split. A game may make the same of many of them."""
         for i in range(cls.num_scenarios[split]):
             yield Scenario(id=f"{split}-{i}", split=split, seed=FIRST_SEED[split] + i)
 
-    def start(self) -> str:
-        """Return the rules, and what happened before the first move."""
+    def set_up(self) -> None:  # type: ignore[override] (in a thread: the library may take long)
+        """Make the game, whose randomness is its own."""
         with self.numbers.lent():
             self.game = _make(self.cfg.id, self.cfg.kwargs)
-            num = _num_players(self.cfg.id, json.dumps(self.cfg.kwargs))
+            num = len(self.seats_of(self.cfg))
             self.game.reset(num_players=num, seed=self.scenario.seed % 2**32)
-            self.is_over = False
-            self._opponent_moves()
-            return self._news()
+        self.is_over = False
+        self.turn = self._mover()
 
-    def reply(self, text: str) -> str | Done:
-        """Give the game an answer, and return what it says."""
+    def observe(self, seat: str) -> str:  # type: ignore[override]
+        """Return the rules at first, then what was said since, but for what the seat said."""
+        state, player = self.game.state, self._number(seat)
         with self.numbers.lent():
-            self.is_over = bool(self.game.step(action=text)[0])
-            self.num_invalid += _was_invalid(self.game.state, self.seat)
-            self._opponent_moves()
-            return Done() if self.is_over else self._news()
-
-    def _news(self) -> str:
-        """Return what was said since the last turn, but for what the model said itself."""
-        names = self.game.state.role_mapping
-        _, found = self.game.get_observation()
+            if state.current_player_id == player:
+                _, found = self.game.get_observation()
+            else:  # it reads how the game ended
+                found, state.observations[player] = state.observations[player], []
+        names = state.role_mapping
         return "\n".join(
             text if sender < 0 else f"[{names.get(sender, sender)}] {text}"
             for sender, text, _ in found
-            if sender != self.seat
+            if sender != player
         )
 
-    def _opponent_moves(self) -> None:
-        state = self.game.state
-        while not self.is_over and state.current_player_id != self.seat:
+    def move(self, seat: str, text: str) -> None:  # type: ignore[override]
+        """Give the game an answer. It lets one invalid move pass, and says so."""
+        with self.numbers.lent():
+            self.is_over = bool(self.game.step(action=text)[0])
+        self.num_invalid[seat] += _was_invalid(self.game.state, self._number(seat))
+        self.turn = None if self.is_over else self._mover()
+
+    def script(self, seat: str) -> str:  # type: ignore[override]
+        """Return a legal move, at random."""
+        if not self.has_script(self.cfg):
+            raise UsageError(NO_SCRIPT.format(self.cfg.id))
+        with self.numbers.lent():
             self.game.get_observation()
-            move = self._random_move(state.current_player_id)
-            self.is_over = bool(self.game.step(action=move)[0])
+            return self._random_move(self._number(seat))
+
+    def _mover(self) -> str:
+        return self.seats_of(self.cfg)[self.game.state.current_player_id]
+
+    def _number(self, seat: str) -> int:
+        return self.seats_of(self.cfg).index(seat)
 
     def _random_move(self, player: int, rng: random.Random | None = None) -> str:
         """Return a legal move: in random order, the first that a copy of the game takes."""
@@ -142,23 +165,25 @@ class TextArena(Env):
                 return move
         raise RuntimeError(f"no move of {self.cfg.id} is legal: {moves}")
 
-    def score(self, trajectory: Trajectory) -> float:
+    async def reward(self, seat: str) -> float:
         """Return the game's reward, or -1 where it was not played to its end."""
         rewards = self.game.state.rewards if self.is_over else None
-        reward = -1.0 if rewards is None else float(rewards[self.seat])
-        info = self.game.state.game_info[self.seat]
-        self.metrics = {
+        return -1.0 if rewards is None else float(rewards[self._number(seat)])
+
+    async def metrics_of(self, seat: str) -> dict[str, float]:
+        """Return how it ended for a seat."""
+        reward, info = await self.reward(seat), self.game.state.game_info[self._number(seat)]
+        return {
             "success": float(reward >= 1),
             "draw": float(self.is_over and reward == 0),
             "finished": float(self.is_over),
-            "invalid_moves": float(self.num_invalid),
+            "invalid_moves": float(self.num_invalid[seat]),
             "lost_by_invalid_move": float(bool(info.get("invalid_move"))),
         }
-        return reward
 
-    def judge_context(self) -> str:
+    async def judge_context(self) -> str:
         """Return how the game ended."""
-        return str(self.game.state.game_info[self.seat].get("reason", ""))
+        return str(self.game.state.game_info[self._number(self.seat)].get("reason", ""))
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
@@ -173,7 +198,7 @@ class TextArena(Env):
     def _random_player(self, rng: random.Random) -> Iterator[str]:
         while True:
             with self.numbers.lent():
-                move = self._random_move(self.seat, rng)
+                move = self._random_move(self._number(self.seat), rng)
             yield move
 
 
@@ -217,10 +242,11 @@ def _players_of(id: str) -> int:
         return 2
     entry = library("textarena.envs.registration", EXTRA).ENV_REGISTRY[f"{id}-raw"].entry_point
     home = Path(library("textarena", EXTRA).__file__ or "").parents[1]
-    code = home.joinpath(*entry.partition(":")[0].split(".")).with_suffix(".py")
-    if code.is_file() and "SinglePlayerState(" in code.read_text("utf-8"):
-        return 1
+    file = home.joinpath(*entry.partition(":")[0].split(".")).with_suffix(".py")
+    code = file.read_text("utf-8") if file.is_file() else ""
+    for state, num in (("SinglePlayerState(", 1), ("TwoPlayerState(", 2)):
+        if state in code:
+            return num
     raise ValueError(
-        f"{id} is a game of several: what one player plays is listed by `art envs tasks textarena`,"
-        f" and against random moves {', '.join(sorted(MOVES))}"
+        f"{id} is a game of more than two: `art envs tasks textarena` lists what can be played"
     )

@@ -239,3 +239,29 @@ def test_a_sync_waits_for_turns_in_flight_alone(start: Start, make_policy: Any) 
 
     answers = asyncio.run(asyncio.wait_for(three(), 300))
     assert [a.policy_version for a in answers] == [0, 0, 1]
+
+
+def test_a_step_waits_for_the_player_whose_turn_comes(start: Start, make_policy: Any) -> None:
+    """Two games of two players: in each, one of them is with the engine or expected."""
+    engine = start(make_policy(), max_tokens=3, deterministic=True)
+    steps: list[int] = []
+
+    async def game(number: int) -> None:
+        players = [engine.open(2 * number + seat) for seat in range(2)]
+        players[1].expect(False)
+        for turn in range(6):
+            now, before = players[turn % 2], players[1 - turn % 2]
+            now.expect(True)
+            before.expect(False)
+            for _ in range(number * turn):  # one of the games is slower than the other
+                await asyncio.sleep(0)
+            await now.generate([*SHARED, number, turn])
+            steps.append(turn)
+        for player in players:
+            player.close()
+
+    async def both() -> None:
+        await asyncio.wait_for(asyncio.gather(game(0), game(1)), 60)
+
+    asyncio.run(both())
+    assert steps == [turn for turn in range(6) for _ in range(2)]

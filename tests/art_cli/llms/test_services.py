@@ -8,7 +8,7 @@ import pytest
 from loopback_judge import LoopbackJudge, refused, says
 
 from art_cli.config.llm import PricesConfig
-from art_cli.config.schema import LLMConfig
+from art_cli.config.schema import EnvConfig, LLMConfig
 from art_cli.envs.base import Done, Env
 from art_cli.errors import PreflightError
 from art_cli.llms.services import RunServices
@@ -58,7 +58,7 @@ def settings(server: LoopbackJudge, **more: Any) -> Talk.Config:
 
 def play(cfg: Talk.Config) -> tuple[Trajectory, dict[str, float]]:
     async def one() -> tuple[Trajectory, dict[str, float]]:
-        services = await RunServices.open(cfg)
+        services = await RunServices.open(EnvConfig(use="x"), cfg)
         try:
             trajectory = await rollout(Talk, cfg, SCENARIO, Parrot(), services)
             return trajectory, services.take_metrics()
@@ -88,7 +88,7 @@ def test_a_model_that_fails_is_not_bad_play() -> None:
 def test_a_model_that_does_not_answer_is_told_before_the_run() -> None:
     with (
         LoopbackJudge(then=refused(401, "wrong key")) as server,
-        pytest.raises(PreflightError, match=r"the model that the env asks: .*wrong key"),
+        pytest.raises(PreflightError, match=r"env.args.user: .*wrong key"),
     ):
         play(settings(server))
 

@@ -136,6 +136,16 @@ def solved(run: Evidence) -> None:
     each(run, lambda r: r.update(reward=1.0))
 
 
+def chosen(run: Evidence, differed: float) -> None:
+    metric(
+        run,
+        data__groups=32,
+        data__curriculum_explored=0.25,
+        data__curriculum_differed=differed,
+        data__curriculum_differed_explored=0.3,
+    )
+
+
 def acts_for_nothing(run: Evidence) -> None:
     each(run, lambda r: r.update(reward=float(r["group"] % 2)))
 
@@ -252,6 +262,7 @@ FAULTS: list[tuple[str, Callable[[Evidence], None]]] = [
     ("leaked_answer", leaks),
     ("truncated", lambda run: metric(run, data__truncated=20)),
     ("context_full", lambda run: metric(run, data__context_full=20)),
+    ("chooses_in_vain", lambda run: chosen(run, differed=0.3)),
     ("env_fails", lambda run: metric(run, data__trajectories_failed=9)),
     ("outages_scored", outage),
     ("forks", lambda run: metric(run, data__forks=64)),
@@ -301,6 +312,12 @@ def test_a_fault_is_found(name: str, plant: Callable[[Evidence], None]) -> None:
     run = healthy()
     plant(run)
     assert name in [finding.name for finding in diagnose(run)]
+
+
+def test_a_curriculum_that_chooses_well_is_let_be() -> None:
+    run = healthy()
+    chosen(run, differed=0.6)
+    assert diagnose(run) == []
 
 
 def test_a_judge_is_not_blamed_for_chance_or_for_what_the_env_pays_too() -> None:

@@ -10,7 +10,17 @@ import torch
 from qwen_7b import QWEN_7B
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from art_cli.config.schema import DEFAULT_TARGETS, AdapterConfig, TinyConfig
+from art_cli.config.opponents import OpponentsConfig
+from art_cli.config.schema import (
+    DEFAULT_TARGETS,
+    AdapterConfig,
+    EnvConfig,
+    Experiment,
+    LLMConfig,
+    ModelConfig,
+    TinyConfig,
+    TrainConfig,
+)
 from art_cli.engines.embedded import rows
 from art_cli.models import tiny
 from art_cli.models.policy import Policy
@@ -25,6 +35,7 @@ from art_cli.preflight.memory.estimate import (
     num_trained,
     weights,
 )
+from art_cli.preflight.memory.fit import job_of
 from art_cli.preflight.memory.shape import shape_of
 from art_cli.training.algorithm import logprobs
 from art_cli.training.algorithm.packing import TrainSequence, pack
@@ -269,3 +280,23 @@ def test_only_settings_that_the_config_has_are_advised() -> None:
     job = replace(JOB, checkpointing=False, microbatch_tokens=32768)
     found = advise(SHAPE, job, 80 * GIB, {"train.microbatch_tokens"})
     assert [c.path for a in found for c in a.changes] == ["train.microbatch_tokens"]
+
+
+def test_a_game_takes_a_row_for_each_seat_and_a_twin_for_the_start() -> None:
+    cfg = Experiment(
+        name="x",
+        env=EnvConfig(use="nim"),
+        model=ModelConfig(base="b"),
+        train=TrainConfig(steps=1, scenarios_per_step=4, group_size=8),
+        eval=None,
+    )
+
+    def job(**who: Any) -> Workload:
+        opponents = OpponentsConfig(**who)
+        return job_of(replace(cfg, env=EnvConfig(use="nim", opponents=opponents)), None, None)
+
+    alone, asked = job_of(cfg, None, None), job(train=LLMConfig(model="openai/o3"))
+    assert alone.episodes == asked.episodes == job(train="script").episodes == 32
+    assert job(train="policy").episodes == 64 and not job(train="policy").has_twin
+    against = job(train="start")
+    assert (against.episodes, against.reference_rows, against.has_twin) == (32, 32, True)

@@ -71,9 +71,10 @@ def distance(a: Policy, b: Policy) -> float:
 def test_steps_on_two_ranks_are_those_of_one_process(
     make_policy: MakePolicy, tmp_path: Path, rank: int, loss: str
 ) -> None:
-    """With a KL, recomputed layers and a clipped gradient. Then each goes on from the other's
-    checkpoint, and a gradient that is not finite stops neither."""
-    cfg = settings(kl_coef=0.1, max_grad_norm=0.5, loss=loss, clip_low=0.2, clip_high=0.28)
+    """With a KL, recomputed layers, a clipped gradient, two updates a batch. Then each goes on
+    from the other's checkpoint, and a gradient that is not finite stops neither."""
+    more = {"clip_low": 0.2, "clip_high": 0.28, "updates_per_batch": 2}
+    cfg = settings(kl_coef=0.1, max_grad_norm=0.5, loss=loss, **more)
     alone, together = make_policy(rank), make_policy(rank)
     for policy in (alone, together):
         policy.keep_reference()

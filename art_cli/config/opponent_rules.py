@@ -1,0 +1,37 @@
+"""Rules of the section `env.opponents`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from art_cli.config.rule import Rule, clash
+from art_cli.config.schema import REFERENCE
+
+
+def _holds_start(opponents: Any) -> bool:
+    return isinstance(opponents, dict) and "start" in opponents.values()
+
+
+OPPONENT_RULES = (
+    Rule(
+        "env.opponents",
+        ("agent.type",),
+        lambda opponents, kind: opponents is not None and kind != "builtin",
+        "gives each seat of a game a player, but agent.type is {1}: an agent of yours plays "
+        "against the env's own script; remove one of them",
+    ),
+    Rule(
+        "env.opponents",
+        ("train.num_processes",),
+        lambda opponents, num: _holds_start(opponents) and num > 1,
+        "holds start, a copy of the policy in one process, but train.num_processes is {1}; write "
+        "script, or a model that is asked",
+    ),
+    *(
+        clash(
+            {f"env.opponents.{key}.model": REFERENCE},
+            f"is reference; write start, the policy as it was at step 0: env.opponents.{key}=start",
+        )
+        for key in ("train", "eval")
+    ),
+)

@@ -1,0 +1,67 @@
+"""Who plays the other seats of a game: `env.opponents`, as agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from art_cli.config.opponents import Opponent, OpponentsConfig
+from art_cli.envs.base import Env, Services
+from art_cli.envs.game import Game
+from art_cli.envs.tools import tools_of
+from art_cli.errors import UsageError
+from art_cli.rollout.agent import AgentFactory
+from art_cli.rollout.agents.prompted import PromptedAgents
+from art_cli.rollout.match import SeatedAgents
+
+
+def check_opponents(cfg: OpponentsConfig | None, env: type[Env], settings: Any) -> None:
+    """Raise UsageError where others cannot play, or the env's own script cannot."""
+    players = {"train": cfg.train, "eval": cfg.eval} if cfg else {"train": "script"}
+    if issubclass(env, Game) and len(env.seats_of(settings)) > 1 and not env.has_script(settings):
+        for key in (key for key, who in players.items() if who == "script"):
+            raise UsageError(
+                f"env.opponents.{key}: {env.__name__} has no script() that plays this game; name "
+                f"another opponent, e.g. env.opponents.{key}=start"
+            )
+    if cfg is None or (cfg.train == cfg.eval == "script" and issubclass(env, Game)):
+        return
+    if env.art_remote:
+        what = f"{env.__name__} runs in an interpreter of its own (env.python), where only its own"
+        raise UsageError(f"env.opponents: {what} script plays the other seats; remove one of them")
+    if not issubclass(env, Game):
+        raise UsageError(
+            f"env.opponents: {env.__name__} has one player; remove it, or write the env as a game "
+            "of several seats, an art_cli.Game (docs/games.md)"
+        )
+    if tools_of(env):
+        raise UsageError(
+            f"env.opponents: {env.__name__} has tools, and in a game of several a seat says its "
+            "moves: write them in move(), or let the script play the others (remove env.opponents)"
+        )
+
+
+def seated(
+    who: Opponent,
+    policy: AgentFactory,
+    env: type[Env],
+    settings: Any,
+    services: Services,
+    start: Callable[[], AgentFactory] | None = None,
+) -> AgentFactory:
+    """Return a policy with its opponents beside it; alone, it meets the env's own script.
+
+    `start` gives players with the weights of step 0.
+    """
+    if who == "script":
+        return policy
+    assert issubclass(env, Game)
+    if who == "policy":
+        opponents = policy
+    elif who == "start":
+        assert start
+        opponents = start()
+    else:
+        opponents = PromptedAgents(services.llm(who), [])
+    seats = env.seats_of(settings)
+    return SeatedAgents(policy=policy, opponents=opponents, seats=seats, learns=who == "policy")

@@ -1,0 +1,1 @@
+"""Which scenarios a batch plays: `train.curriculum`."""

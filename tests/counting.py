@@ -1,0 +1,89 @@
+"""A game of two seats for tests: the seats count in turn, and who says the last number wins."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import art_cli as art
+
+SAY = ("one", "two")
+
+
+class Counting(art.Game):
+    """Each says one or two; what was said is added, and who reaches `until` wins."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Settings."""
+
+        until: int = 5
+
+    seats = ("left", "right")
+    max_turns = 8
+    closed = 0
+
+    def __init__(self, scenario: art.Scenario, cfg: Config) -> None:
+        super().__init__(scenario, cfg)
+        self.sum, self.said = 0, ""
+        self.winner = ""
+
+    def system_of(self, seat: str) -> str:
+        """One of its own for each seat."""
+        return f"You are {seat}."
+
+    async def observe(self, seat: str) -> str:
+        """The sum."""
+        return f"{self.sum}{self.said}"
+
+    async def move(self, seat: str, text: str) -> None:
+        """Anything but one or two loses."""
+        self.turn = self.other(seat)
+        if text not in SAY:
+            self.winner, self.turn = self.other(seat), None
+            return
+        self.sum, self.said = self.sum + 1 + SAY.index(text), f" {text}"
+        if self.sum >= self.cfg.until:
+            self.winner, self.turn = seat, None
+
+    async def reward(self, seat: str) -> float:
+        """1 for who wins; who was to move as the game was cut off has lost."""
+        winner = self.winner or (self.other(self.turn) if self.turn else "")
+        return float(seat == winner)
+
+    async def metrics_of(self, seat: str) -> dict[str, float]:
+        """Who won."""
+        return {"success": float(self.winner == seat), "sum": self.sum}
+
+    async def judge_context(self) -> str:
+        """Who is asked, and how it ended."""
+        return f"{self.seat}: {self.winner} won"
+
+    async def script(self, seat: str) -> str:
+        """A random move."""
+        return self.rng.choice(SAY)
+
+    async def close(self) -> None:
+        """Count."""
+        type(self).closed += 1
+
+    @classmethod
+    def demonstrations(cls, cfg: Any, num: int) -> Iterable[list[art.Message]]:
+        """Random moves."""
+        rng = random.Random(0)
+        for scenario in list(cls.scenarios(cfg, "train"))[:num]:
+            yield art.play(cls(scenario, cfg), lambda: rng.choice(SAY))
+
+
+class Polite(Counting):
+    """The same, by plain methods, which run in threads; `set_up` decides who begins."""
+
+    def set_up(self) -> None:  # type: ignore[override]
+        """The right one begins."""
+        self.turn = "right"
+
+    def observe(self, seat: str) -> str:  # type: ignore[override]
+        """The sum."""
+        return f"{self.sum}{self.said}"
