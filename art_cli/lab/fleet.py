@@ -159,7 +159,7 @@ class Fleet:
             try:
                 self.stop()
                 tell("the runs that go on save and end (Ctrl-C again: they end at once)")
-                wait(futures)
+                wait([f for f in futures if not f.cancelled()])  # of those it would wait for ever
                 return
             except KeyboardInterrupt:  # once more
                 continue

@@ -132,7 +132,7 @@ class Study:
             for axis in self._space.axes:
                 _suggest(trial, axis)
             self._going[trial.number] = trial
-            now = self._tried(self._study.trials[trial.number])
+            now = self.record(trial.number)
             ended = [t for t in self.table() if t.state in ("done", "stopped")]
             if same := next((t for t in ended if t.point == now.point), None):
                 trial.set_user_attr("same_as", same.number)
@@ -140,7 +140,7 @@ class Study:
                     self.end(now.number, same.values)
                 else:
                     self.stop(now.number)
-                return self.table()[now.number]
+                return self.record(now.number)
             return now
 
     def report(self, number: int, step: int, value: float) -> bool:
@@ -170,6 +170,11 @@ class Study:
             trial = self._going.pop(number)
             trial.set_user_attr("said", said)
             self._study.tell(trial, state=TrialState.FAIL)
+
+    def record(self, number: int) -> TrialRecord:
+        """Return what is known of a trial."""
+        with self._lock:
+            return self._tried(self._study.trials[number])
 
     def table(self) -> list[TrialRecord]:
         """Return all trials that have begun, in their order."""

@@ -103,9 +103,8 @@ class Sweep:
                 self._run(trial)
             with self._lock:
                 self._num_ended += 1
-                table = self._study.table()
-                self._tell(table[trial.number])
-                self._check_any_is_good(table)
+                self._tell(self._study.record(trial.number))
+                self._check_any_is_good(self._study.table())
 
     def _run(self, trial: TrialRecord) -> None:
         values: list[float] = []

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,7 @@ from short_run import CONFIG
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
-from art_cli.errors import ArtError, UsageError
+from art_cli.errors import ArtError, Interrupted, UsageError
 from art_cli.lab import fleet
 
 SHORT = "train.steps=2 eval.every=2 warmup.num_demonstrations=40 warmup.epochs=1"
@@ -75,6 +79,24 @@ def test_where_one_fails_the_other_saves_and_goes_on_later(pretended: Path) -> N
         compared(*words)
     [status] = Path("runs").glob("*/a-0/status.json")
     assert json.loads(status.read_text())["state"] == "interrupted"
+
+
+def test_ctrl_c_saves_the_run_and_begins_no_other(pretended: Path) -> None:
+    Path("hold").touch()
+
+    def interrupt() -> None:
+        found = Path("runs").glob
+        while not [f for f in found("*/a-0/metrics.jsonl") if f.read_text().count("\n") > 2]:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    words = (str(pretended), "train.learning_rate=0.1", "--seeds", "2")
+    with pytest.raises(Interrupted, match="the same command goes on with its runs"):
+        compared(*words)
+    assert [file.parent.name for file in Path("runs").glob("*/*/status.json")] == ["a-0"]
+    Path("hold").unlink()
+    assert compared(*words)["seeds"] == 2
 
 
 @pytest.mark.slow

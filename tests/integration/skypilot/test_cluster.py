@@ -105,21 +105,6 @@ def test_candidates_of_a_comparison_train_there(user: User, cluster: str) -> Non
     assert sent == ["a-0", "a-1", "b-0", "b-1"]
 
 
-def test_who_lets_go_of_a_sweep_finds_its_trial_there(user: User, cluster: str) -> None:
-    endless = ("train.steps=1000000", "eval.every=1000", "checkpoint.every=1")
-    sweep = ("sweep", "config.yaml", *endless, "train.loss=grpo,gspo", "--name=s", "--on", cluster)
-    run = RunDir(user.folder / "runs" / "s" / "t0-1000")
-    for _ in range(2):
-        sweeping = user.start(*sweep)
-        before = run.checkpoint_steps()
-        eventually(lambda: run.checkpoint_steps() != before, "checkpoints come", seconds=600)  # noqa: B023
-        sweeping.send_signal(signal.SIGINT)
-        printed, _ = sweeping.communicate(timeout=180)
-        assert sweeping.returncode == 130 and "On a cluster these go on: runs/s/t0-1000" in printed
-        assert run.state() == "running"
-    user.art("cancel", "runs/s/t0-1000")
-
-
 def test_a_run_may_be_silent_and_a_launch_may_not(user: User, cluster: str) -> None:
     with (user.folder / "env.py").open("a") as file:
         file.write(
