@@ -153,9 +153,11 @@ async def beside(config: str, root: Path) -> None:
         await one.tab.send("Page.navigate", url=one.url + VIEWS["episodes"])
         await one.tab.until(READY)
         before, began = one.cpu(), time.monotonic()
-        while json.loads((root / "status.json").read_text())["state"] == "running":
+        while True:
             server, chromium = (b - a for a, b in zip(before, one.cpu(), strict=True))
             seconds = time.monotonic() - began
+            if json.loads((root / "status.json").read_text())["state"] != "running":
+                break
             await asyncio.sleep(0.2)
     run.wait()
     print(f"{seconds:.0f} s; CPU seconds of art view {server:.2f}, of the browser {chromium:.2f}")
