@@ -29,7 +29,7 @@ TO_TRAIN_ON = ("optimizer.pt", "progress.json")  # of no use to who only loads t
 class Progress:
     """Where a run stands at a checkpoint, beside weights and optimizer."""
 
-    step: int = 0  # finished optimizer steps
+    step: int = 0  # finished steps
     cursor: int = 0  # scenarios taken from the stream
     val_reward: float | None = None  # of the evaluation at this step, where there was one
     microbatch_tokens: int | None = None  # where memory ran out with the config's

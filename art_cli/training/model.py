@@ -159,7 +159,7 @@ class TrainableModel:
 
     @property
     def step(self) -> int:
-        """Finished optimizer steps."""
+        """Finished steps: batches that were learned from."""
         return self.parts.progress.step
 
     async def register(self, backend: Backend) -> None:
@@ -187,7 +187,7 @@ class TrainableModel:
         await self.sync()
 
     async def train(self, groups: list[TrajectoryGroup]) -> dict[str, float]:
-        """Take one optimizer step on scored groups; the engine then serves the new weights.
+        """Learn from scored groups; the engine then serves the new weights.
 
         Return its metrics. Raise EngineError, TrainerError.
         """
@@ -196,7 +196,7 @@ class TrainableModel:
         return metrics | await self.sync()
 
     async def update(self, groups: list[TrajectoryGroup]) -> dict[str, float]:
-        """Take one optimizer step on groups that have their advantages; return its metrics.
+        """Learn from groups that have their advantages; return the metrics of that.
 
         The engine serves the former weights until `sync`. Raise EngineError, TrainerError.
         """
