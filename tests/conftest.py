@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -44,6 +45,15 @@ def _as_wide_as_it_takes() -> Iterator[None]:
 def _nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test takes from the environment is not hidden in another."""
     monkeypatch.setattr("art_cli.printed._names", {})
+
+
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """Ctrl-C is Python's own, whoever started the tests and whatever ran in this process before."""
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture

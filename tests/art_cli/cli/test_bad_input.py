@@ -3,10 +3,9 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -67,11 +66,10 @@ Command = Callable[..., Result]
 @pytest.fixture
 def art(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Command]:
+) -> Command:
     """Run `art` in this process, in a folder with a good config.yaml."""
     monkeypatch.chdir(tmp_path)
     Path("config.yaml").write_text(CONFIG)
-    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
 
     def run(*arguments: str) -> Result:
         monkeypatch.setattr(sys, "argv", ["art", *arguments])
@@ -84,9 +82,7 @@ def art(
         assert isinstance(code, int)
         return Result(code, out, err)
 
-    yield run
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return run
 
 
 def write_env(**bodies: str) -> str:

@@ -7,10 +7,9 @@ import io
 import os
 import pty
 import re
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +82,7 @@ Art = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture(params=["a pipe", "a terminal"])
-def art(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Art]:
+def art(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Art:
     """Run `art` in this process -> its exit code, and what it printed, once seen to be clean."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -96,7 +93,6 @@ def art(
     Path("config.yaml").write_text(CONFIG)
     Path("env.py").write_text(ENV)
     Path("program.py").write_text(PROGRAM)
-    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
     is_terminal = request.param == "a terminal"
 
     def run(*arguments: str) -> tuple[int, str]:
@@ -109,9 +105,7 @@ def art(
         )
         return code, printed
 
-    yield run
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return run
 
 
 def _ended() -> int:

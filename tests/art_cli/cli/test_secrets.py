@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,16 +53,13 @@ Art = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def art(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Art]:
+def art(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Art:
     """Run `art` in this process, in a folder with config.yaml -> its exit code and all it said."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     Path("config.yaml").write_text(CONFIG)
     Path("env.py").write_text(ENV)
-    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
 
     def run(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["art", *arguments])
@@ -74,9 +70,7 @@ def art(
         assert isinstance(code, int)
         return code, "".join(capsys.readouterr())
 
-    yield run
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return run
 
 
 @pytest.mark.parametrize("command", [("validate",), ("validate", "--json"), ("run",)])
