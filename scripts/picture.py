@@ -1,7 +1,7 @@
 """Record a run as docs/run.svg: what a terminal shows a while before the end, and at the end.
 
     pip install pyte                      # the terminal
-    python scripts/picture.py             # runs configs/quickstart.yaml, about two minutes
+    python scripts/picture.py             # runs configs/quickstart.yaml, about a minute
 
 The run is made in a temporary folder. `--at STEP` says which step the first picture is of.
 """
@@ -34,7 +34,7 @@ def main() -> None:
     """Run `art run` on a terminal of our own, and draw it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("config", nargs="?", default="configs/quickstart.yaml")
-    parser.add_argument("--at", type=int, default=60)
+    parser.add_argument("--at", type=int, default=20)
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "run.svg")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
