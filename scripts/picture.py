@@ -34,7 +34,7 @@ def main() -> None:
     """Run `art run` on a terminal of our own, and draw it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("config", nargs="?", default="configs/quickstart.yaml")
-    parser.add_argument("--at", type=int, default=20)
+    parser.add_argument("--at", type=int, default=27)
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "run.svg")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
