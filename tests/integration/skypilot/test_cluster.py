@@ -95,16 +95,6 @@ def test_who_lets_go_can_watch_again_and_cancel(user: User, cluster: str) -> Non
     assert run.state() in ("killed", "interrupted") and run.checkpoint_steps()
 
 
-def test_candidates_of_a_comparison_train_there(user: User, cluster: str) -> None:
-    short = "config.yaml train.steps=2 eval.every=1"
-    words = (short, "train.learning_rate=1.0e-9", "--seeds", "2", "--on", cluster, "--json")
-    found = json.loads(user.art("compare", *words).splitlines()[-1])
-    assert found["seeds"] == 2 and found["candidates"][0]["cpu_s"] > 0
-    [folder] = (user.folder / "runs").glob("compare-*")
-    sent = sorted(file.parent.name for file in folder.glob("*/cloud.json"))
-    assert sent == ["a-0", "a-1", "b-0", "b-1"]
-
-
 def test_a_run_may_be_silent_and_a_launch_may_not(user: User, cluster: str) -> None:
     with (user.folder / "env.py").open("a") as file:
         file.write(
