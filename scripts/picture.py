@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "run.svg")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder  # a run like a newcomer's, warm-up and all
         before, after = record(args.config, Path(folder), args.at)
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), legacy_windows=False)
     for part in (f"$ art run {args.config}", *before, "", "...", "", *after):
