@@ -39,7 +39,7 @@ class Message(TypedDict):
 
 
 def tags_of(data: dict[str, Any]) -> dict[str, str]:
-    """Return the level and the kind that a scenario's data has: by these, scenarios are grouped."""
+    """Return what of TAGS a scenario's data has: by these, scenarios are grouped."""
     found = {tag: data.get(tag) for tag in TAGS}
     return {
         tag: str(value)
@@ -59,7 +59,7 @@ class Scenario:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Its level and kind, where `data` has them."""
+        """Its seat, level and kind, where `data` has them."""
         return tags_of(self.data)
 
 

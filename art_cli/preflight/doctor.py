@@ -157,7 +157,7 @@ def _check_trackers(loaded: LoadedExperiment) -> Iterator[Finding]:
 
 
 def _check_own_code(loaded: LoadedExperiment) -> Iterator[Finding]:
-    """Return what is wrong with a loss or an advantage of the user's own."""
+    """Return what is wrong with what the config names of the user's own code."""
     try:
         yield from map(warning, check_own_code(loaded))
     except ConfigError as e:

@@ -28,7 +28,7 @@ class Sampler:
     def note(self, cursor: int, groups: list[TrajectoryGroup]) -> Mapping[str, float]:
         """Learn from the scored groups of the scenarios that were taken from `cursor` on.
 
-        They are in that order; in a game that the policy plays against itself, one a seat.
+        They are in that order, one a scenario: in a game, that of the seat which it names.
         Return numbers to log, each as `data/curriculum_<name>`. With `train.max_staleness` that
         many further batches have been taken meanwhile.
         """

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import random
 import statistics
-from itertools import groupby
 from typing import Any
 
 from art_cli.envs.base import seed_of
@@ -63,23 +62,21 @@ class Signal(Sampler):
 
     def note(self, cursor: int, groups: list[TrajectoryGroup]) -> dict[str, float]:
         """Count the groups, once it is known how well they were foreseen."""
-        # In a game that the policy plays against itself, each seat of a place has a group.
-        by_place = enumerate(groupby(groups, _scenario_of), start=cursor)
-        seats = [(place, s, g) for place, (s, found) in by_place for g in found if g.rewards]
-        scenarios = [scenario for _, scenario, _ in seats]
-        differs = [has_gradient(g.rewards) for _, _, g in seats]
+        played = [(place, g) for place, g in enumerate(groups, start=cursor) if g.rewards]
+        scenarios = [g.trajectories[0].scenario for _, g in played]
+        differs = [has_gradient(g.rewards) for _, g in played]
         expected = [self.chance(s) for s in scenarios]
-        free = [i for i, (place, _, _) in enumerate(seats) if _is_free(place)]
-        chosen = [i for i, (place, _, _) in enumerate(seats) if not _is_free(place)]
+        free = [i for i, (place, _) in enumerate(played) if _is_free(place)]
+        chosen = [i for i, (place, _) in enumerate(played) if not _is_free(place)]
         self._batch += 1
         names = [_names(s) for s in scenarios]
         for depth in range(max(map(len, names), default=0)):
             # Of all together, those that were chosen would say what is chosen.
-            here = [i for i in (range(len(seats)) if depth else free) if len(names[i]) > depth]
+            here = [i for i in (range(len(played)) if depth else free) if len(names[i]) > depth]
             more = {i: differs[i] - self._sum(names[i][:depth]) for i in here}
             for i in here:
                 self._count(names[i][depth], more[i])
-        numbers = {"explored": len(free) / len(seats)} if seats else {}
+        numbers = {"explored": len(free) / len(played)} if played else {}
         if chosen:
             numbers["expected"] = statistics.fmean(expected[i] for i in chosen)
             numbers["differed"] = statistics.fmean(differs[i] for i in chosen)
@@ -120,10 +117,6 @@ class Signal(Sampler):
     def load(self, state: dict[str, Any]) -> None:
         """Take back the counts."""
         self._batch, self._counts = state["batch"], state["counts"]
-
-
-def _scenario_of(group: TrajectoryGroup) -> Scenario:
-    return group.trajectories[0].scenario
 
 
 def _is_free(place: int) -> bool:

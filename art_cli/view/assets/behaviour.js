@@ -9,7 +9,7 @@ async function behaviourView(root, r) {
     endings: card('Endings', 'env: the env ended it; max_turns, timeout, context: it was cut off; error: it failed and teaches nothing.', {named: true}),
     length: card('Tokens: a tenth, half, nine tenths', 'A tenth of the episodes is shorter than the lowest line, a tenth longer than the highest.', {named: true}),
     turns: card('Turns and tool errors an episode', 'Errors are calls that the env refused or that could not be read.', {named: true}),
-    kinds: card('Scenarios played, by level and kind', 'What the data of the scenarios says. With train.curriculum: signal it changes as the policy learns.', {named: true}),
+    kinds: card('Scenarios played, by seat, level and kind', 'What the data of the scenarios says. With train.curriculum: signal it changes as the policy learns.', {named: true}),
     words: card('Last words', 'The last words of an episode, such as the answer or a refusal.', {named: true}),
   };
   list.append(...Object.values(cards).map(c => c.made));
