@@ -118,12 +118,12 @@ class Sweep:
             ended = self._fleet.train(run.root.name, words, watch)
             if ended.code:
                 return self._note_end(trial, ended)
+            if is_judged:
+                self._is_hopeless(trial, run)  # what came after the last look: others need it
             found = read_values(run, self._aim.metric)
             if not found or not math.isfinite(found[max(found)]):
                 said = f"{run.root} has no {self._aim.metric} at its end"
                 return self._study.fail(trial.number, said)
-            if is_judged:
-                self._is_hopeless(trial, run)  # what came after the last look: others need it
             values.append(found[max(found)])
         return self._study.end(trial.number, tuple(values))
 

@@ -217,7 +217,11 @@ def test_a_name_holds_one_sweep_and_one_process(pretended: Path) -> None:
     database.close()
 
 
-def test_a_metric_that_is_none_is_told_at_the_first_evaluation(pretended: Path) -> None:
+@pytest.mark.parametrize("seconds", [0.01, 60.0])  # until a run is looked at; it may end before
+def test_a_metric_that_is_none_is_told_by_the_first_trial(
+    pretended: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(fleet, "LOOK_EVERY", seconds)
     with pytest.raises(UsageError, match="Did you mean 'val/reward'"):
         sweep(str(pretended), *SHORT, "train.learning_rate=0.1,0.2", "--metric=val/rewrd")
 
