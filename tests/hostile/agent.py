@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 BASE = urlsplit(os.environ["OPENAI_BASE_URL"])
 MCP = urlsplit(os.environ["ART_MCP_URL"])
 TIMEOUT = 120  # seconds
-STARTED = "started"  # a file in the episode's folder, from when the program runs
+RUNNING = "running"  # a file in the episode's folder, while the program runs
 JSON = {"Content-Type": "application/json"}
 
 
@@ -88,11 +88,18 @@ def misbehave(kind: str, messages: list[dict[str, object]]) -> None:
 
 
 def main() -> None:
-    """Three turns."""
+    """Play the episode that the environment names."""
     with open(os.environ["ART_SCENARIO_FILE"], encoding="utf-8") as file:
         messages = json.load(file)["messages"]
-    open(os.path.join(os.path.dirname(file.name), STARTED), "w").close()
-    kind = messages[-1]["content"].partition("]")[0].removeprefix("[")
+    running = os.path.join(os.path.dirname(file.name), RUNNING)
+    open(running, "w").close()
+    play(messages)
+    os.remove(running)
+
+
+def play(messages: list[dict[str, object]]) -> None:
+    """Three turns."""
+    kind = str(messages[-1]["content"]).partition("]")[0].removeprefix("[")
     for turn in range(3):
         status, text = chat(ask(messages))
         if status != 200:  # the episode is over, or there is no room left

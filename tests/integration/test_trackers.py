@@ -41,12 +41,14 @@ experiment = client.get_experiment_by_name("test").experiment_id
 runs = client.search_runs([experiment])
 history = client.get_metric_history(runs[0].info.run_id, "train/reward")
 traces = client.search_traces(locations=["0"], max_results=100)
+# What a slow server has not answered is sent again, with the same ids; MLflow may then keep both.
+spans = {s.span_id: s for t in traces for s in t.data.spans}
 events = EventAccumulator(folder).Reload().Scalars("train/reward")
 print(json.dumps({
     "runs": [[run.info.run_name, run.info.status, run.data.params["train.steps"]] for run in runs],
     "mlflow": [[m.step, m.value] for m in history],
     "tensorboard": [[event.step, event.value] for event in events],
-    "spans": [[s.name, s.span_type, s.inputs, s.outputs] for t in traces for s in t.data.spans],
+    "spans": [[s.name, s.span_type, s.inputs, s.outputs] for s in spans.values()],
 }))
 """
 

@@ -12,6 +12,7 @@ from art_cli.deploy.chat_template import served_template
 from art_cli.deploy.store import Store
 from art_cli.errors import UsageError
 from art_cli.runs.checkpoint import weight_files, write_folder
+from art_cli.system.checksums import SUMS
 
 WEIGHTS = "weights"  # in the folder of a deployment
 
@@ -27,8 +28,7 @@ class MergedTarget:
             self._settings.folder or source.run.deployment("merged", name) / WEIGHTS
         ).absolute()
         known = Store(source.run).find("merged", name)
-        is_ours = known is not None and known.made.get("folder") == str(folder)
-        if folder.exists() and not is_ours and (folder.is_file() or any(folder.iterdir())):
+        if folder.exists() and not _is_ours(folder, known):
             raise UsageError(f"{folder} is not empty; choose another: folder=PATH")
         lines = [("what", merged_words(source)), ("to", str(folder))]
         return Plan(source=source, name=name, lines=lines, details=folder)
@@ -43,6 +43,18 @@ class MergedTarget:
 
     def undeploy(self, job: Job) -> str:
         return remove_merged(job.deployment)
+
+
+def _is_ours(folder: Path, known: Deployment | None) -> bool:
+    """Return whether a deployment may write there: nothing else is in the folder than its weights.
+
+    One that was killed may have put them there and not yet noted it.
+    """
+    if folder.is_file():
+        return False
+    noted = known is not None and known.made.get("folder") == str(folder)
+    killed = known is not None and known.state == "deploying" and (folder / SUMS).is_file()
+    return noted or killed or not any(folder.iterdir())
 
 
 def merged_words(source: Source) -> str:

@@ -59,6 +59,18 @@ def test_a_folder_of_someone_elses_is_left_alone(art: Any, run: RunDir) -> None:
     assert os.listdir("there") == ["thesis.txt"]
 
 
+def test_weights_whose_deployment_was_killed_before_it_noted_them_are_its_own(
+    art: Any, run: RunDir
+) -> None:
+    assert code(art("deploy", "--to", "merged", *LAST)) == 0
+    deployment = Store(run).all()[0]
+    folder = Path(deployment.made.pop("folder"))
+    deployment.state = "deploying"
+    Store(run).keep(deployment)
+    assert code(art("deploy", "--to", "merged", *LAST)) == 0
+    assert Store(run).all()[0].made == {"folder": str(folder)}
+
+
 def test_an_incomplete_checkpoint_is_refused(art: Any, run: RunDir) -> None:
     file = run.checkpoint(2) / "adapter_model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
