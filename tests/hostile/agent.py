@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 from urllib.parse import urlsplit
 
 BASE = urlsplit(os.environ["OPENAI_BASE_URL"])
@@ -97,9 +98,9 @@ def main() -> None:
     os.remove(running)
 
 
-def play(messages: list[dict[str, object]]) -> None:
+def play(messages: list[Any]) -> None:
     """Three turns."""
-    kind = str(messages[-1]["content"]).partition("]")[0].removeprefix("[")
+    kind = messages[-1]["content"].partition("]")[0].removeprefix("[")
     for turn in range(3):
         status, text = chat(ask(messages))
         if status != 200:  # the episode is over, or there is no room left
