@@ -63,7 +63,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         pytest.skip("there is no npm on this machine")
     folder = tmp_path_factory.mktemp("node")
     shutil.copytree(ROOT / "configs" / "program-node", folder, dirs_exist_ok=True)
-    subprocess.run(["npm", "install"], cwd=folder, check=True, timeout=300, capture_output=True)
+    subprocess.run(["npm", "install"], cwd=folder, check=True, timeout=900, capture_output=True)
     return ["node", str(folder / "agent.js")]
 
 

@@ -96,7 +96,7 @@ def test_a_resumed_run_goes_on_where_it_was_in_all_of_them(
 
     def art(*words: str) -> str:
         command = [str(python), "-m", "art_cli", "run", "config.yaml", *words]
-        more: Any = {"cwd": tmp_path, "env": env, "text": True, "timeout": 300}
+        more: Any = {"cwd": tmp_path, "env": env, "text": True, "timeout": 900}
         return subprocess.run(command, check=True, capture_output=True, **more).stdout
 
     art("train.steps=2")
