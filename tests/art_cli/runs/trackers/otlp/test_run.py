@@ -65,6 +65,6 @@ def test_a_collector_that_falls_silent_costs_less_than_five_seconds(tmp_path: Pa
         until(lambda: status.exists() and '"done"' in status.read_text(), art)
         began = time.monotonic()
         until(lambda: "OTLP lacks " in art.output, art)
-        assert time.monotonic() - began < PATIENCE_SECONDS + 5
+        assert time.monotonic() - began < PATIENCE_SECONDS + 5 < 10
         ended(art)
     assert len(art.run.read_metrics()) == 8 + 4
