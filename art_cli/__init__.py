@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from art_cli.backends.local import LocalBackend
-    from art_cli.config.opponents import OpponentsConfig
+    from art_cli.config.opponents import OpponentsConfig, SavedPolicyConfig
     from art_cli.config.schema import (
         AdapterConfig,
         EngineConfig,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "art_cli.backends.local": ("LocalBackend",),
-    "art_cli.config.opponents": ("OpponentsConfig",),
+    "art_cli.config.opponents": ("OpponentsConfig", "SavedPolicyConfig"),
     "art_cli.config.schema": (
         "AdapterConfig",
         "EngineConfig",
@@ -119,6 +119,7 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "RewardConfig",
     "TrainConfig",
     "OpponentsConfig",
+    "SavedPolicyConfig",
 ]
 
 

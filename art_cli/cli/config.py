@@ -33,12 +33,12 @@ def explain(
 
     found = key_at(key)
     lines = {
-        "meaning": _plain(found.meaning or (about(found.section) if found.section else "")),
+        "meaning": _plain(found.meaning or (" ".join(map(about, found.sections)))),
         "takes": _plain(found.takes),
         "default": _plain(found.default),
         "needs": "; ".join(_plain(each) for each in found.needs),
     }
-    inside = keys_of(found.section) if found.section else []
+    inside = [each for section in found.sections for each in keys_of(section)]
     if config:
         lines |= _in_config(key, config, is_section=bool(inside))
     if as_json:

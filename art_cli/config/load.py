@@ -20,12 +20,13 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from art_cli.config.credentials import written_credentials
-from art_cli.config.explain import Mistake, mistakes, section_type
+from art_cli.config.explain import Mistake, mistakes
 from art_cli.config.interpolate import Resolved, escape, resolve
 from art_cli.config.problem import KeyPath, Problem, dotted
 from art_cli.config.rules import broken_rules
 from art_cli.config.schema import Experiment
 from art_cli.config.targets import TARGETS
+from art_cli.config.unions import section_type
 from art_cli.config.values import FORBID_UNKNOWN
 from art_cli.config.yaml import (
     Node,
@@ -142,7 +143,8 @@ def _with_defaults(node: Node, cls: type, **extra: Any) -> Node:
     value: dict[str, Node] = {}
     for each in fields(cls):
         child = node.value.get(each.name)
-        section = section_type(hints[each.name])
+        written = child.value if child and isinstance(child.value, dict) else {}
+        section = section_type(hints[each.name], written)
         if child and section:
             value[each.name] = _with_defaults(child, section)
         elif child:
