@@ -15,7 +15,7 @@ from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
 from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.policy_agent import PolicyAgents
-from art_cli.runs.opponents import SavedPolicy
+from art_cli.runs.opponents import SavedPolicies, SavedPolicy
 
 
 class FrozenPlayers:
@@ -26,7 +26,7 @@ class FrozenPlayers:
         cfg: Experiment,
         policy: Policy,
         renderer: Renderer,
-        saved: dict[SavedPolicyConfig, SavedPolicy],
+        saved: SavedPolicies,
         stack: contextlib.AsyncExitStack,
     ) -> None:
         """`policy` is that of step 0; the engines are closed with `stack`."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from art_cli.backends.frozen import FrozenPlayers
 from art_cli.backends.warm_start import WarmStart
 from art_cli.config.agent import AgentConfig, asks_base, models_of
-from art_cli.config.opponents import OpponentsConfig, SavedPolicyConfig
+from art_cli.config.opponents import OpponentsConfig
 from art_cli.config.resume import check_same
 from art_cli.config.schema import REFERENCE, Experiment, SamplingConfig
 from art_cli.engines.base import Engine
@@ -43,7 +43,7 @@ from art_cli.runs.checkpoint import (
     resume_step,
 )
 from art_cli.runs.directory import RunDir
-from art_cli.runs.opponents import SavedPolicy, note_opponents, saved_opponents
+from art_cli.runs.opponents import SavedPolicies, note_opponents, saved_opponents
 from art_cli.system.files import atomic_write
 from art_cli.system.progress import Report, silent
 from art_cli.training.canary import Canary
@@ -195,14 +195,10 @@ class LocalBackend:
         return await self._parts(model, run, saved, trains=False)
 
     async def _parts(
-        self,
-        model: TrainableModel,
-        run: RunDir,
-        saved: dict[SavedPolicyConfig, SavedPolicy],
-        *,
-        trains: bool,
+        self, model: TrainableModel, run: RunDir, saved: SavedPolicies, *, trains: bool
     ) -> Parts:
         cfg, settings = model.experiment, model.settings
+        opponents = cfg.env.opponents or OpponentsConfig(train="script")
         if not trains:
             alone = replace(cfg.train, num_processes=1)
             cfg = replace(cfg, train=alone, engine=on_one_machine(cfg.engine))
@@ -217,8 +213,8 @@ class LocalBackend:
         services, budget = self._services, Budget(None, run.llm_costs, say=self._say)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
             services = await RunServices.open(cfg.env, settings, None, budget)  # before the warm-up
-        start = WarmStart(model, run, self._report, self._say, self._stop)
-        policy, renderer = await start.make()
+        warm_start = WarmStart(model, run, self._report, self._say, self._stop)
+        policy, renderer = await warm_start.make()
         if services is None:
             reference = self._reference_llm(model, policy)
             services = await RunServices.open(cfg.env, settings, reference, budget)
@@ -236,7 +232,6 @@ class LocalBackend:
         )
         self._open.push_async_callback(engine.close)
         agents = await self._agents(cfg, runner, models, policy, engine, renderer)
-        opponents = cfg.env.opponents or OpponentsConfig(train="script")
         frozen = FrozenPlayers(cfg, policy, renderer, saved, self._open)
         of_game = (agents, model.env_class, settings, services, frozen.player)
         trainer = make_trainer(cfg, policy, self._crew, run.logs, self._say)

@@ -31,6 +31,10 @@ RunsDir = Annotated[Path, typer.Option(help="Where runs are kept.")]
 Clusters = Annotated[
     list[str] | None, typer.Option("--on", help="A cluster to train on; several: side by side.")
 ]
+Python = Annotated[
+    str | None,
+    typer.Option(metavar="PYTHON", help="The interpreter that the env runs in: env.python."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 _last_told = time.monotonic()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass, replace
 from functools import lru_cache, reduce
 from pathlib import Path
@@ -20,7 +20,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from art_cli.config.credentials import written_credentials
-from art_cli.config.explain import Mistake, mistakes
+from art_cli.config.explain import Mistake, mistakes, read_into
 from art_cli.config.interpolate import Resolved, escape, resolve
 from art_cli.config.problem import KeyPath, Problem, dotted
 from art_cli.config.rules import broken_rules
@@ -89,6 +89,11 @@ def load_env(
     section = [f"env.use={json.dumps(use)}", f"env.python={json.dumps(python)}"]
     section += [f"env.args.{arg}" for arg in args]
     return _load([], [*section, "model.base=tiny", "train.steps=0"], Path("env"), plugin_config)
+
+
+def read_settings(config: type, given: Mapping[str, Any]) -> Any:
+    """Return an env's settings from their keys. Raise UsageError, a line for each mistake."""
+    return read_into(_section(config), {"args": dict(given)}, "env").args
 
 
 def _load(

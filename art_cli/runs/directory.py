@@ -87,7 +87,6 @@ class RunDir:
         self.cloud = root / "cloud.json"  # it goes on elsewhere: where
         self.shipped = root / "shipped"  # what was sent there beside the user's code
         self.report = root / "report.html"  # the page of the run, once it is done
-        self.opponents = root / "opponents.json"  # which checkpoints play against the policy
         self.exit = root / "exit.json"  # of a run on a cluster: how it ended
 
     @classmethod

@@ -73,9 +73,10 @@ class SavedPolicy:
         return self.run.checkpoint(self.step)
 
 
-def saved_opponents(
-    cfg: OpponentsConfig | None, run: RunDir | None
-) -> dict[SavedPolicyConfig, SavedPolicy]:
+SavedPolicies = dict[SavedPolicyConfig, SavedPolicy]
+
+
+def saved_opponents(cfg: OpponentsConfig | None, run: RunDir | None) -> SavedPolicies:
     """Return the checkpoints that play, as `saved_opponent` does."""
     return {who: saved_opponent(key, who, run) for key, who in opponents_saved(cfg).items()}
 
@@ -96,11 +97,11 @@ def saved_opponent(key: str, who: SavedPolicyConfig, run: RunDir | None) -> Save
     return saved
 
 
-def note_opponents(run: RunDir, saved: dict[SavedPolicyConfig, SavedPolicy]) -> None:
+def note_opponents(run: RunDir, saved: SavedPolicies) -> None:
     """Write down which checkpoints play, and what they are."""
     if saved:
         rows = {_words(w): {"step": s.step, "weights": s.weights} for w, s in saved.items()}
-        atomic_write(run.opponents, json_line(rows))
+        atomic_write(_file(run), json_line(rows))
 
 
 def _step(run: RunDir, who: SavedPolicyConfig) -> int:
@@ -114,15 +115,19 @@ def _step(run: RunDir, who: SavedPolicyConfig) -> int:
 
 
 def _noted(run: RunDir) -> dict[str, Any]:
-    if not run.opponents.exists():
+    if not _file(run).exists():
         return {}
     try:
-        return json.loads(run.opponents.read_bytes())
+        return json.loads(_file(run).read_bytes())
     except ValueError as e:
         raise CheckpointError(
-            f"{run.opponents} is damaged ({e}), which says whom the run plays against; begin it "
+            f"{_file(run)} is damaged ({e}), which says whom the run plays against; begin it "
             "anew: --overwrite"
         ) from None
+
+
+def _file(run: RunDir) -> Path:
+    return run.root / "opponents.json"
 
 
 def _words(who: SavedPolicyConfig) -> str:

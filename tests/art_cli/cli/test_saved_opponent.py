@@ -95,7 +95,7 @@ def told(run: RunDir, step: int, split: Any) -> list[str]:
 
 
 def test_it_is_noted_which_step_plays_and_only_the_seat_itself_is_trained(second: RunDir) -> None:
-    [(words, noted)] = json.loads(second.opponents.read_text()).items()
+    [(words, noted)] = json.loads((second.root / "opponents.json").read_text()).items()
     assert words == "runs/test/first last" and noted["step"] == 2
     assert len(second.read_trajectories(1, "train")) == 12
     assert len(second.read_trajectories(0, "val")) == 12
@@ -177,7 +177,9 @@ def test_a_run_goes_on_against_what_it_began_with_or_not_at_all(folder: Path) ->
     art(folder, "run", "config.yaml", "train.steps=3", "--resume")
     who = "{checkpoint: runs/test/first, step: last}"
     run = against(folder, "second", "train.steps=3", "--resume", who=who)
-    assert [n["step"] for n in json.loads(run.opponents.read_text()).values()] == [2]
+    assert [n["step"] for n in json.loads((run.root / "opponents.json").read_text()).values()] == [
+        2
+    ]
     first = RunDir(folder / "runs/test/first")
     shutil.rmtree(first.checkpoint(2))
     shutil.copytree(first.checkpoint(1), first.checkpoint(2))
