@@ -72,6 +72,14 @@ def opponent_identity(cfg: Experiment, run: RunDir | None) -> list[Any]:
     return [["checkpoint", saved.weights, asdict(cfg.sampling)]]
 
 
+def price_identity(cfg: Experiment) -> list[Any]:
+    """Return what invalid actions cost: nothing where they are free."""
+    reward = cfg.reward
+    if reward is None or not reward.invalid_action_cost:
+        return []
+    return [["price", reward.invalid_action_cost, reward.max_invalid_cost]]
+
+
 def llm_identity(llm: LLMConfig, agent: AgentConfig) -> Any:
     """Return a model that is asked, and who plays with it where that is not our own loop."""
     if agent.type == "builtin":

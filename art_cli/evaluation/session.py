@@ -23,6 +23,7 @@ from art_cli.evaluation.identity import (
     llm_identity,
     opponent_identity,
     policy_identity,
+    price_identity,
     task_identity,
 )
 from art_cli.evaluation.play import EvalTask, Record, play_missing
@@ -94,6 +95,7 @@ class EvalSession:
             trials=trials,
             seed=cfg.seed,
             concurrency=cfg.env.concurrency,
+            reward=cfg.reward,
         )
         check_opponents(cfg.env.opponents, env, settings)
         if _opponent(cfg) == "start" and any(c.source == "base" for c in candidates):
@@ -103,7 +105,7 @@ class EvalSession:
                 "env.opponents.eval=script"
             )
         run = folder if folder.config.is_file() else None
-        about = [*task_identity(env, settings), *opponent_identity(cfg, run)]
+        about = [*task_identity(env, settings), *opponent_identity(cfg, run), *price_identity(cfg)]
         records = []
         for c in candidates:
             if c.llm:
