@@ -103,8 +103,23 @@ class Server:
             )
         text = cut(text, self._cfg.max_result)
         if is_error:
-            raise ToolError(text)
+            raise (ToolError if self._fits(name, arguments) else InvalidCallError)(text)
         return text
+
+    def _fits(self, name: str, arguments: dict[str, Any]) -> bool:
+        """Whether a call that was refused fits the schema: then the server had another reason."""
+        from jsonschema import Draft202012Validator  # the client needs both too
+        from jsonschema.exceptions import SchemaError
+        from referencing import Registry
+        from referencing.exceptions import Unresolvable
+
+        schema = next((tool.parameters for tool in self.tools if tool.name == name), {})
+        try:
+            Draft202012Validator.check_schema(schema)
+            # With a registry of its own it looks for nothing in a network.
+            return Draft202012Validator(schema, registry=Registry()).is_valid(arguments)
+        except (SchemaError, Unresolvable):
+            return True
 
     async def _answer(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Return what a call gives as text, and whether it is a refusal."""
