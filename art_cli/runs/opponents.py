@@ -29,9 +29,7 @@ class SavedPolicy:
     key: str  # the setting that names it
     run: RunDir
     step: int
-    model: (
-        ModelConfig  # its `base`: where the base is, or the checkpoint itself if it is all weights
-    )
+    model: ModelConfig  # `base` is where its base is, or the checkpoint, if that is all weights
     weights: str  # a digest of their checksums, and of how they are loaded
 
     @classmethod

@@ -222,15 +222,8 @@ def _trainer(shape: Shape, job: Workload) -> Iterator[Part]:
         yield Part(name="adapter", note=note, rollout=held, update=held)
     if job.num_opponents:
         held = job.num_opponents * weights(shape, job)
-        note = "checkpoints, as large as the base at most"
-        yield Part(
-            name="opponents",
-            note=note,
-            rollout=held,
-            rollout_least=0.0,
-            update=held,
-            update_least=0.0,
-        )
+        part = Part(name="opponents", note="as large as the base", rollout=held, update=held)
+        yield replace(part, rollout_least=0.0, update_least=0.0)
     state = trained * (job.trained_bytes * (1 + job.has_reference) + job.moments) / ranks
     kept = "gradients, two moments" + (", reference" if job.has_reference else "")
     yield Part(name="optimizer", note=kept, rollout=state, update=state)
