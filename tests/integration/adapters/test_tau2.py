@@ -301,7 +301,7 @@ def test_a_run_with_a_customer_who_calls(python: str, tmp_path: Path) -> None:
         told = {"model": server.model, "api_base": server.api_base}
         settings = ["env.args.domain=telecom", f"env.args.user={json.dumps(told)}"]
         settings += [f"env.python={python}", "engine.max_model_len=24576"]
-        command = [sys.executable, "-m", "art_cli", "run", str(TINY), *settings, "--yes", "--runs-dir=runs"]
+        command = [sys.executable, "-m", "art_cli", "run", str(TINY), *settings, "--runs-dir=runs"]
         path = os.pathsep.join([str(ROOT), str(ROOT / "envs")])
         environment = os.environ | {"PYTHONPATH": path, "OPENAI_API_KEY": "none"}
         ran = subprocess.run(
