@@ -41,7 +41,7 @@ class Tau2World:
         Elsewhere it has the database of all, until something is written.
         """
         if self._domain not in DUAL:
-            return environment_of(self._domain).get_environment(_database(self._domain))
+            return environment_of(self._domain).get_environment(_untouched(self._domain).tools.db)
         desk = environment_of(self._domain).get_environment(solo_mode=self._solo)
         phone = desk.user_tools  # tau2 breaks a VPN by writing to what all phones share
         phone.default_vpn_details = phone.default_vpn_details.model_copy()
@@ -89,7 +89,7 @@ class Tau2World:
         return {name: float(judge()) for key, (name, judge) in parts.items() if key in basis}
 
     def _is_database_right(self) -> bool:
-        found = self.desk.get_db_hash() if self._owns_db else _untouched(self._domain)
+        found = self.desk.get_db_hash() if self._owns_db else _digest(self._domain)
         return found == _expected(self._domain, self._tasks, self.task.id)
 
     def _is_all_said(self) -> float:
@@ -115,7 +115,7 @@ class Tau2World:
 @lru_cache(maxsize=8)
 def tools_of_desk(domain: str, *, solo: bool) -> list[Tool]:
     """Return the tools of who serves the customer; `solo` has the customer's and an end too."""
-    desk = environment_of(domain).get_environment()
+    desk = _untouched(domain)
     found = [_tool(desk.tools, tool) for tool in desk.get_tools()]
     if solo:
         found += [*(_tool(desk.user_tools, tool) for tool in desk.get_user_tools()), DONE]
@@ -125,9 +125,8 @@ def tools_of_desk(domain: str, *, solo: bool) -> list[Tool]:
 @lru_cache(maxsize=8)
 def tools_of_customer(domain: str) -> list[dict[str, Any]]:
     """Return the schemas of the customer's tools; of most domains there are none."""
-    if domain not in DUAL:
-        return []
-    return [t.openai_schema for t in environment_of(domain).get_environment().get_user_tools()]
+    tools = _untouched(domain).get_user_tools() if domain in DUAL else ()
+    return [tool.openai_schema for tool in tools]
 
 
 def _tool(kit: Any, tool: Any) -> Tool:
@@ -147,15 +146,15 @@ def writes_of(domain: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=8)
-def _database(domain: str) -> Any:
-    """Return the database as every episode finds it; who writes has a copy."""
-    return environment_of(domain).get_environment().tools.db
+def _untouched(domain: str) -> Any:
+    """Return the environment as every episode finds it; who writes has a copy of its database."""
+    return environment_of(domain).get_environment()
 
 
 @lru_cache(maxsize=8)
-def _untouched(domain: str) -> str:
+def _digest(domain: str) -> str:
     """Return the digest of the database as it is at the beginning."""
-    return environment_of(domain).get_environment(_database(domain)).get_db_hash()
+    return _untouched(domain).get_db_hash()
 
 
 @lru_cache(maxsize=1024)
@@ -163,8 +162,8 @@ def _expected(domain: str, tasks: str, task: str) -> str:
     """Return the digest of the database after tau2's own calls; one that fails changes nothing."""
     actions = tasks_of(domain, tasks)[task].evaluation_criteria.actions or []
     if not any(action.name in writes_of(domain) for action in actions):
-        return _untouched(domain)
-    desk = environment_of(domain).get_environment(copy.deepcopy(_database(domain)))
+        return _digest(domain)
+    desk = environment_of(domain).get_environment(copy.deepcopy(_untouched(domain).tools.db))
     for action in actions:
         desk.get_response(message("ToolCall", name=action.name, arguments=action.arguments))
     return desk.get_db_hash()
