@@ -80,7 +80,7 @@ class Tau2(Env):
             instruction = prompts.AGENT_SOLO_INSTRUCTION.format(stop_function_name=DONE.name)
             first = f"<ticket>\n{self.task.ticket}\n</ticket>"
         system = prompts.SYSTEM_PROMPT.format(
-            agent_instruction=instruction, domain_policy=self.world.desk.get_policy()
+            agent_instruction=instruction, domain_policy=self.world.policy
         )
         if self.cfg.user:
             self.world.say("assistant", GREETING)
