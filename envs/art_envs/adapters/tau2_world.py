@@ -13,6 +13,7 @@ from art_envs.adapters.tau2_library import environment_of, message, module, task
 
 By = Literal["assistant", "user"]
 
+KINDS: dict[By, str] = {"assistant": "AssistantMessage", "user": "UserMessage"}
 DUAL = {"telecom"}  # domains whose customer has tools too
 DONE = Tool(
     name="done",
@@ -57,8 +58,7 @@ class Tau2World:
 
     def say(self, by: By, text: str) -> Any:
         """Note what somebody said. Return tau2's message."""
-        kind = "AssistantMessage" if by == "assistant" else "UserMessage"
-        self.said.append(message(kind, role=by, content=text))
+        self.said.append(message(KINDS[by], role=by, content=text))
         return self.said[-1]
 
     def call(self, by: By, name: str, arguments: dict[str, Any]) -> str:
@@ -73,8 +73,7 @@ class Tau2World:
             answer = self.desk.get_response(call)
             if self._domain in DUAL:
                 _number_bills(self.desk.tools.db)
-            kind = "AssistantMessage" if by == "assistant" else "UserMessage"
-            self.said += [message(kind, role=by, tool_calls=[call]), answer]
+            self.said += [message(KINDS[by], role=by, tool_calls=[call]), answer]
         if answer.error:
             raise ToolError(str(answer.content).removeprefix("Error: "))
         return str(answer.content)
@@ -108,8 +107,8 @@ class Tau2World:
 
     def _is_all_asserted(self) -> bool:
         """Return whether all assertions hold. One that a phone in ruins makes fail does not."""
-        self.desk.sync_tools()
         try:
+            self.desk.sync_tools()
             return all(
                 self.desk.run_env_assertion(each, raise_assertion_error=False)
                 for each in self.task.evaluation_criteria.env_assertions or ()
