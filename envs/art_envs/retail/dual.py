@@ -65,7 +65,8 @@ class DualDesk(RetailDesk):
         super().__init__(scenario, cfg)
         self.thing: Thing = scenario.data["goal"]["thing"]
         self.hands = Hands(self.thing)
-        self.needless = 0  # things that the customer was asked for without need
+        self.asked: list[Ask] = []  # of the customer, in order
+        self.needless = 0  # how many of these the policy did not ask for
 
     @classmethod
     def kinds(cls, cfg: ServiceDesk.Config) -> tuple[Kind, ...]:
@@ -91,6 +92,7 @@ class DualDesk(RetailDesk):
         self._commit()
         report = self.hands.do(action)
         self.store.seen.add(("customer", action))
+        self.asked.append(action)
         self.needless += not report.is_due
         if self.user is None:  # nobody hears what is tried out
             return report.text
@@ -126,6 +128,10 @@ class DualDesk(RetailDesk):
         earned = await super().score(trajectory)
         self.metrics["needless_asks"] = self.needless
         return earned
+
+    async def judge_context(self) -> str:
+        asked = f"{', '.join(self.asked) or 'nothing'}; without need: {self.needless}"
+        return f"{await super().judge_context()}\nAsked of the customer: {asked}"
 
     # Demonstrations.
 
