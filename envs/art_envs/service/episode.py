@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, Any, ClassVar, Literal
@@ -66,7 +66,7 @@ class DeskEpisode(Env):
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     slots: ClassVar[Slots] = SLOTS  # what an assistant may ask for
-    reasons: ClassVar[Mapping[str, str]]  # of refusals, each as the customer hears it
+    reasons: ClassVar[dict[str, str]]  # of refusals, each as the customer hears it
 
     def __init__(self, scenario: Scenario, cfg: Config) -> None:
         super().__init__(scenario, cfg)
