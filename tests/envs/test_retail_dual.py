@@ -478,7 +478,7 @@ def test_a_model_that_plays_the_customer_is_told_what_it_finds() -> None:
 def test_what_the_env_cannot_play_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError, match=wrong.split("=")[0]):
         load_experiment(
-            [Path("configs/retail-dual-tiny.yaml")],
+            [Path("configs/retail-7b.yaml")],
             [wrong],
             plugin_config=lambda use: DualDesk.Config,
         )
