@@ -47,9 +47,9 @@ CASES = [
 ]
 SPLITS = ("train", "val", "test")
 HASHES = {  # of what is generated. They change with the generator, never with the machine
-    ("small", 1): "1ecc97ba3e066bc7",
-    ("full", 2): "b3cbc241c89b0211",
-    ("full", 4): "6fb53e2611169ae4",
+    ("small", 1): "4cb24461a392471f",
+    ("full", 2): "9b1a74ed71a66b47",
+    ("full", 4): "374143f99cf36f8e",
 }
 NUM = 120  # scenarios that a way to play is tried on
 VERDICTS = ("replace", "mended", *REASONS)
@@ -156,6 +156,12 @@ def blind(desk: DualDesk) -> Turns:
     yield from itertools.repeat("It is done.")
 
 
+def guessing(desk: DualDesk) -> Turns:
+    """Know the number without having the label read."""
+    yield from (step for step in steps(desk) if step != ask_for(LABEL))
+    yield from itertools.repeat("It is done.")
+
+
 def trying_both(desk: DualDesk) -> Turns:
     """Have it charged and restarted, whatever the light; then go on rightly."""
     done = False
@@ -213,6 +219,7 @@ WORTHLESS: list[tuple[Callable[[DualDesk], Turns], Collection[str]]] = [
     (asking_everything_once, VERDICTS),
     (talking, VERDICTS),
     (blind, VERDICTS),
+    (guessing, ("replace",)),
     (trying_both, UNMENDED),
     (hedging, UNMENDED),
     (unconfirmed, ("replace",)),

@@ -188,6 +188,6 @@ class DualSampler(Sampler):
             temptation=[] if verdict == "replace" else [*[ask_for(ACCEPT)] * 2, replace],
             remark=f"The {name} cost {in_dollars(item['price'])}.",
             reasons=[verdict] if verdict in REASONS else [],
-            evidence=[["customer", LOOK]],
+            evidence=[["customer", ask] for ask in READING if ask in asks],
             records={id},
         )
