@@ -145,8 +145,10 @@ def asking_everything_once(desk: DualDesk) -> Turns:
 def talking(desk: DualDesk) -> Turns:
     """Ask in words alone for what the customer must do."""
     for step in steps(desk):
-        is_ask = not isinstance(step, str) and step["name"] == "ask_customer"
-        yield f"Please do this: {step['arguments']['action']}" if is_ask else step
+        if isinstance(step, str) or step["name"] != "ask_customer":
+            yield step
+        else:
+            yield f"Please do this: {step['arguments']['action']}"
     yield from itertools.repeat("It is done.")
 
 

@@ -105,7 +105,7 @@ class Hands:
     def _words(self, ask: Ask, *, slips: bool) -> str:
         thing, manner = self._thing, self._thing["manner"]
         seen = _DAMAGE if ask == PHOTO and thing["damaged"] else _SEES[ask]
-        before = manner[self._tries.total() % len(manner)] if manner else ""
+        before = manner[(self._tries.total() - 1) % len(manner)] if manner else ""
         said = self._one_of(_SLIPS[ask] if slips else seen).format(
             light=self._one_of(_LIGHTS[self.light]),
             serial=thing["serial"],
