@@ -128,7 +128,7 @@ class Fleet:
         """Ask all that goes on to save and end, and begin nothing more."""
         with self._lock:
             self._is_over = True
-            for process in self._going:
+            for process in tuple(self._going):  # those that end take themselves out of it
                 process.send_signal(signal.SIGINT)
 
     def interruption(self) -> str:
