@@ -38,7 +38,7 @@ def test_a_missing_package_is_one_sentence_with_the_command(
         return real(name)
 
     monkeypatch.setattr("art_envs.adapters.library.import_module", missing)
-    for cached in ("_check", "_dataset", "_num_players", "_tasks", "_loaded"):
+    for cached in ("_check", "_dataset", "_num_players", "tasks_of", "_loaded"):
         if hasattr(found := __import__(env.__module__, fromlist=["x"]), cached):
             getattr(found, cached).cache_clear()
     with pytest.raises(ConfigError) as e:

@@ -194,6 +194,7 @@ def test_what_the_model_reads_of_a_call(folder: Path, monkeypatch: pytest.Monkey
     cfg = settings(folder, pass_env=("NOTES_KEY",), tools=tools, max_result=200)
     [played] = play(cfg, (*(turn for turn, _, _ in expected), "2"))
     assert played.reward == 1.0 and [t["function"]["name"] for t in played.tools] == list(tools)
+    assert played.num_invalid == 2  # an argument that does not fit, and no such tool
     for step, (_, is_error, text) in zip(played.steps, expected, strict=False):
         assert step.is_error is is_error and text in str(step.result)
 

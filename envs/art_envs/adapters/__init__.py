@@ -6,7 +6,7 @@
     openenv_env        servers of OpenEnv
     inspect_env        samples and scorers of Inspect
     verifiers_env      environments of verifiers 0.1, with their rubrics
-    tau2_env           customer service at a shop and an airline, with a customer or as tickets
+    tau2_env           customer service of tau2-bench, with a customer or as tickets
 
 `art envs tasks NAME` lists what each of them has.
 """
