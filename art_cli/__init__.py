@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from art_cli.backends.local import LocalBackend
-    from art_cli.config.opponents import OpponentsConfig
+    from art_cli.config.opponents import OpponentsConfig, SavedPolicyConfig
     from art_cli.config.schema import (
         AdapterConfig,
         EngineConfig,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         WarmupConfig,
     )
     from art_cli.deploy.lifecycle import deploy_model
-    from art_cli.envs.base import Done, Env, Tool, ToolError, seed_of, tool
+    from art_cli.envs.base import Done, Env, InvalidCallError, Tool, ToolError, seed_of, tool
     from art_cli.envs.game import Game
     from art_cli.envs.tools import tools_of
     from art_cli.errors import UsageError
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "art_cli.backends.local": ("LocalBackend",),
-    "art_cli.config.opponents": ("OpponentsConfig",),
+    "art_cli.config.opponents": ("OpponentsConfig", "SavedPolicyConfig"),
     "art_cli.config.schema": (
         "AdapterConfig",
         "EngineConfig",
@@ -55,7 +55,15 @@ _HOME = {
         "WarmupConfig",
     ),
     "art_cli.deploy.lifecycle": ("deploy_model",),
-    "art_cli.envs.base": ("Done", "Env", "Tool", "ToolError", "seed_of", "tool"),
+    "art_cli.envs.base": (
+        "Done",
+        "Env",
+        "InvalidCallError",
+        "Tool",
+        "ToolError",
+        "seed_of",
+        "tool",
+    ),
     "art_cli.envs.game": ("Game",),
     "art_cli.envs.tools": ("tools_of",),
     "art_cli.errors": ("UsageError",),
@@ -80,6 +88,7 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "Tool",
     "Done",
     "ToolError",
+    "InvalidCallError",
     "Message",
     "Scenario",
     "Split",
@@ -119,6 +128,7 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "RewardConfig",
     "TrainConfig",
     "OpponentsConfig",
+    "SavedPolicyConfig",
 ]
 
 

@@ -175,6 +175,7 @@ class Trajectory:
     judge_context: str = ""  # what the env knows and the transcript may not say
     stop_reason: StopReason = "env"
     policy_versions: list[int] = field(default_factory=list)  # one a call of the policy
+    num_invalid: int = 0  # calls that could not be made, whatever the env would have said
     truncated: bool = False  # a turn hit sampling.max_tokens, or the context was full
     error: str | None = None  # why reward is None: one line, then the traceback, if there is one
     duration: float = 0.0  # seconds

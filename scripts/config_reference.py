@@ -19,6 +19,7 @@ SECTIONS = {
     "": schema.Experiment,
     "env": schema.EnvConfig,
     "env.opponents": opponents.OpponentsConfig,
+    "env.opponents.train, a checkpoint": opponents.SavedPolicyConfig,
     "agent": agent.AgentConfig,
     "agent.train": agent.TrainedConfig,
     "model": schema.ModelConfig,

@@ -24,7 +24,7 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-dev-shm-usage", "--remote-debugging-port=0", "about:blank"),
 )
-PATIENCE = 60.0  # seconds for a condition to come true
+PATIENCE = 300.0  # seconds for a condition to come true
 
 
 class Tab:
@@ -60,7 +60,7 @@ class Tab:
         await self._socket.send_str(
             json.dumps({"id": self._next, "method": method, "params": params})
         )
-        found = await asyncio.wait_for(future, 60)
+        found = await asyncio.wait_for(future, 300)
         assert "error" not in found, (method, found["error"])
         return found["result"]
 
@@ -139,6 +139,6 @@ async def browser() -> AsyncIterator[Tab]:
 async def _port(file: Path) -> str:
     began = time.monotonic()
     while not file.exists() or not file.read_text().strip():
-        assert time.monotonic() - began < 60, "chromium did not start"
+        assert time.monotonic() - began < 300, "chromium did not start"
         await asyncio.sleep(0.05)
     return file.read_text().split()[0]

@@ -80,7 +80,7 @@ def answers(
     async def everyone() -> list[Completion]:
         sessions = [engine.open(seed + i) for i in range(len(prompts))]
         jobs = map(one, sessions, prompts, grammars)
-        return list(await asyncio.wait_for(asyncio.gather(*jobs), 120))
+        return list(await asyncio.wait_for(asyncio.gather(*jobs), 300))
 
     return asyncio.run(everyone())
 

@@ -103,7 +103,7 @@ def slurm(*command: str) -> str:
     """What a command of Slurm prints."""
     environment = os.environ | {"SLURM_CONF": str(CLUSTER / "slurm" / "slurm.conf")}
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True, timeout=30
+        command, env=environment, capture_output=True, text=True, check=True, timeout=300
     )
     return done.stdout
 
@@ -119,7 +119,7 @@ def read_until(process: subprocess.Popen[str], pattern: str) -> str:
     raise AssertionError(f"ended before {pattern}: {seen}")
 
 
-def eventually(condition: Callable[[], object], what: str, seconds: float = 240) -> None:
+def eventually(condition: Callable[[], object], what: str, seconds: float = 900) -> None:
     """Wait for it."""
     deadline = time.monotonic() + seconds
     while not condition():

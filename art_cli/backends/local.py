@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
 from pathlib import Path
 
+from art_cli.backends.frozen import FrozenPlayers
 from art_cli.backends.warm_start import WarmStart
 from art_cli.config.agent import AgentConfig, asks_base, models_of
 from art_cli.config.opponents import OpponentsConfig
@@ -43,6 +43,7 @@ from art_cli.runs.checkpoint import (
     resume_step,
 )
 from art_cli.runs.directory import RunDir
+from art_cli.runs.opponents import SavedPolicies, note_opponents, saved_opponents
 from art_cli.system.files import atomic_write
 from art_cli.system.progress import Report, silent
 from art_cli.training.canary import Canary
@@ -114,11 +115,13 @@ class LocalBackend:
         run = self._claim(model.experiment, model.config_yaml)
         if self._claimed:
             self._claimed(run)
+        saved = saved_opponents(model.experiment.env.opponents, run if run.is_begun() else None)
+        note_opponents(run, saved)
         step = resume_step(run, self._from_step)
         for line in run.damaged():
             self._say(f"warning: {line}")
         judge = await self._judge(model, run)
-        parts = await self._parts(model, run, trains=True)
+        parts = await self._parts(model, run, saved, trains=True)
         if cfg := model.experiment.judge:
             judge = judge or await self.reference_judge(model, parts)
             parts.scorer = Scorer(judge, model.experiment.reward, cfg.on_failure)
@@ -188,10 +191,14 @@ class LocalBackend:
         cfg = model.experiment
         check_opponents(cfg.env.opponents, model.env_class, model.settings)
         run = RunDir.open(self._root / cfg.project / cfg.name)
-        return await self._parts(model, run, trains=False)
+        saved = saved_opponents(cfg.env.opponents, run)
+        return await self._parts(model, run, saved, trains=False)
 
-    async def _parts(self, model: TrainableModel, run: RunDir, *, trains: bool) -> Parts:
+    async def _parts(
+        self, model: TrainableModel, run: RunDir, saved: SavedPolicies, *, trains: bool
+    ) -> Parts:
         cfg, settings = model.experiment, model.settings
+        opponents = cfg.env.opponents or OpponentsConfig(train="script")
         if not trains:
             alone = replace(cfg.train, num_processes=1)
             cfg = replace(cfg, train=alone, engine=on_one_machine(cfg.engine))
@@ -206,8 +213,8 @@ class LocalBackend:
         services, budget = self._services, Budget(None, run.llm_costs, say=self._say)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
             services = await RunServices.open(cfg.env, settings, None, budget)  # before the warm-up
-        start = WarmStart(model, run, self._report, self._say, self._stop)
-        policy, renderer = await start.make()
+        warm_start = WarmStart(model, run, self._report, self._say, self._stop)
+        policy, renderer = await warm_start.make()
         if services is None:
             reference = self._reference_llm(model, policy)
             services = await RunServices.open(cfg.env, settings, reference, budget)
@@ -225,9 +232,8 @@ class LocalBackend:
         )
         self._open.push_async_callback(engine.close)
         agents = await self._agents(cfg, runner, models, policy, engine, renderer)
-        opponents = cfg.env.opponents or OpponentsConfig(train="script")
-        start = cache(partial(self._frozen, cfg, policy, renderer))
-        of_game = (agents, model.env_class, settings, services, start)
+        frozen = FrozenPlayers(cfg, policy, renderer, saved, self._open)
+        of_game = (agents, model.env_class, settings, services, frozen.player)
         trainer = make_trainer(cfg, policy, self._crew, run.logs, self._say)
         self._open.callback(trainer.close)
         return Parts(
@@ -283,12 +289,6 @@ class LocalBackend:
             routes=routes_of(cfg.agent, models, base),
         )
         return await open_agents(self._open, cfg.agent, runner, served, cfg.reward)
-
-    def _frozen(self, cfg: Experiment, policy: Policy, renderer: Renderer) -> AgentFactory:
-        """Return players with the weights that the policy has now, which stay as they are."""
-        engine = TransformersEngine(policy.twin(), cfg.engine, cfg.sampling, renderer.stop_ids)
-        self._open.push_async_callback(engine.close)
-        return PolicyAgents(engine, renderer, cfg.engine.max_model_len)
 
     def _claim(self, cfg: Experiment, config_yaml: str) -> RunDir:
         """Create or re-open the run directory, and hold it until `close`."""

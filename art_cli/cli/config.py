@@ -33,12 +33,12 @@ def explain(
 
     found = key_at(key)
     lines = {
-        "meaning": _plain(found.meaning or (about(found.section) if found.section else "")),
+        "meaning": _plain(found.meaning or (" ".join(map(about, found.sections)))),
         "takes": _plain(found.takes),
         "default": _plain(found.default),
         "needs": "; ".join(_plain(each) for each in found.needs),
     }
-    inside = keys_of(found.section) if found.section else []
+    inside = [each for section in found.sections for each in keys_of(section)]
     if config:
         lines |= _in_config(key, config, is_section=bool(inside))
     if as_json:
@@ -58,6 +58,7 @@ def explain(
 @app.command()
 def schema(
     env: Annotated[str | None, typer.Option(help="Its settings are checked too.")] = None,
+    python: inputs.Python = None,
     out: Annotated[Path | None, typer.Option(help="A file to write, instead of stdout.")] = None,
 ) -> None:
     """Print the JSON Schema of a config, with which an editor completes and checks it.
@@ -65,10 +66,14 @@ def schema(
     Example:  art config schema --out .vscode/art.schema.json
     """
     from art_cli.config.reference import json_schema
-    from art_cli.envs.registry import env_class
+    from art_cli.errors import UsageError
+    from art_cli.rollout.env_worker.remote import env_in
     from art_cli.system.files import atomic_write
 
-    text = json.dumps(json_schema(env, env_class(env).Config if env else None), indent=2)
+    if python and not env:
+        raise UsageError("--python is where an env runs; name it: --env USE")
+    settings = env_in(env, python).Config if env else None
+    text = json.dumps(json_schema(env, settings), indent=2)
     if out is None:
         say(text)
         return

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
-Python = Annotated[
-    str | None, typer.Option(metavar="PYTHON", help="The interpreter that it runs in: env.python.")
-]
 CONFIGS = (".yaml", ".yml")
 INDENT = 26  # columns before what a finding says
 
@@ -60,7 +57,7 @@ def envs(
 @app.command("tasks")
 def tasks_command(
     use: Annotated[str, typer.Argument(metavar="USE", help="A name, file.py:Class, module:Class.")],
-    python: Python = None,
+    python: inputs.Python = None,
     as_json: inputs.AsJson = False,
 ) -> None:
     """List the tasks of an env that has several, each with the setting that chooses it.
@@ -100,7 +97,7 @@ def check_command(
         typer.Option(min=0, max=1, help="Share of gold's reward that idle play may earn."),
     ] = 0.5,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that an episode may take.")] = 60,
-    python: Python = None,
+    python: inputs.Python = None,
     as_json: inputs.AsJson = False,
 ) -> None:
     """Check an env as a pull request with it would be; asks no model. Exit code 1 where it fails.

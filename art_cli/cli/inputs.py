@@ -31,6 +31,10 @@ RunsDir = Annotated[Path, typer.Option(help="Where runs are kept.")]
 Clusters = Annotated[
     list[str] | None, typer.Option("--on", help="A cluster to train on; several: side by side.")
 ]
+Python = Annotated[
+    str | None,
+    typer.Option(metavar="PYTHON", help="The interpreter that the env runs in: env.python."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 _last_told = time.monotonic()
@@ -55,15 +59,17 @@ def load(arguments: list[str]) -> LoadedExperiment:
     return loaded
 
 
-def check_base(loaded: LoadedExperiment) -> list[str]:
+def check_base(loaded: LoadedExperiment, run: RunDir | None = None) -> list[str]:
     """Return what the user should know of the base before it is loaded; see preflight.
+
+    `run` is one that goes on.
 
     What reads a config.json takes seconds to import: `tiny` goes without. Raises ConfigError, also
     for a loss or an advantage of the user's own that cannot be one.
     """
     from art_cli.preflight.own_code import check_own_code
 
-    known = check_own_code(loaded)
+    known = check_own_code(loaded, run)
     if loaded.experiment.model.base == "tiny":
         return known
     from art_cli.preflight.base_model import check_base as check

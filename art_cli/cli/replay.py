@@ -83,7 +83,7 @@ async def _play(loaded: LoadedExperiment, rows: list[Row], *, stop: bool) -> lis
     env = env_of(cfg.env)
     key = "train" if rows[0]["split"] == "train" else "eval"
     if (who := getattr(cfg.env.opponents, key, "script")) != "script":
-        name = who if isinstance(who, str) else who.model
+        name = who if isinstance(who, str) else getattr(who, "model", "") or who.checkpoint
         raise UsageError(
             f"the game was played against others (env.opponents.{key}: {name}), whose moves are "
             "not in its row: only one against the env's own script can be played again"

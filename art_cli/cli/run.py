@@ -162,12 +162,13 @@ async def _run(
     cfg = loaded.experiment
     opening = await check_env(env_of(cfg.env), loaded.env_settings)
     check_trackers(loaded)  # raises now, not after the warm-up
-    known = [] if smoke else inputs.check_base(loaded)
+    run = RunDir(runs_dir / cfg.project / cfg.name)
+    going_on = run if resume and run.is_begun() else None
+    known = [] if smoke else inputs.check_base(loaded, going_on)
     tight = check_fit(loaded, present())
     if smoke:
         smoke.play_gold()
         smoke.make_model(opening)
-    run = RunDir(runs_dir / cfg.project / cfg.name)
     if overwrite and run.is_begun():  # the config and its env are right, as far as can be known
         run.remove()
     history = run.read_metrics() if resume else []

@@ -72,6 +72,7 @@ def scenarios(
     seed: Seed = 0,
     value: Values = None,
     force: Force = False,
+    python: inputs.Python = None,
     as_json: inputs.AsJson = False,
 ) -> None:
     """Write tasks for the tools of an MCP server or an HTTP API: questions, and answers that hold.
@@ -88,7 +89,7 @@ def scenarios(
         raise UsageError("--describe and --max-usd are for --model")
     if out.exists() and not force:
         raise UsageError(f"{out} is there already; --force replaces it")
-    source = _source(mcp, openapi, settings or [])
+    source = _source(mcp, openapi, settings or [], python)
     values = KnownValues(_given(value or []))
     made = (
         _exact(source, num, seed, values)
@@ -200,7 +201,9 @@ def _tell(
     return say(f"\n{config}")
 
 
-def _source(mcp: str | None, openapi: str | None, settings: list[str]) -> ToolsSource:
+def _source(
+    mcp: str | None, openapi: str | None, settings: list[str], python: str | None
+) -> ToolsSource:
     """Return what is named. Raises UsageError."""
     from art_cli.errors import UsageError
     from art_cli.scenarios.source import ToolsSource
@@ -209,7 +212,7 @@ def _source(mcp: str | None, openapi: str | None, settings: list[str]) -> ToolsS
     if (mcp is None) == (openapi is None):
         raise UsageError('give one of --mcp "COMMAND" (or a URL) and --openapi SPEC')
     if openapi is not None:
-        return ToolsSource("openapi", {"spec": openapi}, settings)
+        return ToolsSource("openapi", {"spec": openapi}, settings, python)
     assert mcp is not None
     is_url = mcp.startswith(("http://", "https://"))
     if is_url and not any(text.startswith("tools=") for text in settings):
@@ -217,7 +220,7 @@ def _source(mcp: str | None, openapi: str | None, settings: list[str]) -> ToolsS
             f"{mcp} is a server that others may use, and its tools will be called with many "
             "arguments: name those that only read, as in tools=[list_notes,get_note]"
         )
-    return ToolsSource("mcp", {"url" if is_url else "command": mcp}, settings)
+    return ToolsSource("mcp", {"url" if is_url else "command": mcp}, settings, python)
 
 
 def _given(values: list[str]) -> dict[str, list[str]]:

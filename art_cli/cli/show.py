@@ -187,6 +187,9 @@ def _heading(alike: list[Row]) -> str:
     parts = [f"{who}: reward {_number(row.get('reward'))}"]
     if score is not None:
         parts.append(f"env {_number(env_reward_of(row))}, judge {_number(score)}")
+    if isinstance(metrics, dict) and (cost := metrics.get("invalid_action_cost")):
+        own = "" if score is not None else f"env {_number(env_reward_of(row))}, "
+        parts.append(f"{own}invalid actions -{_number(cost)}")
     if row.get("advantage") is not None:
         parts.append(f"advantage {_number(row['advantage'], '+.2f')}")
     parts.append(f"{row.get('num_turns', '?')} turns, {row.get('num_sampled', '?')} tokens")

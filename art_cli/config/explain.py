@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from types import UnionType
 from typing import (
@@ -28,6 +28,7 @@ from pydantic_core import ErrorDetails
 
 from art_cli.config.problem import KeyPath, dotted
 from art_cli.config.schema import EnvConfig, Experiment
+from art_cli.config.unions import UNKNOWN, section_type, section_types, without_members
 from art_cli.config.yaml import leaves, show
 from art_cli.errors import UsageError
 
@@ -127,15 +128,6 @@ class Mistake:
     is_secret: bool = False  # the line that it stands on is shown to nobody
 
 
-def section_type(hint: Any) -> type | None:
-    """The dataclass that a mapping is read into where `hint` is the type, if it is just one."""
-    if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    classes = [member for member in members if isinstance(member, type) and is_dataclass(member)]
-    return classes[0] if len(classes) == 1 else None
-
-
 def read_into(cls: type[T], data: dict[str, Any], about: str) -> T:
     """Return `data` as the dataclass `cls`. Raise UsageError, a line for each mistake in it."""
     try:
@@ -154,39 +146,9 @@ def mistakes(
     Where a value came from the environment, `secrets` has the text that is shown in its stead.
     """
     found: dict[KeyPath, list[ErrorDetails]] = {}
-    for path, detail in _without_union_members(error, data):
+    for path, detail in without_members(error, data):
         found.setdefault(path, []).append(detail)
     return [_mistake(path, details, cls, data, secrets) for path, details in found.items()]
-
-
-def _without_union_members(
-    error: ValidationError, data: Any
-) -> Iterator[tuple[KeyPath, ErrorDetails]]:
-    """Errors with their paths in the data.
-
-    pydantic reports a value that fits no member of a union once for each member, and adds the
-    member to the path. The members that fit most of the value say best what is wrong with it.
-    """
-    located = [(*_path_in(data, detail), detail) for detail in error.errors()]
-    for path, union, detail in located:
-        if union is None or len(path) == max(len(p) for p, u, _ in located if u == union):
-            yield path, detail
-
-
-def _path_in(data: Any, detail: ErrorDetails) -> tuple[KeyPath, KeyPath | None]:
-    """The part of pydantic's path that is in the data, and where the first union on it is."""
-    path: KeyPath = ()
-    union: KeyPath | None = None
-    for part in detail["loc"]:
-        if (isinstance(data, dict) and part in data) or (
-            isinstance(data, list) and isinstance(part, int) and part < len(data)
-        ):
-            path, data = (*path, part), cast(Any, data)[part]
-        elif detail["type"] == "missing" and isinstance(data, dict) and part == detail["loc"][-1]:
-            path = (*path, part)
-        elif union is None and isinstance(part, str):
-            union = path
-    return path, union
 
 
 def _mistake(
@@ -196,11 +158,12 @@ def _mistake(
     data: Any,
     secrets: Mapping[KeyPath, str],
 ) -> Mistake:
-    detail, hint = details[0], _hint_at(cls, path)
+    detail, hint = details[0], _hint_at(cls, path, data)
     context = detail.get("ctx", {})
-    if detail["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        section = section_type(_hint_at(cls, path[:-1]))
-        return Mistake(path, "key", f"unknown key. {nearest_key(str(path[-1]), section)}")
+    if detail["type"] in UNKNOWN:
+        section = section_type(_hint_at(cls, path[:-1], data), _at(data, path[:-1]))
+        around = [section] if section else []
+        return Mistake(path, "key", f"unknown key. {nearest_key(str(path[-1]), *around)}")
     if detail["type"] == "missing" and isinstance(detail["input"], dict):
         return Mistake(path, "key", f"missing. Add for example: {_example(path, hint)}")
     secret = next((secrets[path[:n]] for n in range(len(path) + 1) if path[:n] in secrets), None)
@@ -281,12 +244,12 @@ def _redacted(message: str, data: Any, secrets: Mapping[KeyPath, str]) -> str:
     return message
 
 
-def nearest_key(key: str, section: type | None) -> str:
-    """Return what to write instead of a key that the section does not have."""
-    known = [each.name for each in fields(section)] if section else []
+def nearest_key(key: str, *sections: type) -> str:
+    """Return what to write instead of a key that none of the sections has."""
+    known = [each.name for section in sections for each in fields(section)]
     if near := get_close_matches(key, known, n=1):
         return _did_you_mean(near)
-    if section is EnvConfig:
+    if EnvConfig in sections:
         return "The env's own settings go under env.args"
     if elsewhere := [path for path in _key_paths(Experiment) if path.endswith(f".{key}")]:
         return _did_you_mean(elsewhere)
@@ -302,18 +265,28 @@ def _did_you_mean(names: list[str]) -> str:
 def _key_paths(cls: type) -> Iterator[str]:
     for name, hint in get_type_hints(cls, include_extras=True).items():
         yield name
-        if section := section_type(hint):
+        for section in section_types(hint):
             yield from (f"{name}.{path}" for path in _key_paths(section))
 
 
-def _hint_at(cls: type, path: KeyPath) -> Any:
-    """The type, with its limits, of what is at a path of `cls`; None where that is not known."""
-    hint: Any = cls
+def _at(data: Any, path: KeyPath) -> Any:
+    """What is at a path of a document, if that is a mapping: else an empty one."""
     for key in path:
+        data = cast(Any, data)[key]
+    return data if isinstance(data, dict) else {}
+
+
+def _hint_at(cls: type, path: KeyPath, data: Any) -> Any:
+    """The type, with its limits, of what is at a path of `cls`; None where that is not known.
+
+    `data` is the document: where there are several sections, its keys say which one is meant.
+    """
+    hint: Any = cls
+    for n, key in enumerate(path):
         if isinstance(key, int):
             item, *others = get_args(hint) or (None,)
             hint = item if others in ([], [...]) else None
-        elif section := section_type(hint):
+        elif section := section_type(hint, _at(data, path[:n])):
             hint = get_type_hints(section, include_extras=True).get(key)
         else:
             of = get_args(hint)[0] if get_origin(hint) is Annotated else hint

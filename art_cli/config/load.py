@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass, replace
 from functools import lru_cache, reduce
 from pathlib import Path
@@ -20,12 +20,13 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from art_cli.config.credentials import written_credentials
-from art_cli.config.explain import Mistake, mistakes, section_type
+from art_cli.config.explain import Mistake, mistakes, read_into
 from art_cli.config.interpolate import Resolved, escape, resolve
 from art_cli.config.problem import KeyPath, Problem, dotted
 from art_cli.config.rules import broken_rules
 from art_cli.config.schema import Experiment
 from art_cli.config.targets import TARGETS
+from art_cli.config.unions import section_type
 from art_cli.config.values import FORBID_UNKNOWN
 from art_cli.config.yaml import (
     Node,
@@ -90,6 +91,11 @@ def load_env(
     return _load([], [*section, "model.base=tiny", "train.steps=0"], Path("env"), plugin_config)
 
 
+def read_settings(config: type, given: Mapping[str, Any]) -> Any:
+    """Return an env's settings from their keys. Raise UsageError, a line for each mistake."""
+    return read_into(_section(config), {"args": dict(given)}, "env").args
+
+
 def _load(
     paths: Sequence[Path],
     overrides: Sequence[str],
@@ -142,7 +148,8 @@ def _with_defaults(node: Node, cls: type, **extra: Any) -> Node:
     value: dict[str, Node] = {}
     for each in fields(cls):
         child = node.value.get(each.name)
-        section = section_type(hints[each.name])
+        written = child.value if child and isinstance(child.value, dict) else {}
+        section = section_type(hints[each.name], written)
         if child and section:
             value[each.name] = _with_defaults(child, section)
         elif child:

@@ -8,8 +8,9 @@ from art_cli.config.rule import Rule, clash
 from art_cli.config.schema import REFERENCE
 
 
-def _holds_start(opponents: Any) -> bool:
-    return isinstance(opponents, dict) and "start" in opponents.values()
+def _holds_weights(opponents: Any) -> bool:
+    players = opponents.values() if isinstance(opponents, dict) else ()
+    return any(p == "start" or (isinstance(p, dict) and "checkpoint" in p) for p in players)
 
 
 OPPONENT_RULES = (
@@ -23,9 +24,9 @@ OPPONENT_RULES = (
     Rule(
         "env.opponents",
         ("train.num_processes",),
-        lambda opponents, num: _holds_start(opponents) and num > 1,
-        "holds start, a copy of the policy in one process, but train.num_processes is {1}; write "
-        "script, or a model that is asked",
+        lambda opponents, num: _holds_weights(opponents) and num > 1,
+        "holds start or a checkpoint, which play in one process, but train.num_processes is {1}; "
+        "write script, or a model that is asked",
     ),
     *(
         clash(

@@ -17,8 +17,9 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter
 
 from art_cli.config import schema
-from art_cli.config.explain import nearest_key, section_type
+from art_cli.config.explain import nearest_key
 from art_cli.config.marks import NotWith, OnlyWith
+from art_cli.config.unions import section_types
 from art_cli.errors import UsageError
 
 WORDS = {
@@ -59,7 +60,7 @@ class Key:
     default: str
     meaning: str
     needs: list[str]  # without which it has no effect
-    section: type | None  # that it stands for, if it is no value
+    sections: list[type]  # that it may stand for, if it is no value
 
     @property
     def in_words(self) -> str:
@@ -78,7 +79,7 @@ def keys_of(section: type) -> list[Key]:
             default=_default(f),
             meaning=comments.get(f.name, ""),
             needs=list(_needs(hints[f.name])),
-            section=section_type(hints[f.name]),
+            sections=section_types(hints[f.name]),
         )
         for f in fields(section)
     ]
@@ -86,16 +87,16 @@ def keys_of(section: type) -> list[Key]:
 
 def key_at(path: str) -> Key:
     """Return what is known of `train.steps`, or of a section. Raise UsageError where it is none."""
-    section: type | None = schema.Experiment
+    sections: list[type] = [schema.Experiment]
     found = None
     for done, name in enumerate(parts := path.split(".")):
-        known = {key.name: key for key in keys_of(section)} if section else {}
+        known = {key.name: key for section in sections for key in keys_of(section)}
         if name not in known:
             above = ".".join(parts[:done])
             where = f"under {above!r}" if above else "at the top"
-            raise UsageError(f"there is no key {name!r} {where}. {nearest_key(name, section)}")
+            raise UsageError(f"there is no key {name!r} {where}. {nearest_key(name, *sections)}")
         found = known[name]
-        section = found.section
+        sections = found.sections
     assert found
     return found
 
@@ -111,7 +112,7 @@ def json_schema(env: str | None, env_config: type | None) -> dict[str, Any]:
         part = found if section is schema.Experiment else definitions[section.__name__]
         for key in keys_of(section):
             value = part["properties"][key.name]
-            if not key.section:
+            if not key.sections:
                 value: dict[str, Any] = {"anyOf": [value, REFERENCE]}
                 part["properties"][key.name] = value
             if key.in_words:
@@ -129,9 +130,9 @@ def json_schema(env: str | None, env_config: type | None) -> dict[str, Any]:
 
 def _sections(section: type) -> Iterator[type]:
     for key in keys_of(section):
-        if key.section:
-            yield key.section
-            yield from _sections(key.section)
+        for inner in key.sections:
+            yield inner
+            yield from _sections(inner)
 
 
 def about(section: type) -> str:
@@ -165,7 +166,8 @@ def _plain(value: object) -> str:
 def _kind(node: ast.expr) -> str:
     """Return a type as a user says it."""
     if isinstance(node, ast.BinOp):
-        return f"{_kind(node.left)} or {_kind(node.right)}"
+        left, right = _kind(node.left), _kind(node.right)
+        return left if left.endswith(right) else f"{left} or {right}"
     if isinstance(node, ast.Constant):
         return WORDS[str(node.value)]
     if isinstance(node, ast.Name):

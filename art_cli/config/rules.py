@@ -225,6 +225,19 @@ RULES = (
         "has no effect with reward.ruler=0; remove it",
     ),
     Rule(
+        "reward.max_invalid_cost",
+        ("reward.invalid_action_cost",),
+        lambda most, cost: most != 0.5 and cost == 0,
+        "has no effect with reward.invalid_action_cost=0; remove it",
+    ),
+    Rule(
+        "reward.env",
+        ("reward.invalid_action_cost", "reward.ruler", "reward.agent"),
+        lambda env, cost, ruler, agent: cost > 0 and env != 1 and ruler == agent == 0,
+        "is {0}, but the env's score counts once where there is no judge and no agent's reward; "
+        "write 1",
+    ),
+    Rule(
         "backend.num_nodes",
         ("train.num_processes", "engine.nodes"),
         lambda nodes, processes, serving: serving == 0 and processes % nodes != 0,

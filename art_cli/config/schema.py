@@ -176,13 +176,16 @@ class RewardConfig:
     """What is learned from: a weighted sum of the env's own score, the judge's and the agent's.
 
     The agent's is what a service, or a program that is kept, ends its episode with. `gate: env`
-    lets the judge's part count only where the env's own score is positive.
+    lets the judge's part count only where the env's own score is positive. Invalid are calls of no
+    tool, with arguments that do not fit, or that cannot be read.
     """
 
     env: NonNegative = 0.0
     ruler: NonNegative = 0.0
     agent: NonNegative = 0.0
     gate: Literal["env"] | None = None
+    invalid_action_cost: NonNegative = 0.0  # taken off for each call that cannot be made
+    max_invalid_cost: Positive = 0.5  # of one episode, at most
 
 
 LossName = Literal[

@@ -29,13 +29,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from art_cli.config.schema import LLMConfig
-from art_cli.envs.tools import Tool, ToolError, offered_by, tool
+from art_cli.envs.tools import InvalidCallError, Tool, ToolError, offered_by, tool
 from art_cli.types import Message, Scenario, Split, Trajectory
 
 if TYPE_CHECKING:
     from art_cli.llms.base import LLM
 
-__all__ = ["Done", "Env", "Tool", "ToolError", "seed_of", "tool"]
+__all__ = ["Done", "Env", "InvalidCallError", "Tool", "ToolError", "seed_of", "tool"]
 
 
 class Done:
@@ -152,9 +152,10 @@ class Env:
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
         """Return what a tool of `tools()` that is no method gives: text, or Done().
 
-        `arguments` are what the model wrote: check them. Raise ToolError to refuse.
+        `arguments` are what the model wrote: check them. Raise ToolError to
+        refuse, InvalidCallError where they do not fit.
         """
-        raise ToolError(f"there is no tool {name!r:.200}")
+        raise InvalidCallError(f"there is no tool {name!r:.200}")
 
     async def reply(self, text: str) -> str | Done:
         """Return what the model reads next when its turn called no tool.

@@ -23,6 +23,10 @@ class ToolError(Exception):
     """Raised by a tool to refuse; its text is what the model sees."""
 
 
+class InvalidCallError(ToolError):
+    """Raised where a call cannot be made: there is no such tool, or the arguments do not fit it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A tool of one episode, as `Env.tools()` gives it."""
@@ -76,7 +80,7 @@ class ToolSpec:
     def parse(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Validated arguments, ready to be passed as keywords.
 
-        Raises ToolError, with every mistake in words the model can act on.
+        Raises InvalidCallError, with every mistake in words the model can act on.
         """
         try:
             parsed = self.arguments.model_validate(arguments)
@@ -85,7 +89,7 @@ class ToolSpec:
                 f"{'.'.join(map(str, m['loc'])) or 'arguments'}: {m['msg']}" for m in e.errors()
             )
             mistakes = mistakes if len(mistakes) <= SHOWN else f"{mistakes[:SHOWN]}..."
-            raise ToolError(f"invalid arguments for {self.name}: {mistakes}") from None
+            raise InvalidCallError(f"invalid arguments for {self.name}: {mistakes}") from None
         return {name: getattr(parsed, name) for name in type(parsed).model_fields}
 
 

@@ -20,6 +20,7 @@ from art_cli.envs.base import Env
 from art_cli.envs.digest import code_digest, files_digest
 from art_cli.llms.remote import identity_of
 from art_cli.runs.directory import RunDir
+from art_cli.runs.opponents import saved_opponent
 
 VERSION = 1
 LARGEST_FILE = 1_000_000  # bytes, of a program's own; what is larger is no code
@@ -56,11 +57,27 @@ def policy_identity(cfg: Experiment, run: RunDir | None, source: str, step: int 
 
 
 def opponent_identity(cfg: Experiment, run: RunDir | None) -> list[Any]:
-    """Return who plays against the candidates of a game: nothing where it is the env's script."""
+    """Return who plays against the candidates of a game: nothing where it is the env's script.
+
+    Raises UsageError and CheckpointError where it is a checkpoint that is not there or not whole.
+    """
     who = cfg.env.opponents.eval if cfg.env.opponents else "script"
     if who == "script":
         return []
-    return [policy_identity(cfg, run, "start", None) if who == "start" else identity_of(who)]
+    if who == "start":
+        return [policy_identity(cfg, run, "start", None)]
+    if isinstance(who, LLMConfig):
+        return [identity_of(who)]
+    saved = saved_opponent("env.opponents.eval", who, run)
+    return [["checkpoint", saved.weights, asdict(cfg.sampling)]]
+
+
+def price_identity(cfg: Experiment) -> list[Any]:
+    """Return what invalid actions cost: nothing where they are free."""
+    reward = cfg.reward
+    if reward is None or not reward.invalid_action_cost:
+        return []
+    return [["price", reward.invalid_action_cost, reward.max_invalid_cost]]
 
 
 def llm_identity(llm: LLMConfig, agent: AgentConfig) -> Any:

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from art_cli.config.schema import RewardConfig
 from art_cli.envs.base import Env, Services
 from art_cli.evaluation.attempts import Attempt, AttemptStore, digest_of
 from art_cli.evaluation.candidates import Candidate
@@ -27,6 +28,7 @@ class EvalTask:
     trials: int
     seed: int
     concurrency: int | None = None  # episodes of the env that may be open at once
+    reward: RewardConfig | None = None  # what invalid actions cost
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,7 +95,9 @@ async def play_missing(
         wave = missing[begin : begin + size]
         jobs = [(s, [agents.open(eval_seed(task.seed, s, trial))]) for s, trial in wave]
         failed: dict[int, Attempt] = {}
-        playing = play_groups(task.env_class, task.settings, services, jobs, at_once=at_once)
+        playing = play_groups(
+            task.env_class, task.settings, services, jobs, at_once=at_once, reward=task.reward
+        )
         async with aclosing(playing):
             async for n, group in playing:
                 [trajectory] = group.trajectories

@@ -62,6 +62,10 @@ class RunPolicies:
     async def _load(self, is_base: bool) -> TrainableModel:
         await self.close()
         model = player(self._loaded)
+        if opponents := model.experiment.env.opponents:  # nothing is trained
+            opponents = dataclasses.replace(opponents, train=opponents.eval)
+            env = dataclasses.replace(model.experiment.env, opponents=opponents)
+            model.experiment = dataclasses.replace(model.experiment, env=env)
         if is_base:
             model.experiment = dataclasses.replace(model.experiment, warmup=None)
         with_these: dict[str, Any] = {"report": self._report, "services": self._services}

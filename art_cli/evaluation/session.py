@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from art_cli.config.agent import asks_base, models_of
 from art_cli.config.load import LoadedExperiment
+from art_cli.config.opponents import Opponent, SavedPolicyConfig
 from art_cli.config.schema import Experiment
 from art_cli.envs.base import NoServices, Services
 from art_cli.envs.tools import schemas_of
@@ -22,6 +23,7 @@ from art_cli.evaluation.identity import (
     llm_identity,
     opponent_identity,
     policy_identity,
+    price_identity,
     task_identity,
 )
 from art_cli.evaluation.play import EvalTask, Record, play_missing
@@ -93,16 +95,17 @@ class EvalSession:
             trials=trials,
             seed=cfg.seed,
             concurrency=cfg.env.concurrency,
+            reward=cfg.reward,
         )
         check_opponents(cfg.env.opponents, env, settings)
-        if meets_start(cfg) and any(c.source == "base" for c in candidates):
+        if _opponent(cfg) == "start" and any(c.source == "base" for c in candidates):
             raise UsageError(
                 "env.opponents.eval is start, the policy after its warm-up, which `base` is made "
                 "without; leave base out, or evaluate against the script: "
                 "env.opponents.eval=script"
             )
         run = folder if folder.config.is_file() else None
-        about = [*task_identity(env, settings), *opponent_identity(cfg, run)]
+        about = [*task_identity(env, settings), *opponent_identity(cfg, run), *price_identity(cfg)]
         records = []
         for c in candidates:
             if c.llm:
@@ -165,7 +168,7 @@ class EvalSession:
             limited = budget.is_limited and bool(asked)
             for r in sorted(todo, key=lambda r: PLAYING_ORDER.index(r.candidate.source)):
                 if r.candidate.llm:
-                    needs_policies = shared is None or meets_start(self.experiment)
+                    needs_policies = shared is None or _meets_weights(self.experiment)
                     needs_policies |= hosted and asks_base(self.experiment.agent)
                     given = await policies().at(START) if needs_policies else None
                     services = shared or (given[1] if given else NoServices())
@@ -227,9 +230,8 @@ class EvalSession:
         """Return players with those beside them who play the other seats of a game, if any do."""
         if given and isinstance(given[0], SeatedAgents):
             return replace(given[0], policy=agents)
-        who = self.experiment.env.opponents.eval if self.experiment.env.opponents else "script"
         task = self.task
-        return seated(who, agents, task.env_class, task.settings, services)
+        return seated(_opponent(self.experiment), agents, task.env_class, task.settings, services)
 
     def result(self, baseline: str, threshold: float | None) -> Comparison:
         """Return the candidates of which anything is known, side by side.
@@ -249,9 +251,14 @@ class EvalSession:
             raise EnvError("\n".join(lost))
 
 
-def meets_start(cfg: Experiment) -> bool:
-    """Return whether candidates play against the policy of step 0."""
-    return cfg.env.opponents is not None and cfg.env.opponents.eval == "start"
+def _opponent(cfg: Experiment) -> Opponent:
+    return cfg.env.opponents.eval if cfg.env.opponents else "script"
+
+
+def _meets_weights(cfg: Experiment) -> bool:
+    """Return whether candidates play against the policy of step 0, or a checkpoint."""
+    who = _opponent(cfg)
+    return who == "start" or isinstance(who, SavedPolicyConfig)
 
 
 def _why(r: Record) -> str:

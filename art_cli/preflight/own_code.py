@@ -6,19 +6,23 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from art_cli.config.load import LoadedExperiment
+from art_cli.config.opponents import opponents_saved
 from art_cli.errors import ConfigError, UsageError
 from art_cli.rollout.env_worker.remote import env_of
 from art_cli.rollout.groups import scenarios_in
 from art_cli.rollout.opponents import check_opponents
+from art_cli.runs.directory import RunDir
+from art_cli.runs.opponents import saved_opponent
 
 T = TypeVar("T")
 
 
-def check_own_code(loaded: LoadedExperiment) -> list[str]:
+def check_own_code(loaded: LoadedExperiment, run: RunDir | None = None) -> list[str]:
     """Try what `train.loss`, `train.advantage`, `train.curriculum` and `env.opponents` name.
 
-    Return what the user should know of it. Raises ConfigError with what is wrong. torch, which
-    takes seconds to import, is only needed where one of the first three is the user's own.
+    `run` is one that goes on: it has noted its opponents. Return what the user should know. Raises
+    ConfigError with what is wrong, CheckpointError for an opponent whose files are damaged. torch,
+    which takes seconds to import, is only needed where one of the first three is the user's own.
     """
     cfg, settings = loaded.experiment, loaded.env_settings
     train, told = cfg.train, []
@@ -35,6 +39,8 @@ def check_own_code(loaded: LoadedExperiment) -> list[str]:
         _check(loaded, "train.curriculum", lambda: _try_sampler(loaded))
     opponents = cfg.env.opponents
     _check(loaded, "env.opponents", lambda: check_opponents(opponents, env_of(cfg.env), settings))
+    for key, who in opponents_saved(opponents).items():
+        _check(loaded, key, lambda key=key, who=who: saved_opponent(key, who, run))
     return told
 
 

@@ -19,7 +19,7 @@ from pydantic_core import to_jsonable_python
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config
 from transformers.utils import logging as transformers_logging
 
-from art_cli.config.opponents import opponents_asked
+from art_cli.config.opponents import opponents_asked, opponents_saved
 from art_cli.config.schema import Experiment, LLMConfig, ModelConfig, TinyConfig
 from art_cli.envs.base import Env, NoServicesError
 from art_cli.errors import UsageError
@@ -113,6 +113,8 @@ def _nobody(cfg: Experiment, settings: Any) -> Iterator[str]:
         yield from _asking_nobody(f"env.args.{name}")
     for name in opponents_asked(cfg.env.opponents):
         yield _line(name, "script")
+    for name in opponents_saved(cfg.env.opponents):
+        yield _line(name, "start")
     models = {n: m if m == "base" else {"model": STAND_IN} for n, m in cfg.agent.models.items()}
     if models:
         yield _line("agent.models", models)

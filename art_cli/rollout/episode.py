@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from art_cli.envs.base import Done, Env
-from art_cli.envs.tools import Tool, ToolError, tools_of
+from art_cli.envs.tools import InvalidCallError, Tool, ToolError, tools_of
 from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import call
 from art_cli.system.outside import MAX_TEXT, OutsideError, check_json, check_text
@@ -74,6 +74,7 @@ class Episode:
             with self._clock():
                 result = await call(call_it, seconds=limit, what=f"tool {name}()")
         except ToolError as e:
+            self.trajectory.num_invalid += isinstance(e, InvalidCallError)
             step.result, step.is_error = said_by(f"tool {name}()", f"error: {e}"), True
             return {"role": "tool", "name": name, "content": step.result, "is_error": True}
         if isinstance(result, Done):
@@ -87,10 +88,10 @@ class Episode:
         self.env.calls_in_turn = sum(name in offered for name in names)
 
     def _caller(self, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
-        """Return what makes the call. Raise ToolError where there is no such tool, or it cannot."""
+        """Return what makes the call. Raise InvalidCallError where there is no such tool."""
         if all(tool.name != name for tool in self._offered):
             known = ", ".join(tool.name for tool in self._offered)
-            raise ToolError(f"there is no tool {name!r:.200}; there are {known}")
+            raise InvalidCallError(f"there is no tool {name!r:.200}; there are {known}")
         if spec := self._methods.get(name):
             return partial(getattr(self.env, spec.method), **spec.parse(arguments))
         return partial(self.env.call_tool, name, arguments)
@@ -98,6 +99,7 @@ class Episode:
     async def refuse(self, why: str, *, turn: int) -> Message:
         """Return what comes back to a call that cannot be made: it was malformed or cut off."""
         self._begin(Step(turn=turn, tool="", result=why, is_error=True))
+        self.trajectory.num_invalid += 1
         return {"role": "tool", "content": why, "is_error": True}
 
     async def finish(self) -> None:

@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator, Coroutine
 from itertools import islice
 from typing import Any
 
-from art_cli.config.schema import EnvConfig
+from art_cli.config.schema import EnvConfig, RewardConfig
 from art_cli.envs.base import Env, Services, seed_of
+from art_cli.envs.price import charge
 from art_cli.errors import UsageError, blame
 from art_cli.rollout.agent import CRASHED, Agent
 from art_cli.rollout.match import Match
@@ -34,11 +35,13 @@ async def play_groups(
     *,
     at_once: int | None = None,
     slots: Slots | None = None,
+    reward: RewardConfig | None = None,
     report: Report = silent,
 ) -> AsyncGenerator[tuple[int, TrajectoryGroup], None]:
     """Yield each group, with its place in `groups`, as soon as all its agents have played.
 
     A game in which the policy plays every seat gives a group for each seat, all with its place.
+    What `reward` charges for invalid actions is then taken off.
 
     The others play on meanwhile; at most `at_once` episodes go on together, and each of them holds
     one of the `slots` from the making of its env until that is closed. Raise what an episode
@@ -72,7 +75,7 @@ async def play_groups(
                 if error := task.exception():
                     errors[n, k] = error
                     continue
-                played[n][k] = _seats_of(task.result(), groups[n][1][k])
+                played[n][k] = _seats_of(task.result(), groups[n][1][k], reward)
                 if len(played[n]) == len(groups[n][1]):
                     for seat in zip(*(played[n][i] for i in sorted(played[n])), strict=True):
                         yield n, TrajectoryGroup(list(seat))
@@ -85,9 +88,14 @@ async def play_groups(
         raise errors[min(errors)]
 
 
-def _seats_of(trajectory: Trajectory, agent: Agent) -> list[Trajectory]:
+def _seats_of(
+    trajectory: Trajectory, agent: Agent, reward: RewardConfig | None
+) -> list[Trajectory]:
     """Return what is learned from an episode: one trajectory, or one for each seat of a game."""
-    return [trajectory, *(agent.siblings(trajectory) if isinstance(agent, Match) else ())]
+    seats = [trajectory, *(agent.siblings(trajectory) if isinstance(agent, Match) else ())]
+    for each in seats:
+        charge(each, reward)
+    return seats
 
 
 def slots_of(cfg: EnvConfig) -> Slots | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
-from art_cli.config.opponents import Opponent, OpponentsConfig
+from art_cli.config.llm import LLMConfig
+from art_cli.config.opponents import Opponent, OpponentsConfig, SavedPolicyConfig
 from art_cli.envs.base import Env, Services
 from art_cli.envs.game import Game
 from art_cli.envs.tools import tools_of
@@ -47,21 +48,21 @@ def seated(
     env: type[Env],
     settings: Any,
     services: Services,
-    start: Callable[[], AgentFactory] | None = None,
+    frozen: Callable[[Literal["start"] | SavedPolicyConfig], AgentFactory] | None = None,
 ) -> AgentFactory:
     """Return a policy with its opponents beside it; alone, it meets the env's own script.
 
-    `start` gives players with the weights of step 0.
+    `frozen` gives players with the weights of step 0, or of a checkpoint.
     """
     if who == "script":
         return policy
     assert issubclass(env, Game)
     if who == "policy":
         opponents = policy
-    elif who == "start":
-        assert start
-        opponents = start()
-    else:
+    elif isinstance(who, LLMConfig):
         opponents = PromptedAgents(services.llm(who), [])
+    else:
+        assert frozen
+        opponents = frozen(who)
     seats = env.seats_of(settings)
     return SeatedAgents(policy=policy, opponents=opponents, seats=seats, learns=who == "policy")

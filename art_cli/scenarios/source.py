@@ -12,9 +12,9 @@ from typing import Any
 
 from art_cli.config.load import load_env
 from art_cli.envs.base import Done, Env, NoServices
-from art_cli.envs.registry import env_class
 from art_cli.envs.tools import Tool
 from art_cli.errors import UsageError
+from art_cli.rollout.env_worker.remote import env_in
 from art_cli.rollout.episode import Episode, tools_in
 from art_cli.types import Scenario, Trajectory
 
@@ -51,10 +51,20 @@ class ToolSession:
 class ToolsSource:
     """An env with tools of its own, as `env: {use: ..., args: ...}` names it."""
 
-    def __init__(self, use: str, settings: dict[str, Any], more: Sequence[str] = ()) -> None:
-        """`more` are KEY=VALUE of env.args. Raises UsageError, ConfigError."""
+    def __init__(
+        self,
+        use: str,
+        settings: dict[str, Any],
+        more: Sequence[str] = (),
+        python: str | None = None,
+    ) -> None:
+        """`more` are KEY=VALUE of env.args, `python` is env.python.
+
+        Raises UsageError, ConfigError.
+        """
         self.use = use
-        self._env = env_class(use)
+        self._python = python
+        self._env = env_in(use, python)
         self._args = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
         self._args += more
         with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +72,8 @@ class ToolsSource:
             one.write_text(json.dumps({"question": "?", "answer": "?", "split": "train"}))
             given = {**COLUMNS, "data": str(one), "grade": "exact", "val_share": 0, "test_share": 0}
             args = [f"{name}={json.dumps(value)}" for name, value in given.items()]
-            loaded = load_env(use, [*args, *self._args], lambda use: env_class(use).Config)
+            args += self._args
+            loaded = load_env(use, args, lambda *use: env_in(*use).Config, python)
             self._settings = loaded.env_settings
             self._scenario: Scenario = next(iter(self._env.scenarios(self._settings, "train")))
         self.is_fresh = getattr(self._settings, "command", None) is not None
@@ -91,4 +102,5 @@ class ToolsSource:
             *(f"    {k}: {v}" for k, v in COLUMNS.items()),
         ]
         lines += [f"    grade: {grade}", f"    system: {SYSTEM}"]
-        return "\n".join(["env:", f"  use: {self.use}", "  args:", *lines])
+        python = [f"  python: {json.dumps(self._python)}"] if self._python else []
+        return "\n".join(["env:", f"  use: {self.use}", *python, "  args:", *lines])

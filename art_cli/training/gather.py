@@ -69,7 +69,13 @@ def rollouts(
     # asks for a turn: the engine then knows whom to wait for.
     jobs = [(s, [player(n, k, s) for k in range(group_size)]) for n, s in enumerate(scenarios)]
     return play_groups(
-        model.env_class, model.settings, parts.services, jobs, slots=parts.slots, report=report
+        model.env_class,
+        model.settings,
+        parts.services,
+        jobs,
+        slots=parts.slots,
+        reward=model.experiment.reward,
+        report=report,
     )
 
 

@@ -9,11 +9,13 @@ import asyncio
 import atexit
 import gc
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import yaml
 
+from art_cli.config.load import read_settings
 from art_cli.config.opponents import OpponentsConfig
 from art_cli.config.schema import (
     AdapterConfig,
@@ -29,14 +31,13 @@ from art_cli.config.schema import (
 )
 from art_cli.engines.base import Engine
 from art_cli.envs.base import Env
-from art_cli.envs.registry import env_class
 from art_cli.errors import UsageError
 from art_cli.llms.judges.scorer import Scorer
 from art_cli.llms.services import RunServices
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
 from art_cli.rollout.agent import AgentFactory
-from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.env_worker.remote import env_in, env_of
 from art_cli.rollout.groups import Slots
 from art_cli.runs.checkpoint import Progress, check_weights, read_progress, save_checkpoint
 from art_cli.runs.directory import RunDir
@@ -99,6 +100,7 @@ class TrainableModel:
         base_model: str | ModelConfig,
         env: type[Env] | str,
         settings: Any = None,
+        python: str | None = None,
         opponents: OpponentsConfig | None = None,
         adapter: AdapterConfig | None = None,
         warmup: WarmupConfig | None = None,
@@ -109,12 +111,23 @@ class TrainableModel:
         train: TrainConfig | None = None,
         seed: int = 0,
     ) -> None:
-        """`settings` are the env's own; `adapter` None trains all weights; `opponents` play the
-        other seats of a game."""
+        """`settings` are the env's own, or a mapping of them; `adapter` None trains all weights;
+        `opponents` play the other seats of a game. `python` is an interpreter of its own for an env
+        that is named by a text.
+
+        Raises UsageError where the env or its settings are none.
+        """
         if isinstance(env, str):
-            env, use = env_class(env), env
+            env, use = env_in(env, python), env
+        elif python:
+            raise UsageError(
+                f"python={python!r}: {env.__name__} is a class of this interpreter; name the env "
+                "by a text, which is imported there: env='package.module:Class' or 'FILE.py:Class'"
+            )
         else:
             use = f"{env.__module__}:{env.__qualname__}"
+        if isinstance(settings, Mapping):
+            settings = read_settings(env.Config, settings)
         if isinstance(base_model, str):
             base_model = ModelConfig(base=base_model, adapter=adapter)
         settings = env.Config() if settings is None else settings
@@ -122,7 +135,7 @@ class TrainableModel:
             project=project,
             name=name,
             seed=seed,
-            env=EnvConfig(use=use, args=asdict(settings), opponents=opponents),
+            env=EnvConfig(use=use, python=python, args=asdict(settings), opponents=opponents),
             model=base_model,
             warmup=warmup,
             engine=engine or EngineConfig(),

@@ -129,13 +129,14 @@ def group_detail(
 ) -> dict[str, Any]:
     """Return a group as it is read: conversations, rewards, the judge's words, tokens."""
     mine = [row for row in found.rows if group_of(row) == group]
-    ids = {i for row in mine for s in _sequences(row) for i in s["ids"]}
+    episodes = [_episode(row) for row in mine]
+    ids = {i for episode in episodes for s in episode["sequences"] for i in s["ids"]}
     scenario = str(mine[0].get("scenario_id", "?")) if mine else "?"
     return {
         "split": file.split,
         "step": file.step,
         "group": group,
-        "episodes": [_episode(row) for row in mine],
+        "episodes": episodes,
         "pieces": pieces.of(ids),
         "judgements": judgements(run, file.step, scenario) if file.split == "train" else [],
     }

@@ -65,6 +65,11 @@ CURVES: dict[str, tuple[str, str]] = {
         "Tool errors an episode",
         "Calls that the env refused or that could not be read.",
     ),
+    "train/invalid_actions": (
+        "Invalid actions an episode",
+        "Calls of no tool, with arguments that do not fit, cut off or unreadable, which cost "
+        "reward.invalid_action_cost each.",
+    ),
     "judge/tie_rate": ("Ties of the judge", "Share of pairs that the judge gave the same score."),
     "time/step_s": (
         "Seconds a step",

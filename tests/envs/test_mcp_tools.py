@@ -27,12 +27,13 @@ from art_envs.mcp_tools.settings import McpSettings
 pytest.importorskip("mcp")
 
 SERVER = '''
-import os, pathlib, subprocess, sys, time
+import os, pathlib, sys, time
 folder, *how = sys.argv[1:]
 pathlib.Path(folder, str(os.getpid())).touch()
 print("a word on stderr", file=sys.stderr, flush=True)
 if "hangs" in how:
     time.sleep(600)
+import subprocess
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ImageContent, ToolAnnotations
@@ -146,7 +147,7 @@ def started(folder: Path) -> list[int]:
 
 def alive(folder: Path) -> list[int]:
     """Return the processes of servers that are still there, after a moment to go."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while True:
         left = [pid for pid in started(folder) if Path(f"/proc/{pid}").exists()]
         if not left or time.monotonic() > deadline:
@@ -193,19 +194,20 @@ def test_what_the_model_reads_of_a_call(folder: Path, monkeypatch: pytest.Monkey
     cfg = settings(folder, pass_env=("NOTES_KEY",), tools=tools, max_result=200)
     [played] = play(cfg, (*(turn for turn, _, _ in expected), "2"))
     assert played.reward == 1.0 and [t["function"]["name"] for t in played.tools] == list(tools)
+    assert played.num_invalid == 2  # an argument that does not fit, and no such tool
     for step, (_, is_error, text) in zip(played.steps, expected, strict=False):
         assert step.is_error is is_error and text in str(step.result)
 
 
 FAILURES = [
     (call("die"), "ended while 'die' was called"),
-    (call("hang"), "did not answer the call of 'hang' within 1.5 s (env.args.call_timeout)"),
+    (call("hang"), "did not answer the call of 'hang' within 4 s (env.args.call_timeout)"),
     (call("change"), "changed its tools in the middle of the episode; new: another"),
 ]
 
 
 def test_a_server_that_fails_ends_its_own_episode_alone(folder: Path) -> None:
-    cfg = settings(folder, call_timeout=1.5)
+    cfg = settings(folder, call_timeout=4.0)
     *failed, good = play(cfg, *((turn, "2") for turn, _ in FAILURES), ("2",))
     for trajectory, (_, message) in zip(failed, FAILURES, strict=True):
         assert trajectory.reward is None and message in str(trajectory.error)
@@ -227,12 +229,12 @@ def test_ten_megabytes_are_a_failure_of_the_server(folder: Path) -> None:
         ("crashes", "no database"),
         (
             "hangs",
-            r"did not answer within 1.5 s \(env.args.start_timeout\); it printed:\na word on",
+            r"did not answer within 4 s \(env.args.start_timeout\); it printed:\na word on",
         ),
     ],
 )
 def test_a_server_that_does_not_start(folder: Path, how: str, message: str) -> None:
-    cfg = settings(folder, how, start_timeout=20.0 if how == "crashes" else 1.5)
+    cfg = settings(folder, how, start_timeout=300.0 if how == "crashes" else 4.0)
     with pytest.raises(UsageError, match=message):
         asyncio.run(check_env(McpTools, cfg))
     assert alive(folder) == []
@@ -285,7 +287,7 @@ def test_a_server_that_runs_already(folder: Path) -> None:
     words = [sys.executable, str(folder / "server.py"), str(folder), "http", port]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 300
             while not listens(int(port)):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -313,7 +315,7 @@ def test_a_server_ends_when_its_run_is_killed(folder: Path) -> None:
     with subprocess.Popen(
         words, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ) as run:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while len(started(folder)) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         run.kill()

@@ -1,5 +1,9 @@
-"""kill -9 at any moment, again and again: with --resume a run ends as if nothing had happened."""
+"""kill -9 at any moment, again and again: with --resume a run ends as if nothing had happened.
 
+ART_KILLS says how often each run is killed (10 times, unless given).
+"""
+
+import os
 import random
 import signal
 import time
@@ -13,7 +17,7 @@ from short_run import CONFIG, Art, results
 from art_cli.runs.checkpoint import read_progress
 from art_cli.system.checksums import damage
 
-NUM_KILLS = 20
+NUM_KILLS = int(os.environ.get("ART_KILLS", "10"))  # of each run
 MORE_SAVING = {"every: 3, episodes: 8": "every: 2, episodes: 4", "every: 2, keep": "every: 1, keep"}
 AIMED_AT = (
     "checkpoints/.writing-*",
@@ -51,18 +55,19 @@ def test_a_run_that_is_killed_again_and_again_ends_the_same(
     whole: Art = request.getfixturevalue(variant)
     config, rng = (whole.folder / "config.yaml").read_text(), random.Random(0)
     assert whole.wait() == 0, whole.output
-    expected, kills, finished = results(whole.run), 0, 0
+    expected, kills, finished, seconds = results(whole.run), 0, 0, 0.0
     assert sum("loss/grad_norm" in row for row in expected["metrics"]) >= 6  # it does train
-    art = whole
-    while kills < NUM_KILLS or not finished:
-        art = start(tmp_path / f"killed-{finished}", config)
-        if kills < NUM_KILLS:
-            strike(art, rng, aimed=kills % 2 == 1)
+    art, code = whole, None
+    while kills < NUM_KILLS or code != 0:
+        art, began = start(tmp_path / f"killed-{finished}", config), time.monotonic()
+        if seconds and kills < NUM_KILLS:  # the first one says how long it takes
+            strike(art, rng, seconds, aimed=kills % 2 == 1)
         code = art.wait()
         assert code in (0, -signal.SIGKILL), art.output
         kills += code != 0
         if code == 0:
             finished += 1
+            seconds = seconds or time.monotonic() - began
             check(art, expected)
     assert "Traceback" not in art.output
 
@@ -73,9 +78,9 @@ def start(folder: Path, config: str) -> Art:
     return Art(folder, "config.yaml", "--resume")
 
 
-def strike(art: Art, rng: random.Random, aimed: bool) -> None:
-    """Kill it after a random time, or (aimed) while it writes or removes something."""
-    end = time.monotonic() + rng.uniform(0.1, 2.0)
+def strike(art: Art, rng: random.Random, seconds: float, aimed: bool) -> None:
+    """Kill it within so many seconds, or (aimed) while it writes or removes something."""
+    end = time.monotonic() + rng.uniform(0.1, seconds)
     seen, skip = unfinished(art), rng.randrange(4)  # let so many chances pass
     while art.is_alive() and (aimed or time.monotonic() < end):
         if aimed and (new := unfinished(art) - seen):

@@ -28,7 +28,7 @@ from short_run import COLOURS, CONFIG, Art, at_work_in, results
 
 NUM_KILLS = int(os.environ.get("ART_KILLS", "3"))
 TESTS = COLOURS.parent
-GONE = 60.0  # seconds in which everything must have ended
+GONE = 300.0  # seconds in which everything must have ended
 RANKS = CONFIG.replace("train: {", "train: {num_processes: 2, ")
 JUDGED = f"""{CONFIG}
 judge:

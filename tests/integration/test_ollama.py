@@ -45,12 +45,12 @@ def execute(tmp_path_factory: pytest.TempPathFactory) -> Execute:
     """A Modelfile's template with conversations."""
     assert GO
     program = tmp_path_factory.mktemp("go") / "render"
-    subprocess.run([GO, "build", "-o", str(program), str(PROGRAM)], check=True, timeout=120)
+    subprocess.run([GO, "build", "-o", str(program), str(PROGRAM)], check=True, timeout=600)
 
     def run(modelfile: Path, conversations: list[Any]) -> list[Rendered]:
         words = [str(program), str(modelfile)]
         text = json.dumps(conversations)
-        done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -1,7 +1,6 @@
 """Agents in other processes and languages, trained through the gateway as their users would.
 
-OpenAI's npm package, its Python package and the official MCP client are installed here, each into a
-folder of its own.
+OpenAI's npm package, its Python package and the official MCP client are not installed beside art.
 """
 
 import json
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.clients.conftest import PACKAGES
+from own_venv import python_with
 from transformers import AutoTokenizer
 
 from art_cli.envs.tools import schemas_of
@@ -28,6 +29,7 @@ SMALL = [
     "train.scenarios_per_step=4",
     "train.group_size=4",
     "train.schedule_warmup_steps=0",
+    "agent.timeout=900",  # on a busy machine
     "eval.episodes=8",
 ]
 
@@ -61,19 +63,14 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         pytest.skip("there is no npm on this machine")
     folder = tmp_path_factory.mktemp("node")
     shutil.copytree(ROOT / "configs" / "program-node", folder, dirs_exist_ok=True)
-    subprocess.run(["npm", "install"], cwd=folder, check=True, timeout=300, capture_output=True)
+    subprocess.run(["npm", "install"], cwd=folder, check=True, timeout=900, capture_output=True)
     return ["node", str(folder / "agent.js")]
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+def python() -> str:
     """An interpreter that knows OpenAI's and MCP's packages, and nothing of ours."""
-    folder = tmp_path_factory.mktemp("python")
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=300)
-    found = str(folder / "bin" / "python")
-    install = [found, "-m", "pip", "install", "--quiet", "openai", "mcp>=2.3"]
-    subprocess.run(install, check=True, timeout=600, capture_output=True)
-    return found
+    return str(python_with("clients", *PACKAGES["clients"]))
 
 
 def train(folder: Path, base: Path, command: list[str], steps: int) -> RunDir:
@@ -130,16 +127,16 @@ def rendered_again(renderer: Renderer, row: dict[str, Any]) -> list[int]:
 
 
 def test_an_agent_in_javascript_is_trained(tmp_path: Path, base: Path, node: list[str]) -> None:
-    check(train(tmp_path, base, node, 20), 20)
+    check(train(tmp_path, base, node, 5), 5)
 
 
 def test_an_agent_with_openais_python_package_is_trained(
     tmp_path: Path, base: Path, python: str
 ) -> None:
-    check(train(tmp_path, base, [python, str(AGENTS / "with_openai.py")], 3), 3)
+    check(train(tmp_path, base, [python, str(AGENTS / "with_openai.py")], 2), 2)
 
 
 def test_an_agent_with_the_official_mcp_client_is_trained(
     tmp_path: Path, base: Path, python: str
 ) -> None:
-    check(train(tmp_path, base, [python, str(AGENTS / "with_mcp.py")], 3), 3)
+    check(train(tmp_path, base, [python, str(AGENTS / "with_mcp.py")], 2), 2)

@@ -17,7 +17,7 @@ def test_the_python_example_of_the_docs_learns(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert out.returncode == 0, out.stderr
     before, after = map(float, re.findall(r"-?\d\.\d\d", out.stdout))

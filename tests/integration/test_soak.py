@@ -1,7 +1,7 @@
 """Faults of every kind, all the while, from env, program and judge; nothing is lost, nothing grows.
 
 Two runs side by side, each of 64 episodes at once: one that plays turn by turn, and one of programs
-that talk to the gateway. ART_SOAK_MINUTES says for how long (half of one, unless given).
+that talk to the gateway. ART_SOAK_MINUTES says for how long (a quarter of one, unless given).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from loopback_judge import Answer, Ask, LoopbackJudge, dying, refused, says, sco
 from short_run import Art, at_work_in
 
 HOSTILE = Path(__file__).parents[1] / "hostile"
-MINUTES = float(os.environ.get("ART_SOAK_MINUTES", "0.5"))
+MINUTES = float(os.environ.get("ART_SOAK_MINUTES", "0.25"))
 SAMPLE = 2.0  # seconds between two looks at the processes
 SETTLED = 0.4  # of the time, from which on nothing may grow
 CONFIG = """

@@ -118,7 +118,7 @@ def by_trl(
     }
     # -P: TRL would take the folder vllm beside the script for a vLLM.
     words = [str(python), "-P", str(script), str(folder / "batch.pt"), str(folder / "out.pt")]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     names = [n for n, _ in policy.base.named_parameters()]
     return {

@@ -66,7 +66,7 @@ def test_the_official_client_sends_to_the_same_place(
             [str(python), "-c", SEND, f"{theirs.url}/traces", theirs.key],
             env={"WANDB_ERROR_REPORTING": "false", "HOME": str(tmp_path)},
             check=True,
-            timeout=60,
+            timeout=600,
         )
         assert {"invoke_agent first", "chat tiny"} <= {s["name"] for s in ours.spans.values()}
         assert [span["name"] for span in theirs.spans.values()] == ["invoke_agent first"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from art_cli.config.schema import RewardConfig
+from art_cli.envs.price import COST
 from art_cli.errors import EnvError, JudgeError
 from art_cli.llms.judges.base import Judge, Transcript, Verdict
 from art_cli.types import Trajectory, TrajectoryGroup
@@ -50,7 +51,7 @@ class Scorer:
         judged = [t for t in group.trajectories if not t.failed]
         for t in judged:
             self._check(t)
-            if t.reward is not None:
+            if t.reward is not None and COST not in t.metrics:  # or else it is noted already
                 t.metrics["env_reward"] = t.reward
         self._num_groups += 1
         try:
@@ -105,11 +106,12 @@ class Scorer:
             raise EnvError(f"{key} needs the env's own score, but score() gave None")
 
     def _combined(self, t: Trajectory, ruler: float) -> float:
-        weights, env = self._reward, t.reward or 0.0
+        weights, env = self._reward, t.metrics.get("env_reward", 0.0)
         if weights.gate and env <= 0:
             ruler = 0.0
         agent = t.metrics["agent_reward"] if weights.agent else 0.0
-        return weights.env * env + weights.agent * agent + weights.ruler * ruler
+        cost = t.metrics.get(COST, 0.0) if weights.invalid_action_cost else 0.0
+        return weights.env * env + weights.agent * agent + weights.ruler * ruler - cost
 
 
 def first_gains(verdicts: list[Verdict]) -> Iterator[float]:

@@ -5,7 +5,7 @@ a token of a small model that is most of the time. Here the model's own modules 
 same order, an adapter's too (but norms, which torch has as one function); `Policy` compares the
 result with transformers' and takes that for any other family.
 
-In the last layer only the states that are asked for are finished: a prompt's tokens are needed for
+In the last layer only the states that are asked for are made: a prompt's tokens are needed for
 their keys and values, but nobody reads what they predict.
 """
 
@@ -25,6 +25,7 @@ from transformers import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from art_cli.models.reading.attention import Layout, Look
+from art_cli.models.reading.token_tree import TreeLayout
 
 NORMS = ("LlamaRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm", "MistralRMSNorm")
 
@@ -139,14 +140,22 @@ def _layer(
     attention, shape = layer.self_attn, (*x.shape[:2], -1, layer.self_attn.head_dim)
     h = _norm(layer.input_layernorm, x)
     k, v = attention.k_proj(h).view(shape), attention.v_proj(h).view(shape).transpose(1, 2)
-    q = attention.q_proj(h).view(shape)
+    if hasattr(attention, "k_norm"):
+        k = _norm(attention.k_norm, k)
+    k = _rotate(k.transpose(1, 2), cos, sin)
+    if wanted is not None:
+        x = x[0, wanted]
+        if isinstance(layout, TreeLayout) and not h.is_cuda:  # its fused kernel takes all queries
+            h, cos, sin = h[:, wanted], cos[:, :, wanted], sin[:, :, wanted]
+            layout, wanted = layout.of(wanted), None
+    q = attention.q_proj(h).view(*h.shape[:2], *shape[2:])
     if hasattr(attention, "q_norm"):
-        q, k = _norm(attention.q_norm, q), _norm(attention.k_norm, k)
-    q, k = _rotate(q.transpose(1, 2), cos, sin), _rotate(k.transpose(1, 2), cos, sin)
+        q = _norm(attention.q_norm, q)
+    q = _rotate(q.transpose(1, 2), cos, sin)
     look = Look(scale=attention.scaling, window=_window(attention))
     o = layout.attend(i, q, k, v, look).flatten(2)
-    if wanted is not None:
-        o, x = o[0, wanted], x[0, wanted]
+    if x.dim() == 2:
+        o = o[0] if wanted is None else o[0, wanted]
     x = x + attention.o_proj(o)
     return x + layer.mlp(_norm(layer.post_attention_layernorm, x))
 

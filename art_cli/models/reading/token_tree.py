@@ -6,6 +6,7 @@ ancestors alone, and the gradients of all that descend from it add up in it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -46,7 +47,7 @@ class _Block:
 
     @property
     def is_causal(self) -> bool:
-        """Whether no node has a parent."""
+        """Whether no node has a parent, and all its tokens ask."""
         return self.queries is self.keys
 
     def mask(self, look: Look) -> Tensor:
@@ -60,12 +61,25 @@ class _Block:
 class TreeLayout:
     """The attention of packed tokens [N]: each to its path in the tree."""
 
-    def __init__(self, parts: list[list[TokenNode]], spans: list[Span]) -> None:
-        """`parts` are nodes that attend in one call; `spans` are all, in the order of a walk."""
+    def __init__(
+        self, parts: list[list[TokenNode]], spans: list[Span], wanted: list[int] | None = None
+    ) -> None:
+        """`parts` are nodes that attend in one call; `spans` are all, in the order of a walk.
+
+        With `wanted`, the queries are of these packed tokens alone; they ascend.
+        """
         self.spans = spans
         self._parts = parts
+        self._wanted = wanted
+        self._narrow: tuple[Tensor, TreeLayout] | None = None  # the last that `of` made
         self._trees: dict[int | None, TreeMask] = {}  # for a GPU, by the window of a layer
         self._blocks: list[_Block] = []  # made where they are needed: their masks may be large
+
+    def of(self, wanted: Tensor) -> TreeLayout:
+        """Return the layout of the queries of these packed tokens [S], which ascend."""
+        if self._narrow is None or self._narrow[0] is not wanted:
+            self._narrow = wanted, TreeLayout(self._parts, self.spans, wanted.tolist())
+        return self._narrow[1]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, look: Look) -> Tensor:
         fused = look.chunk is None and look.softcap is None and look.sinks is None
@@ -73,7 +87,9 @@ class TreeLayout:
             if look.window not in self._trees:
                 self._trees[look.window] = TreeMask(self.spans, look.window)
             return self._trees[look.window].attend(q, k, v, look.scale)
-        self._blocks = self._blocks or [_block(part, q.device) for part in self._parts]
+        if not self._blocks:
+            blocks = (_block(part, self._wanted, q.device) for part in self._parts)
+            self._blocks = [block for block in blocks if block]
         q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))  # [N, H, D]
         out = []
         for block in self._blocks:
@@ -173,15 +189,28 @@ def _similar(nodes: list[TokenNode]) -> list[list[TokenNode]]:
     return parts
 
 
-def _block(nodes: list[TokenNode], device: torch.device) -> _Block:
-    num = [len(n.ids) for n in nodes]
-    place = [range(n.start, n.start + len(n.ids)) for n in nodes]
-    queries = _padded([list(range(n.first, n.first + len(n.ids))) for n in nodes]).to(device)
+def _block(nodes: list[TokenNode], wanted: list[int] | None, device: torch.device) -> _Block | None:
+    """Return the block of these nodes; of their wanted tokens alone. None where there is none."""
+    if wanted is None:
+        asked = [range(n.first, n.first + len(n.ids)) for n in nodes]
+        rows = [[*a] for a in asked]
+    else:
+        ends = [
+            (bisect_left(wanted, n.first), bisect_left(wanted, n.first + len(n.ids))) for n in nodes
+        ]
+        nodes = [n for n, (low, high) in zip(nodes, ends, strict=True) if high > low]
+        rows = [[*range(low, high)] for low, high in ends if high > low]
+        asked = [wanted[r[0] : r[-1] + 1] for r in rows]
+    if not nodes:
+        return None
+    num = [len(r) for r in rows]
+    place = [[n.start + at - n.first for at in a] for n, a in zip(nodes, asked, strict=True)]
+    queries = _padded(rows).to(device)
     valid = torch.arange(max(num))[None] < torch.tensor(num)[:, None]
-    has_parents = any(n.parent for n in nodes)
+    is_whole = wanted is None and not any(n.parent for n in nodes)
     return _Block(
         queries=queries,
-        keys=_padded([n.path() for n in nodes]).to(device) if has_parents else queries,
+        keys=queries if is_whole else _padded([n.path() for n in nodes]).to(device),
         # Padding sees what the last token sees: a row that sees nothing would have no softmax.
         positions=torch.tensor([[*p, *[p[-1]] * (max(num) - len(p))] for p in place]).to(device),
         valid=valid.flatten().nonzero()[:, 0].to(device),

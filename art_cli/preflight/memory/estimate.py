@@ -53,6 +53,7 @@ class Workload:
     max_model_len: int
     max_concurrent: int
     episodes: int  # that are played at once, if the engine takes them all
+    num_opponents: int = 0  # checkpoints that play in a game, each on weights of its own
     reference_rows: int = 0  # conversations of a judge or user that is the base itself
     shares_gpu: bool = True  # engine and trainer take turns on one GPU
     tensor_parallel: int = 1
@@ -219,6 +220,10 @@ def _trainer(shape: Shape, job: Workload) -> Iterator[Part]:
         held = trained * 4 / ranks
         note = f"{_count(trained)} in float32, rank {job.rank}"
         yield Part(name="adapter", note=note, rollout=held, update=held)
+    if job.num_opponents:
+        held = job.num_opponents * weights(shape, job)
+        part = Part(name="opponents", note="as large as the base", rollout=held, update=held)
+        yield replace(part, rollout_least=0.0, update_least=0.0)
     state = trained * (job.trained_bytes * (1 + job.has_reference) + job.moments) / ranks
     kept = "gradients, two moments" + (", reference" if job.has_reference else "")
     yield Part(name="optimizer", note=kept, rollout=state, update=state)

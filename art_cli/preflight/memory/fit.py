@@ -8,6 +8,7 @@ from typing import Any
 
 from art_cli.config.auto import dtype_of, recomputes
 from art_cli.config.load import LoadedExperiment
+from art_cli.config.opponents import opponents_saved
 from art_cli.config.schema import REFERENCE, AdapterConfig, Experiment
 from art_cli.errors import PreflightError
 from art_cli.llms.services import needs_reference
@@ -141,7 +142,8 @@ def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
     at_once = min(at_once, cfg.env.concurrency or at_once)
     others = cfg.env.opponents
     seats = (others.train, others.eval) if others else ()
-    asking = at_once if needs_reference(settings) or "start" in seats else 0
+    saved = {(who.checkpoint, who.step) for who in opponents_saved(others).values()}
+    asking = at_once if needs_reference(settings) or "start" in seats or saved else 0
     if "policy" in seats:
         at_once *= 2  # a row for each of two seats, as most games have
     if judge and judge.model == REFERENCE:
@@ -156,6 +158,7 @@ def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
         checkpointing=recomputes(train.gradient_checkpointing, size, on_gpu=True),
         num_processes=train.num_processes,
         has_reference=train.kl_coef > 0,
+        num_opponents=len(saved),
         has_twin="start" in seats or (train.max_staleness > 0 and cfg.engine.use == "transformers"),
         engine="elsewhere" if cfg.engine.url else cfg.engine.use,
         shares_gpu=cfg.engine.shares_gpu,

@@ -10,14 +10,14 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from art_cli.envs.base import Done, NoServicesError, ToolError
+from art_cli.envs.base import Done, InvalidCallError, NoServicesError, ToolError
 from art_cli.errors import ArtError, RemoteError, blame
 from art_cli.types import Constrained, Scenario, Sequence, Step, Trajectory
 
 # Errors that mean something to who calls an env; all others fail its episode, each in its words.
 KNOWN: dict[str, type[Exception]] = {
     kind.__name__: kind
-    for kind in (ToolError, NoServicesError, *ArtError.__subclasses__())
+    for kind in (InvalidCallError, ToolError, NoServicesError, *ArtError.__subclasses__())
     if kind is not RemoteError
 }
 

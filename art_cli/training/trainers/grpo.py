@@ -64,6 +64,7 @@ class GRPOTrainer:
         self._clip_low = self._loss.clip_low if cfg.clip_low is None else cfg.clip_low
         self._clip_high = self._loss.clip_high if cfg.clip_high is None else cfg.clip_high
         self._checked = False
+        self._kept: tuple[list[TrainSequence], Microbatch] | None = None  # packed, and as what
         self._say = say
         self._updated = False
         self.budget = TokenBudget(cfg.microbatch_tokens, say, policy.ways.shares)
@@ -93,7 +94,9 @@ class GRPOTrainer:
                 metrics["loss/grad_norm"] = self.update(step)
             return metrics
 
-        return repeated(once, self._cfg.updates_per_batch)
+        metrics = repeated(once, self._cfg.updates_per_batch)
+        self._kept = None
+        return metrics
 
     @torch.no_grad()
     def logprobs(self, sequence: TrainSequence) -> Tensor:
@@ -111,11 +114,18 @@ class GRPOTrainer:
         return stats
 
     def _packed(self, part: Part) -> Microbatch:
+        """Pack a part; one that was the last before it too, a whole batch at its next update, is
+        there already."""
+        if self._kept and self._kept[0] == part:
+            return self._kept[1]
+        self._kept = None  # its masks may be large
         sequences = IDLE if part is None else part
         masks = masks_of(sequences, self._policy.grammars)
         batch = pack(sequences, self._policy.ways.shares, masks).to(self._policy.device)
         if part is None:
             batch.repeats.zero_()
+        else:
+            self._kept = part, batch
         return batch
 
     def _accumulate(self, batch: Microbatch, stats: Stats) -> None:

@@ -18,6 +18,7 @@ from art_cli.training.algorithm.logprobs import head_loss
 from art_cli.training.algorithm.packing import TrainSequence, pack
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.kept_warmup import KeptWarmup, Warmed, key_of_warmup
+from art_cli.training.trainers.muon import Muon
 from art_cli.types import Completion, Message, Sequence
 
 RAMP_STEPS = 20  # of the learning rate, up; then linearly down to a tenth
@@ -166,7 +167,7 @@ def _nll(weights: Tensor) -> Callable[[Tensor, slice], Tensor]:
 
 
 def _optimizers(policy: Policy, cfg: WarmupConfig) -> list[torch.optim.Optimizer]:
-    """Make AdamW; or Muon (kellerjordan.github.io/posts/muon) for matrices, AdamW for the rest.
+    """Make AdamW; or Muon for matrices, AdamW for the rest.
 
     Muon learns a randomly initialised model several times faster.
     """
@@ -178,7 +179,7 @@ def _optimizers(policy: Policy, cfg: WarmupConfig) -> list[torch.optim.Optimizer
     rest = [p for p in policy.trainable if p not in chosen]
     optimizers: list[torch.optim.Optimizer] = []
     if matrices:
-        optimizers.append(torch.optim.Muon(matrices, lr=cfg.learning_rate, weight_decay=0.01))
+        optimizers.append(Muon(matrices, lr=cfg.learning_rate, weight_decay=0.01))
         optimizers[0].param_groups[0]["factor"] = MUON_FACTOR
     if rest:
         adamw = torch.optim.AdamW(

@@ -19,7 +19,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from typing import IO, Any
 
-from art_cli import Tool, ToolError, UsageError, guarded
+from art_cli import InvalidCallError, Tool, ToolError, UsageError, guarded
+from art_envs.mcp_tools.resources import MOST_PAGES, Resources
 from art_envs.mcp_tools.settings import McpSettings
 from art_envs.tasks.with_tools import ServerError, cut, did_you_mean
 
@@ -27,7 +28,6 @@ INSTALL = "pip install 'art-cli[mcp]'"
 GRACE = 1.0  # seconds to end by itself; the client asks less kindly after 2
 MOST_PRINTED = 2**26  # bytes on stderr: then it is killed
 MOST_TEXT = 2**22  # characters of a result: more is a fault of the server
-MOST_PAGES = 100  # of a list of tools
 SHOWN = 2000  # characters of what a server printed, at its end
 
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # what it says is in our errors
@@ -40,10 +40,14 @@ class Server:
         self._cfg = cfg
         self._client = client
         self._log = log
+        self._resources: Resources | None = None
         self.tools: list[Tool] = []
 
     async def list_tools(self) -> list[Tool]:
-        """Ask for the tools. Raise UsageError where there are none, or not those of `tools`."""
+        """Ask for the tools, and add those that read resources, where the settings want them.
+
+        Raise UsageError where there are none, or not those of `tools`, or no resources.
+        """
         found: list[Tool] = []
         cursor = None
         for _ in range(MOST_PAGES):
@@ -53,7 +57,13 @@ class Server:
             if cursor is None:
                 break
         wanted, known = self._cfg.tools, {tool.name: tool for tool in found}
-        if not found:
+        if self._cfg.resources:
+            if self._client.server_capabilities.resources is None:
+                raise UsageError(
+                    f"env.args.resources: the MCP server {named(self._cfg)} has none; remove it"
+                )
+            self._resources = Resources(self._client, known, self._cfg.max_result)
+        elif not found:
             raise UsageError(f"the MCP server {named(self._cfg)} offers no tools")
         for name in wanted or ():
             if name not in known:
@@ -61,17 +71,18 @@ class Server:
                     f"env.args.tools: the MCP server {named(self._cfg)} has no tool {name!r}; it "
                     f"has {', '.join(known)}.{did_you_mean(name, known)}"
                 )
-        return found if wanted is None else [known[name] for name in wanted]
+        offered = found if wanted is None else [known[name] for name in wanted]
+        return [*offered, *(self._resources.tools if self._resources else ())]
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
         """Return what a tool gives, as text. Raise ToolError where it refuses, ServerError."""
         import mcp
-        from mcp_types import CONNECTION_CLOSED
+        from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS
 
         seconds = self._cfg.call_timeout
         try:
             async with asyncio.timeout(seconds):
-                result = await self._client.call_tool(name, arguments)
+                text, is_error = await self._answer(name, arguments)
         except TimeoutError:
             raise self._failed(
                 f"did not answer the call of {name!r} within {seconds:g} s (env.args.call_timeout)"
@@ -79,19 +90,43 @@ class Server:
         except mcp.MCPError as e:
             if e.code == CONNECTION_CLOSED:
                 raise self._failed(f"ended while {name!r} was called") from None
-            raise ToolError(cut(e.message, self._cfg.max_result)) from None
+            kind = InvalidCallError if e.code == INVALID_PARAMS else ToolError
+            raise kind(cut(e.message, self._cfg.max_result)) from None
+        except ToolError:
+            raise
         except Exception as e:  # an answer that is no MCP, a connection that broke
             raise self._failed(f"failed in a call of {name!r}: {_said(e)}") from e
-        text = _text(result)
         if len(text) > MOST_TEXT:
             raise self._failed(
                 f"answered the call of {name!r} with {len(text)} characters; at most {MOST_TEXT} "
                 "can be read"
             )
         text = cut(text, self._cfg.max_result)
-        if result.is_error:
-            raise ToolError(text)
+        if is_error:
+            raise (ToolError if self._fits(name, arguments) else InvalidCallError)(text)
         return text
+
+    def _fits(self, name: str, arguments: dict[str, Any]) -> bool:
+        """Whether a call that was refused fits the schema: then the server had another reason."""
+        from jsonschema import Draft202012Validator  # the client needs both too
+        from jsonschema.exceptions import SchemaError
+        from referencing import Registry
+        from referencing.exceptions import Unresolvable
+
+        schema = next((tool.parameters for tool in self.tools if tool.name == name), {})
+        try:
+            Draft202012Validator.check_schema(schema)
+            # With a registry of its own it looks for nothing in a network.
+            return Draft202012Validator(schema, registry=Registry()).is_valid(arguments)
+        except (SchemaError, Unresolvable):
+            return True
+
+    async def _answer(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+        """Return what a call gives as text, and whether it is a refusal."""
+        if self._resources and self._resources.offers(name):
+            return await self._resources.call(name, arguments), False
+        result = await self._client.call_tool(name, arguments)
+        return _text(result), result.is_error
 
     async def check(self) -> None:
         """Raise ServerError where it is gone, or offers other tools than at the beginning."""

@@ -21,6 +21,7 @@ class McpSettings(ToolTaskSettings):
     # One server for all episodes: for one that is slow to start and keeps nothing.
     shared: bool = False
     tools: tuple[str, ...] | None = None  # those that are offered; null: all
+    resources: bool = False  # whether two tools more list and read what the server has
 
     def __post_init__(self) -> None:
         """Raise ValueError where settings do not go together."""

@@ -95,7 +95,7 @@ _running = WeakKeyDictionary()
 def shared_server(cfg: McpSettings) -> SharedServer:
     """Return the server of these settings that runs on this loop; start one if there is none."""
     here = _running.setdefault(asyncio.get_running_loop(), {})
-    key = (cfg.command, cfg.url, tuple(cfg.headers.items()), cfg.pass_env, cfg.tools)
+    key = (cfg.command, cfg.url, tuple(cfg.headers.items()), cfg.pass_env, cfg.tools, cfg.resources)
     found = here.get(key)
     if found is None or not found.is_usable:
         found = here[key] = SharedServer(cfg)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import httpx
 
-from art_cli import Tool, ToolError, UsageError
+from art_cli import InvalidCallError, Tool, ToolError, UsageError
 from art_envs.openapi_tools.document import Document, read_document
 from art_envs.openapi_tools.operations import Operation, Parameter, operations_of
 from art_envs.openapi_tools.settings import OpenApiSettings
@@ -90,9 +90,11 @@ class Api:
         schema = operation.tool.parameters
         if unknown := [a for a in arguments if a not in schema["properties"]]:
             hint = did_you_mean(unknown[0], schema["properties"])
-            raise ToolError(f"{operation.tool.name} has no argument {unknown[0]!r:.100}.{hint}")
+            raise InvalidCallError(
+                f"{operation.tool.name} has no argument {unknown[0]!r:.100}.{hint}"
+            )
         if missing := [a for a in schema["required"] if arguments.get(a) is None]:
-            raise ToolError(f"{operation.tool.name} needs {', '.join(missing)}")
+            raise InvalidCallError(f"{operation.tool.name} needs {', '.join(missing)}")
         headers, query, path = {"Accept": "application/json, */*;q=0.5"}, [], operation.path
         sent: dict[str, Any] = {}
         for p in operation.parameters:
@@ -118,7 +120,7 @@ class Api:
                 operation.method, url, params=pairs, headers=headers | more_headers, **sent
             )
         except httpx.InvalidURL as e:
-            raise ToolError(f"no request can be made of these arguments: {e}") from None
+            raise InvalidCallError(f"no request can be made of these arguments: {e}") from None
 
 
 @cache  # it takes longer to make than an episode
@@ -186,13 +188,13 @@ def _plain(value: Any) -> str:
 def _segment(argument: str, value: Any) -> str:
     text = ",".join(map(_plain, value)) if isinstance(value, list) else _plain(value)
     if text in ("", ".", ".."):
-        raise ToolError(f"{argument} must not be {text!r}")
+        raise InvalidCallError(f"{argument} must not be {text!r}")
     return quote(text, safe=",")
 
 
 def _header(argument: str, text: str) -> str:
     if not (text.isascii() and text.isprintable()):
-        raise ToolError(f"{argument} must be printable ASCII on one line")
+        raise InvalidCallError(f"{argument} must be printable ASCII on one line")
     return text
 
 

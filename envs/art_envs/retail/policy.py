@@ -14,6 +14,7 @@ from art_envs.service.store import Record
 PENDING, MODIFIED, PROCESSED = "pending", "pending (items modified)", "processed"
 DELIVERED, CANCELLED = "delivered", "cancelled"
 RETURNING, EXCHANGING = "return requested", "exchange requested"
+REPLACING = "replacement sent"
 
 CancelReason = Literal["no longer needed", "ordered by mistake"]
 CANCEL_REASONS: tuple[CancelReason, ...] = ("no longer needed", "ordered by mistake")
@@ -66,6 +67,11 @@ def against_return(
         return broken
     why = "a refund goes to the original payment method or to a gift card"
     return [*broken, Broken("method", why)]
+
+
+def against_replacement(order: Record, item_id: str) -> list[Broken]:
+    """Return what it has against the same item again, in the place of one that does not work."""
+    return [*_unless(order, DELIVERED, "replaced"), *_unless_held(order, [item_id])]
 
 
 def against_swap(

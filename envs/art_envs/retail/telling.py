@@ -136,13 +136,14 @@ class Teller:
         for wish in [*wishes, *acting]:
             self._look(wish.reads)
         for wish in acting:
-            if wish.write and not wish.reasons:
+            self._script += wish.asks
+            if wish.write and not wish.reasons and not wish.is_mended:
                 asked = self._level == 1 and wish.verb != "transfer"
                 self._script += [confirm(wish.write)] * asked + [wish.write]
         self._script += [call("tell", value=v) for wish in acting for v in wish.outputs]
         denied = [wish for wish in acting if wish.reasons]
         self._script += [call("refuse", reason=wish.reasons[0]) for wish in denied]
-        if not denied and acting[0].verb != "transfer":
+        if not denied and acting[0].verb != "transfer" and not acting[-1].is_mended:
             self._script.append(DONE)
 
     def _answer(
@@ -150,6 +151,7 @@ class Teller:
     ) -> None:
         """From level 2 on: one wish, with what the customer says in between."""
         self._look(self._search(wish))
+        self._script += wish.asks
         if wish.reasons:
             no = call("refuse", reason=wish.reasons[0])
             self._script += [no] * (1 + len(want["pressure"]))
@@ -162,7 +164,7 @@ class Teller:
         elif changed_to and wish.write and want["rather"]:
             self._script.append(confirm(wish.write))
             self._answer(changed_to, want["rather"], None, None)
-        elif wish.write:
+        elif wish.write and not wish.is_mended:
             self._script += [confirm(wish.write), wish.write, DONE]
 
     def _search(self, wish: Wish) -> list[Action]:

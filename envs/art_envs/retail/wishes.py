@@ -42,13 +42,15 @@ HARD = 4  # from this level on items are several, and said by reference
 class Wish:
     """One thing that a customer wants."""
 
-    verb: Verb | Literal["move", "ask", "transfer"]
+    verb: Verb | Literal["move", "ask", "transfer", "replace"]
     said: str  # with every detail
     brief: str  # without what they tell when asked
     asked: str = ""  # the question that gets the rest
     facts: dict[str, str] = field(default_factory=dict)  # what they tell then
     reads: list[Action] = field(default_factory=list)
+    asks: list[Action] = field(default_factory=list)  # what the customer must do, in order
     write: Action | None = None  # None: a question
+    is_mended: bool = False  # by what the customer does: the write must not be made
     temptation: list[Action] = field(default_factory=list)  # what is done by one without a policy
     remark: str = ""
     reasons: list[str] = field(default_factory=list)  # why it must be refused; empty: it is granted

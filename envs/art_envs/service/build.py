@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from art_cli import Scenario, Split, seed_of, tell
 from art_envs.service.gates import check
-from art_envs.service.goal import KINDS, MIX, Goal, Kind
+from art_envs.service.goal import MIX, Goal, Kind
 
 if TYPE_CHECKING:
     from art_envs.service.desk import ServiceDesk
@@ -33,7 +33,7 @@ def build_goals(desk: type[ServiceDesk], cfg: Any) -> dict[Split, list[Goal]]:
     out: dict[Split, list[Goal]] = {"train": [], "val": [], "test": []}
     made, total = 0, sum(num.values())
     for split, goals in out.items():
-        kinds = _kinds(cfg, num[split], random.Random(seed_of(desk.__name__, split)))
+        kinds = _kinds(desk, cfg, num[split], random.Random(seed_of(desk.__name__, split)))
         for i, kind in enumerate(kinds):
             rng = random.Random(seed_of(desk.__name__, cfg.size, cfg.level, split, i))
             goals.append(_new(desk, cfg, rng, parts[split], kind, seen))
@@ -44,9 +44,9 @@ def build_goals(desk: type[ServiceDesk], cfg: Any) -> dict[Split, list[Goal]]:
     return out
 
 
-def _kinds(cfg: Any, num: int, rng: random.Random) -> list[Kind]:
+def _kinds(desk: type[ServiceDesk], cfg: Any, num: int, rng: random.Random) -> list[Kind]:
     """Each kind as often as its share says, in a random order."""
-    kinds: tuple[Kind, ...] = cfg.kinds or KINDS[cfg.level]
+    kinds = desk.kinds(cfg)
     total = sum(MIX[kind] for kind in kinds)
     out: list[Kind] = []
     reached = 0

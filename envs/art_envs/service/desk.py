@@ -33,6 +33,7 @@ from art_envs.service.episode import DeskEpisode, Size, text_of
 from art_envs.service.goal import (
     COMMITMENTS,
     DONE,
+    KINDS,
     Action,
     Goal,
     Kind,
@@ -49,6 +50,11 @@ class ServiceDesk(DeskEpisode):
     num_goals: ClassVar[dict[Size, dict[Split, int]]]
 
     # What a domain says.
+
+    @classmethod
+    def kinds(cls, cfg: DeskEpisode.Config) -> tuple[Kind, ...]:
+        """Return what customers come for."""
+        return cfg.kinds or KINDS[cfg.level]
 
     @classmethod
     def make_database(cls, size: Size) -> Tables:

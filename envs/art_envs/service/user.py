@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from art_cli import LLM, ChatMessage
 from art_envs.service.asking import Slots, asked_slots
@@ -14,8 +14,18 @@ from art_envs.service.goal import Action, Goal, Want, ever_wanted
 GOODBYE, YES = "[goodbye]", "[yes]"
 MAX_OBJECTIONS = 2  # wrong proposals that a customer bears
 PATIENCE = 6  # turns in which nothing happens
+NEEDLESS = 2  # such turns that doing something without need is worth; one more the second time
 
 IsWanted = Callable[[Action, Want], Awaitable[bool]]  # whether a write does what a want asks for
+
+
+class Report(NamedTuple):
+    """What came of something that a customer was asked to do in their own world."""
+
+    text: str  # in their words
+    is_due: bool  # the policy asks for it, at this point
+    is_again: bool  # they had already done it
+    mends: bool  # what they came for is settled by it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +59,10 @@ class User(Protocol):
 
     async def told(self, value: str) -> Said:
         """Return the answer to a value."""
+        ...
+
+    async def did(self, what: str, report: Report) -> Said:
+        """Return what they say of something that they were asked to do."""
         ...
 
     def got(self, *, agreed: bool) -> None:
@@ -147,6 +161,18 @@ class ScriptedUser:
             self._outputs.remove(value)
         return self._next("Thank you.") if self._is_settled() else Said(text="Thank you.")
 
+    async def did(self, what: str, report: Report) -> Said:
+        if self._is_upset:
+            return self._leave("I did not agree to that.")
+        if report.mends:
+            self._wants_write = False
+            return self._next(f"{report.text} It works again, thank you.")
+        if report.is_due:
+            return self._answer(report.text, is_new=True)
+        self._left -= NEEDLESS + report.is_again - 1
+        again = "I have done that already." if report.is_again else ""
+        return self._answer(f"{again} {report.text}".strip())
+
     def got(self, *, agreed: bool) -> None:
         self._is_upset = self._is_upset or not agreed
         self._wants_write = self._wants_write and not agreed
@@ -226,6 +252,11 @@ class LLMUser:
 
     async def told(self, value: str) -> Said:
         return await self.say(f"[Support gives you the answer to your question: {value}]")
+
+    async def did(self, what: str, report: Report) -> Said:
+        return await self.say(
+            f"[Support asks you to do this: {what}. You do it, and find: {report.text} Tell them.]"
+        )
 
     def got(self, *, agreed: bool) -> None:
         yes = "you agreed to" if agreed else "you did not agree to"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 from art_cli.cli.main import app
 from art_cli.config.load import load_experiment
-from art_cli.errors import ConfigError
+from art_cli.errors import ConfigError, UsageError
 
 QUICKSTART = str(Path(__file__).parents[3] / "configs" / "quickstart.yaml")
 
@@ -41,6 +42,16 @@ def test_the_schema_goes_to_a_file_that_an_editor_is_told_of(tmp_path: Path) -> 
     assert f"yaml-language-server: $schema={path}" in said
     assert json.loads(path.read_text())["$defs"]["EnvConfig"]["properties"]["use"]["const"]
     assert json.loads(run("schema").output)["required"] == ["env", "model", "train"]
+
+
+def test_the_schema_of_an_env_in_an_interpreter_of_its_own() -> None:
+    def settings(*more: str) -> set[str]:
+        found = json.loads(run("schema", "--env", "order_desk", *more).output)
+        return set(found["$defs"]["env.args"]["properties"])
+
+    assert settings("--python", sys.executable) == settings() != set()
+    with pytest.raises(UsageError, match=r"--python is where an env runs; name it: --env"):
+        run("schema", "--python", sys.executable)
 
 
 def test_a_mistake_is_shown_with_its_line_and_a_mark(tmp_path: Path) -> None:

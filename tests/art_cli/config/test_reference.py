@@ -26,7 +26,7 @@ def test_a_key_has_its_meaning_what_it_takes_its_default_and_what_it_needs() -> 
     assert (key.takes, key.default) == ("list of: integer from 0 or null", "`null`")
     assert key.meaning == "for vLLM alone"
     assert key.needs == ["Only with `engine.use` vllm", "Not with `engine.url`"]
-    assert key_at("train.steps").default == "**needed**" and key_at("train").section
+    assert key_at("train.steps").default == "**needed**" and key_at("train").sections
 
 
 @pytest.mark.parametrize(

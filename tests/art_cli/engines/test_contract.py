@@ -261,7 +261,7 @@ def test_a_step_waits_for_the_player_whose_turn_comes(start: Start, make_policy:
             player.close()
 
     async def both() -> None:
-        await asyncio.wait_for(asyncio.gather(game(0), game(1)), 60)
+        await asyncio.wait_for(asyncio.gather(game(0), game(1)), 300)
 
     asyncio.run(both())
     assert steps == [turn for turn in range(6) for _ in range(2)]

@@ -45,7 +45,7 @@ from art_cli.config.schema import LLMConfig
 class Odd(Env):
     """Does what it is told."""
 
-    tool_timeout = 0.5
+    tool_timeout = 300.0
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -119,9 +119,14 @@ BLOCK = '<tool_call>{"name": "block", "arguments": {}}</tool_call>'
 
 
 @pytest.fixture
-def odd(tmp_path: Path) -> Iterator[Any]:
+def tool_timeout() -> float:
+    return 300.0
+
+
+@pytest.fixture
+def odd(tmp_path: Path, tool_timeout: float) -> Iterator[Any]:
     file = tmp_path / "odd.py"
-    file.write_text(ODD)
+    file.write_text(ODD.replace("300.0", str(tool_timeout)))
     env: Any = env_in(f"{file}:Odd", sys.executable)
     yield env
     env.worker.close()
@@ -243,15 +248,18 @@ def test_what_it_prints_goes_to_a_log(odd: Any, tmp_path: Path) -> None:
 
 
 def test_a_death_costs_the_episodes_of_that_process_alone(odd: Any) -> None:
+    under_way = asyncio.Event()
+
     async def go() -> list[Trajectory]:
         cfg = odd.Config(size=9)
         other = asyncio.ensure_future(rollout(odd, cfg, SCENARIO, Waits()))
-        await asyncio.sleep(0.3)
+        await under_way.wait()
         died = await rollout(odd, cfg, SCENARIO, Says(do("die")))
         return [died, await other, await rollout(odd, cfg, SCENARIO, Says())]
 
     class Waits(Says):
         async def act(self, messages: list[Message]) -> str:
+            under_way.set()
             await asyncio.sleep(0.05)
             return "more"
 
@@ -268,21 +276,23 @@ def test_an_env_that_only_dies_ends_the_run(odd: Any) -> None:
         play(odd, Says())
 
 
+@pytest.mark.parametrize("tool_timeout", [1.0])
 def test_a_call_that_hangs_misses_its_deadline_and_others_go_on(odd: type[Env]) -> None:
     began = time.monotonic()
     hung, fine = play(odd, Says(do("hang")), Says(do("x")))
     assert hung.reward is None and hung.stop_reason == "timeout"
-    assert str(hung.error) == "tool do() did not return within 0.5 s"
-    assert fine.reward == 2 and time.monotonic() - began < 10
+    assert str(hung.error) == "tool do() did not return within 1 s"
+    assert fine.reward == 2 and time.monotonic() - began < 50
 
 
+@pytest.mark.parametrize("tool_timeout", [1.0])
 def test_a_process_that_stands_still_is_replaced(
     odd: type[Env], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "CANCEL_SECONDS", 0.3)
     blocked, held_up = play(odd, Says(BLOCK), Says("a", "b", do("x")))
     assert blocked.stop_reason == "timeout" and held_up.reward is None
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while not odd.worker._process.death and time.monotonic() < deadline:  # type: ignore[attr-defined]
         time.sleep(0.05)
     assert "stood still for 0.3 s" in odd.worker._process.death  # type: ignore[attr-defined]
@@ -359,7 +369,7 @@ def test_nothing_is_left_when_art_is_killed(tmp_path: Path) -> None:
         assert Path(f"/proc/{pid}").exists()
         starter.send_signal(signal.SIGKILL)
         starter.wait()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
     assert not Path(f"/proc/{pid}").exists()

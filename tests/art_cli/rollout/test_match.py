@@ -238,7 +238,7 @@ def test_a_turn_of_nobody_is_told() -> None:
 
 
 class Slow(Counting):
-    episode_timeout = 0.2
+    episode_timeout = 1.0
 
     async def move(self, seat: str, text: str) -> None:
         await asyncio.sleep(60)
@@ -246,12 +246,12 @@ class Slow(Counting):
 
 class Thinks(Says):
     async def act(self, messages: list[Message]) -> str:
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(0.8)
         return await super().act(messages)
 
 
 class Patient(Counting):
-    episode_timeout = 0.3
+    episode_timeout = 1.5
 
 
 def test_the_games_deadline_counts_its_own_time_alone() -> None:

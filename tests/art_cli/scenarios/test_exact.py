@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from art_cli.config.load import load_experiment
 from art_cli.envs.registry import env_class
 from art_cli.envs.tools import Tool
 from art_cli.preflight.envs.players import Repeater, call_text
+from art_cli.rollout.env_worker.remote import env_in
 from art_cli.rollout.rollout import rollout
 from art_cli.scenarios.exact import is_empty
 from art_cli.scenarios.rows import splits_of, tasks_of
@@ -102,6 +104,21 @@ def test_the_tasks_of_an_mcp_server(folder: Path) -> None:
     assert {row["calls"][0]["arguments"]["title"] for row in rows()} == {
         *("The Last River", "The Glass River")
     }
+
+
+def test_the_env_may_run_in_an_interpreter_of_its_own(folder: Path) -> None:
+    """Same tasks, and a config that trains on them there."""
+    ask = "--mcp", f"{{python}} {LIBRARY}", "--exact", "--num", "8"
+    assert art(*ask).exit_code == 0
+    there = art(*ask, "--out", "there.jsonl", "--python", sys.executable)
+    assert there.exit_code == 0, there.exception
+    assert rows("there.jsonl") == rows()
+    Path("config.yaml").write_text(there.stdout[there.stdout.index("env:") :] + CONFIG)
+    loaded = load_experiment([Path("config.yaml")], plugin_config=lambda *u: env_in(*u).Config)
+    assert loaded.experiment.env.python == sys.executable
+    assert loaded.env_settings.data == "there.jsonl"
+    missing = art(*ask, "--force", "--python", "no-such-python")
+    assert "env.python: there is no program 'no-such-python'" in str(missing.exception)
 
 
 def test_mistakes(folder: Path, api: PetApi) -> None:

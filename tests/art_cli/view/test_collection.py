@@ -92,7 +92,7 @@ def test_text_waits_for_no_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     may_read = threading.Event()
 
     def evidence(*args: Any) -> Evidence:
-        may_read.wait(20)
+        may_read.wait(300)
         return read_evidence(*args)
 
     monkeypatch.setattr("art_cli.view.collection.read_evidence", evidence)
@@ -100,7 +100,7 @@ def test_text_waits_for_no_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert first and first["runs"][0]["verdict"] == "Finished at step 4. "
     may_read.set()
     for expected in ({"verdict"}, {"verdict", "findings"}):  # the verdict comes first
-        found._judging.join(20)
+        found._judging.join(300)
         assert found.runs()[0]._judgement.keys() == expected
         second = found.news(first["stamp"])
         assert second and "Held-out reward" in second["runs"][0]["verdict"]

@@ -26,7 +26,7 @@ async def served(*paths: Path) -> AsyncIterator[str]:
     for run in collection.runs():
         run.judge()  # what is found out behind the page is news, too
     task = asyncio.create_task(serve(collection, listen(0), told.set_result))
-    yield await asyncio.wait_for(told, 20)
+    yield await asyncio.wait_for(told, 300)
     task.cancel()
     await asyncio.wait([task])
 

@@ -26,7 +26,7 @@ from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.rollout import play, rollout
 from art_cli.types import Completion, Scenario, StopReason, Trajectory
 
-DEADLINE = 180.0  # seconds of one episode; a framework takes seconds to be imported
+DEADLINE = 900.0  # seconds of one episode; a framework takes seconds to be imported
 ROOM = 16384  # tokens
 
 

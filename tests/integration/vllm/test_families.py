@@ -56,7 +56,7 @@ def test_a_run_samples_from_the_weights_that_it_trains(tmp_path: Path, kind: str
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1000,
     )
     log = tmp_path / "runs" / "test" / "small" / "logs" / "engine-0.log"
     said = log.read_text()[-4000:] if log.exists() else ""

@@ -21,7 +21,7 @@ SMALL = [
 @pytest.mark.parametrize("config", ["quickstart.yaml", "quickstart-lora.yaml"])
 def test_a_run_samples_from_the_weights_that_it_trains(tmp_path: Path, config: str) -> None:
     command = [ART, "run", str(ROOT / "configs" / config), *SMALL, "name=small", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1000)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["finished"] and "leaked" not in done.stderr
     [run] = (tmp_path / "runs").glob("*/small")

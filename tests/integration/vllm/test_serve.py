@@ -20,7 +20,7 @@ SHORT = [
 def art(folder: Path, *words: str) -> str:
     environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [ART, *words], cwd=folder, capture_output=True, text=True, timeout=500, env=environment
+        [ART, *words], cwd=folder, capture_output=True, text=True, timeout=1000, env=environment
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done.stdout

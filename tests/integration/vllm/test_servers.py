@@ -81,7 +81,7 @@ def test_thirty_syncs_under_load_each_proven_by_the_canary(
     async def both() -> list[Any]:
         return await asyncio.gather(*(player(i) for i in range(16)), trainer())
 
-    *players, _ = asyncio.run(asyncio.wait_for(both(), 300))
+    *players, _ = asyncio.run(asyncio.wait_for(both(), 900))
     assert all(versions == sorted(versions) for versions in players)
 
 
@@ -188,7 +188,7 @@ def test_a_server_that_is_killed_in_the_middle_loses_nothing(
         finally:
             await engine.close()
 
-    undisturbed, disturbed = asyncio.run(asyncio.wait_for(run(), 300))
+    undisturbed, disturbed = asyncio.run(asyncio.wait_for(run(), 900))
     assert [s.ids for s in disturbed] == [s.ids for s in undisturbed]
     assert_exact(policy, disturbed)
     assert any("vLLM ended with exit code 137; starting it again" in text for text in told)
@@ -221,8 +221,8 @@ asyncio.run(hold())
     family = [guard, *children(guard)]
     assert len(family) >= 3  # the guard, the server, its engine
     holder.send_signal(signal.SIGKILL)
-    holder.communicate(timeout=10)
-    deadline = time.monotonic() + 10
+    holder.communicate(timeout=300)
+    deadline = time.monotonic() + 300
     while any(map(is_there, family)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(is_there, family))

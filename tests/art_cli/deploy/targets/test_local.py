@@ -223,7 +223,7 @@ def test_ctrl_c_ends_the_server_that_the_command_waits_for(run: RunDir, port: in
             if "Ctrl-C" in line:
                 break
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0 and "ended" in process.stdout.read()
+        assert process.wait(300) == 0 and "ended" in process.stdout.read()
     with socket.socket() as s:
         assert s.connect_ex(("127.0.0.1", port)) != 0
     assert Store(run).all()[0].state == "stopped"

@@ -373,7 +373,7 @@ def test_random_arguments_are_those_that_a_schema_allows() -> None:
         assert spec.parse(value_for(schema, rng, ["x", "4"]))
 
 
-DESKS = ("airline", "retail")  # which generate a thousand scenarios first
+DESKS = ("airline", "retail", "retail_dual")  # which generate a thousand scenarios first
 # In tests/integration/adapters; openapi needs a server: tests/envs/test_openapi_tools.py.
 ELSEWHERE = ("inspect_ai", "openapi", "openenv", "tau2", "verifiers")
 SHIPPED = [

@@ -38,7 +38,7 @@ from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.groups import play_groups
 from art_cli.types import Trajectory
 
-LATE = 30.0  # seconds: on a busy machine
+LATE = 300.0  # seconds: on a busy machine
 
 
 @pytest.fixture
@@ -244,6 +244,7 @@ def test_a_service_that_dies_and_comes_back_costs_what_it_was_playing(
 def test_one_that_does_not_come_back_fails_its_episodes_in_a_bounded_time(
     play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tried = service.KEEP_TRYING
     monkeypatch.setattr(service, "KEEP_TRYING", 0.5)
 
     async def there(self: Any) -> None:
@@ -252,7 +253,7 @@ def test_one_that_does_not_come_back_fails_its_episodes_in_a_bounded_time(
     monkeypatch.setattr(service.ServiceRunner, "open", there)
     began = time.monotonic()
     played, _ = play(f"http://127.0.0.1:{free_port()}/episodes", 4)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < tried / 2
     assert all("did not take the episode within 0.5 s" in (t.error or "") for t in played)
 
 

@@ -200,7 +200,7 @@ def beside_a_sibling(policy: Any, attack: Fuzz, seed: int = 0) -> list[Trajector
         async def attacker(client: Any, task: Task) -> None:
             url = str(client.base_url).rstrip("/").removesuffix("/v1")
             try:
-                with httpx.Client(timeout=60, trust_env=False) as http:
+                with httpx.Client(timeout=300, trust_env=False) as http:
                     await asyncio.to_thread(attack, http, url)
                 await client.chat.completions.create(model="m", messages=task.messages)
             finally:

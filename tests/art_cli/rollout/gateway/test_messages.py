@@ -100,14 +100,21 @@ def test_a_stream_says_the_same_as_an_answer(play: Any) -> None:
 def test_a_waiting_stream_pings(play: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(serving, "HEARTBEAT", 0.05)
 
+    seen = asyncio.Event()
+
     async def slow() -> str:
-        await asyncio.sleep(0.3)
+        await asyncio.wait_for(seen.wait(), 300)
         return "hello"
 
     async def agent(claude: Any, task: Task) -> None:
         url = f"{claude.base_url}/v1/messages".replace("//v1", "/v1")
-        raw = await claude._client.post(url, json=ASKED | {"stream": True})
-        assert raw.text.count('event: ping\ndata: {"type": "ping"}\n\n') >= 2
+        text = ""
+        async with claude._client.stream("POST", url, json=ASKED | {"stream": True}) as raw:
+            async for part in raw.aiter_text():
+                text += part
+                if text.count('event: ping\ndata: {"type": "ping"}\n\n') >= 2:
+                    seen.set()
+        assert "hello" in text
         async with claude.messages.stream(**ASKED) as stream:
             assert await stream.get_final_text() == "hello"
 

@@ -242,9 +242,11 @@ def test_who_is_slow_or_talks_nonsense_is_dropped(play: Any, monkeypatch: Any, s
         parts = httpx.URL(url)
         reader, writer = await asyncio.open_connection(parts.host, parts.port)
         writer.write(sent.replace(b"{path}", f"{parts.path}/chat/completions".encode()))
-        answer = await asyncio.wait_for(reader.read(), 10)  # until it is closed
+        answer = await asyncio.wait_for(reader.read(), 300)  # until it is closed
         assert not answer or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 408", b"HTTP/1.0 400"))
         writer.close()
+        for module, limit in ((server, "HEAD_TIMEOUT"), (serving, "BODY_TIMEOUT")):
+            monkeypatch.setattr(module, limit, 300)
         assert (await http.post(f"{url}/chat/completions", json=BODY)).status_code == 200
 
     play(agent, "a")
@@ -278,15 +280,21 @@ def test_who_hangs_up_leaves_nothing_behind(play: Any, stream: bool) -> None:
 def test_a_waiting_stream_shows_signs_of_life(play: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(serving, "HEARTBEAT", 0.05)
 
+    seen = asyncio.Event()
+
     async def slow() -> str:
-        await asyncio.sleep(0.3)
+        await asyncio.wait_for(seen.wait(), 300)
         return "hello"
 
     async def agent(http: Any, url: str, task: Task) -> None:
-        answer = await http.post(f"{url}/chat/completions", json=BODY | {"stream": True})
-        lines = [line for line in answer.text.split("\n\n") if line]
-        assert lines.count(": still sampling") >= 2 and lines[-1] == "data: [DONE]"
-        assert answer.headers["content-type"] == "text/event-stream"
+        asked, lines = BODY | {"stream": True}, []
+        async with http.stream("POST", f"{url}/chat/completions", json=asked) as answer:
+            assert answer.headers["content-type"] == "text/event-stream"
+            async for line in answer.aiter_lines():
+                lines += [line] if line else []
+                if lines.count(": still sampling") == 2:
+                    seen.set()
+        assert lines[-1] == "data: [DONE]"
 
     play(agent, slow)
 

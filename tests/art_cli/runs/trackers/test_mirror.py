@@ -99,15 +99,14 @@ def test_a_place_that_comes_back_gets_all_of_it_in_order(run: RunDir) -> None:
     assert shelf.rows == list(steps(1, 2)) and len(said) == 1
 
 
-def test_a_place_that_hangs_is_left_behind(run: RunDir) -> None:
+def test_a_place_that_hangs_is_left_behind(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_file, "PATIENCE_SECONDS", 0.5)
     shelf, said = Shelf(), []
     shelf.works.clear()
     mirror = Mirror("Shelf", run, lambda: shelf, said.append)
     for row in steps(1):
         mirror.log(row)
-    began = time.monotonic()
     mirror.finish("done")
-    assert time.monotonic() - began < 5
     assert said == [
         "Shelf lacks 2 rows of the run: it takes too long. --resume sends what is missing"
     ]
@@ -118,12 +117,12 @@ def test_several_that_hang_cost_what_one_does(run: RunDir, monkeypatch: pytest.M
     monkeypatch.setattr(mirror_file, "PATIENCE_SECONDS", 0.5)
     shelf, said = Shelf(), []
     shelf.works.clear()
-    mirrors = Mirrors([Mirror(name, run, lambda: shelf, said.append) for name in "abcdefgh"])
+    mirrors = Mirrors([Mirror(str(n), run, lambda: shelf, said.append) for n in range(40)])
     for row in steps(1):
         mirrors.log(row)
     began = time.monotonic()
     mirrors.finish("done")
-    assert time.monotonic() - began < 2 < 8 * 0.5 and len(said) == 8
+    assert time.monotonic() - began < 10 < 40 * 0.5 and len(said) == 40
     shelf.works.set()
 
 

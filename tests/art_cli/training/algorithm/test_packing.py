@@ -84,7 +84,7 @@ def models(request: pytest.FixtureRequest, make_policy: Any) -> tuple[Policy, An
 
 def packed_logprobs(policy: Policy, batch: Microbatch) -> tuple[Tensor, Tensor]:
     """-> (hidden states that predict [S, D], log-probability of each sampled token [T])"""
-    hidden = policy.hidden(batch.ids, batch.positions, batch.layout)[0, batch.hidden_at]
+    hidden = policy.hidden(batch.ids, batch.positions, batch.layout, batch.hidden_at)
     logprobs = policy.head.logits(hidden).log_softmax(-1)
     return hidden, logprobs.gather(1, batch.targets[:, None])[:, 0][batch.row]
 
@@ -125,6 +125,16 @@ def test_gradients_of_packed_are_those_of_one_sequence_at_a_time(models: Any, sh
     for mine, true in zip(policy.base.parameters(), own.parameters(), strict=True):
         assert mine.grad is not None and true.grad is not None
         assert (mine.grad - true.grad).norm() <= 2e-6 * true.grad.norm() + 1e-6
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_state_is_the_same_whether_all_are_asked_for_or_some(models: Any, shape: str) -> None:
+    policy, _ = models
+    batch = pack.pack(sequences(SHAPES[shape]))
+    everything = policy.hidden(batch.ids, batch.positions, batch.layout)[0]
+    for wanted in (batch.hidden_at, batch.hidden_at[-1:], torch.arange(len(everything))):
+        some = policy.hidden(batch.ids, batch.positions, batch.layout, wanted)
+        assert torch.allclose(some, everything[wanted], rtol=1e-5, atol=1e-5)
 
 
 def test_hidden_states_of_the_tree_are_the_plain_ones(models: Any) -> None:

@@ -1,0 +1,136 @@
+"""Checkpoints of other runs that play the other seats of a game: found, checked, and noted.
+
+A run notes which step `best` or `last` was when it began, and what the weights were. So it goes on
+against the same opponent, or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from art_cli.config.load import load_experiment
+from art_cli.config.opponents import OpponentsConfig, SavedPolicyConfig, opponents_saved
+from art_cli.config.schema import ModelConfig
+from art_cli.errors import ArtError, CheckpointError, UsageError
+from art_cli.runs.checkpoint import MAKE_AGAIN, TO_TRAIN_ON, check_weights, find_checkpoint
+from art_cli.runs.directory import RunDir
+from art_cli.system.checksums import SUMS
+from art_cli.system.files import atomic_write, json_line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedPolicy:
+    """A checkpoint that is whole, and how its run loaded it."""
+
+    key: str  # the setting that names it
+    run: RunDir
+    step: int
+    model: ModelConfig  # `base` is where its base is, or the checkpoint, if that is all weights
+    weights: str  # a digest of their checksums, and of how they are loaded
+
+    @classmethod
+    def open(cls, key: str, who: SavedPolicyConfig, step: int | None = None) -> SavedPolicy:
+        """Find what `who` names, or that `step` of its run.
+
+        Raises UsageError where there is no such run or step, or `best` and `last` may still change;
+        CheckpointError where files are damaged. Each begins with the key.
+        """
+        try:
+            run = RunDir.open(Path(who.checkpoint).absolute())
+            model = load_experiment([run.config]).experiment.model
+            step = _step(run, who) if step is None else step
+            folder = run.checkpoint(step)
+            if not folder.is_dir():
+                raise UsageError(f"{run.root} has no checkpoint {step} any more")
+            check_weights(folder, f"Name another one: {key}.step=N")
+            base = str(run.base) if run.base.is_dir() else model.base
+            sums = [(folder / SUMS).read_text()]
+            if model.adapter and (Path(base) / SUMS).is_file():
+                check_weights(Path(base), MAKE_AGAIN)
+                sums.append((Path(base) / SUMS).read_text())
+        except ArtError as e:
+            kind = CheckpointError if isinstance(e, CheckpointError) else UsageError
+            raise kind(f"{key}: {e}") from None
+        lines = [line for text in sums for line in text.splitlines() if _is_of_weights(line)]
+        made = json.dumps([asdict(model), lines], sort_keys=True)
+        return cls(
+            key=key,
+            run=run,
+            step=step,
+            model=replace(model, base=base if model.adapter else str(folder)),
+            weights=hashlib.sha256(made.encode()).hexdigest()[:16],
+        )
+
+    @property
+    def folder(self) -> Path:
+        """The checkpoint's."""
+        return self.run.checkpoint(self.step)
+
+
+SavedPolicies = dict[SavedPolicyConfig, SavedPolicy]
+
+
+def saved_opponents(cfg: OpponentsConfig | None, run: RunDir | None) -> SavedPolicies:
+    """Return the checkpoints that play, as `saved_opponent` does."""
+    return {who: saved_opponent(key, who, run) for key, who in opponents_saved(cfg).items()}
+
+
+def saved_opponent(key: str, who: SavedPolicyConfig, run: RunDir | None) -> SavedPolicy:
+    """Return a checkpoint that plays: one that the run has noted, as it was then.
+
+    Raises UsageError and CheckpointError as `SavedPolicy.open` does, and UsageError where it has
+    other weights now.
+    """
+    before = _noted(run).get(_words(who)) if run else None
+    saved = SavedPolicy.open(key, who, before and before["step"])
+    if before and saved.weights != before["weights"]:
+        raise UsageError(
+            f"{key}: {saved.folder} is not what the run was started against: its weights are "
+            "others now. Put them back, or begin the run anew: --overwrite"
+        )
+    return saved
+
+
+def note_opponents(run: RunDir, saved: SavedPolicies) -> None:
+    """Write down which checkpoints play, and what they are."""
+    if saved:
+        rows = {_words(w): {"step": s.step, "weights": s.weights} for w, s in saved.items()}
+        atomic_write(_file(run), json_line(rows))
+
+
+def _step(run: RunDir, who: SavedPolicyConfig) -> int:
+    if isinstance(who.step, str) and (state := run.state()) != "done":
+        steps = ", ".join(map(str, run.checkpoint_steps())) or "none yet"
+        raise UsageError(
+            f"{run.root} has not ended ({state}), so its {who.step} checkpoint may change; finish "
+            f"it, or name a step (there are: {steps})"
+        )
+    return find_checkpoint(run, str(who.step))
+
+
+def _noted(run: RunDir) -> dict[str, Any]:
+    if not _file(run).exists():
+        return {}
+    try:
+        return json.loads(_file(run).read_bytes())
+    except ValueError as e:
+        raise CheckpointError(
+            f"{_file(run)} is damaged ({e}), which says whom the run plays against; begin it "
+            "anew: --overwrite"
+        ) from None
+
+
+def _file(run: RunDir) -> Path:
+    return run.root / "opponents.json"
+
+
+def _words(who: SavedPolicyConfig) -> str:
+    return f"{who.checkpoint} {who.step}"
+
+
+def _is_of_weights(line: str) -> bool:
+    return not line.endswith(tuple(f"  {name}" for name in TO_TRAIN_ON))

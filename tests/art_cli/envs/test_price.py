@@ -1,0 +1,169 @@
+"""What invalid actions cost, by hand-computed numbers, and that they are free by default."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import art_cli as art
+from art_cli.config.load import load_experiment
+from art_cli.config.schema import RewardConfig
+from art_cli.envs.price import charge
+from art_cli.errors import ConfigError
+from art_cli.llms.judges.base import Judge, Score, Verdict
+from art_cli.llms.judges.scorer import Scorer
+from art_cli.rollout.agent import TurnAgent
+from art_cli.rollout.env_worker.remote import env_in
+from art_cli.rollout.groups import play_groups
+
+SCENARIO = art.Scenario(id="train-0", split="train", seed=0)
+PRICE = RewardConfig(env=1.0, invalid_action_cost=0.125, max_invalid_cost=0.375)
+SHOP = '''
+from art_cli import Env, InvalidCallError, Tool, ToolError, tool
+
+class Shop(Env):
+    """Sells."""
+
+    max_turns = 9
+
+    def start(self):
+        return "Buy."
+
+    @tool()
+    def buy(self, num: int) -> str:
+        """Buy some."""
+        if num > 3:
+            raise ToolError("sold out")
+        return f"bought {num}"
+
+    def tools(self):
+        parameters = {"type": "object"}
+        return [*super().tools(), Tool(name="own", description="Own.", parameters=parameters)]
+
+    def call_tool(self, name, arguments):
+        raise InvalidCallError("does not fit")
+
+    def score(self, trajectory):
+        return 1.0
+'''
+
+
+def call(name: str, arguments: str = "{}") -> str:
+    return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
+
+
+GOOD, SOLD_OUT = call("buy", '{"num": 1}'), call("buy", '{"num": 9}')
+WRONG = {
+    "no such tool": call("sell"),
+    "arguments of another type": call("buy", '{"num": "one"}'),
+    "an argument too many": call("buy", '{"num": 1, "colour": 2}'),
+    "a call that nobody can read": "<tool_call>{</tool_call>",
+    "what the env itself refuses as invalid": call("own"),
+}
+
+
+class Says(TurnAgent):
+    """Says given turns, then words."""
+
+    def __init__(self, *turns: str) -> None:
+        self._turns = iter(turns)
+
+    async def act(self, messages: list[art.Message]) -> str:
+        return next(self._turns, "done")
+
+    def record(self, trajectory: art.Trajectory) -> None:
+        pass
+
+
+def played(env: Any, reward: RewardConfig | None, *turns: str) -> art.Trajectory:
+    async def go() -> art.Trajectory:
+        jobs = [(SCENARIO, [Says(*turns)])]
+        groups = play_groups(env, env.Config(), None, jobs, reward=reward)  # type: ignore[arg-type]
+        [(_, group)] = [each async for each in groups]
+        return group.trajectories[0]
+
+    return asyncio.run(go())
+
+
+@pytest.fixture(scope="module", params=[None, sys.executable], ids=["here", "env.python"])
+def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    file = tmp_path_factory.mktemp("shop") / "shop.py"
+    file.write_text(SHOP)
+    return env_in(f"{file}:Shop", request.param)
+
+
+@pytest.mark.parametrize("turn", WRONG.values(), ids=WRONG)
+def test_a_call_that_cannot_be_made_costs_its_price(shop: Any, turn: str) -> None:
+    t = played(shop, PRICE, GOOD, turn, SOLD_OUT, GOOD + turn)
+    assert (t.reward, t.metrics["env_reward"]) == (0.75, 1.0)
+    assert (t.metrics["invalid_actions"], t.metrics["invalid_action_cost"]) == (2.0, 0.25)
+
+
+def test_an_episode_loses_no_more_than_a_stated_amount(shop: Any) -> None:
+    t = played(shop, PRICE, *WRONG.values())
+    assert (t.reward, t.metrics["invalid_actions"]) == (0.625, 5.0)
+
+
+def test_what_the_env_refuses_for_its_own_reasons_is_free(shop: Any) -> None:
+    t = played(shop, PRICE, GOOD, SOLD_OUT)
+    assert t.reward == 1.0 and t.num_tool_errors == 1
+    assert (t.metrics["invalid_actions"], t.metrics["invalid_action_cost"]) == (0.0, 0.0)
+
+
+def test_by_default_they_are_free_and_nothing_is_noted(shop: Any) -> None:
+    for reward in (None, RewardConfig(env=1.0)):
+        t = played(shop, reward, *WRONG.values())
+        assert t.reward == 1.0 and t.metrics == {}
+
+
+def test_where_the_env_counts_them_itself_its_number_is_charged() -> None:
+    t = art.Trajectory(scenario=SCENARIO, reward=0.5, num_invalid=1)
+    t.metrics["invalid_actions"] = 2.0
+    charge(t, PRICE)
+    assert (t.reward, t.metrics["env_reward"]) == (0.25, 0.5)
+
+
+def test_what_has_failed_is_not_charged() -> None:
+    t = art.Trajectory(scenario=SCENARIO, error="the env died", num_invalid=3)
+    charge(t, PRICE)
+    assert t.reward is None and t.metrics == {}
+
+
+@pytest.mark.parametrize(("own", "expected"), [(1.0, 0.75), (None, 0.25)])
+def test_a_judged_trajectory_pays_once(own: float | None, expected: float) -> None:
+    """0.5 x 1 + 1 x 0.5 - 0.25, and 1 x 0.5 - 0.25 without a score of the env's own."""
+
+    class Halves(Judge):
+        async def judge(self, transcripts: list[Any]) -> Verdict:
+            scores = [Score(score=0.5, explanation="") for _ in transcripts]
+            return Verdict(scores=scores)
+
+    weights = RewardConfig(env=0.5 if own else 0.0, ruler=1.0, invalid_action_cost=0.125)
+    t = art.Trajectory(scenario=SCENARIO, reward=own, num_invalid=2)
+    charge(t, weights)
+    asyncio.run(Scorer(Halves(), weights, "drop")(art.TrajectoryGroup([t])))  # type: ignore[abstract]
+    assert t.reward == expected
+    assert t.metrics.get("env_reward") == own
+
+
+CONFIG = "{env: {use: order_desk}, model: {base: tiny}, train: {steps: 1}, warmup: {}, reward: R}"
+
+
+@pytest.mark.parametrize(
+    ("reward", "said"),
+    [
+        ("{env: 1, invalid_action_cost: -0.1}", "must be at least 0"),
+        ("{env: 1, max_invalid_cost: 1.0}", "has no effect with reward.invalid_action_cost=0"),
+        ("{invalid_action_cost: 0.1}", "nothing to learn from"),
+        ("{env: 0.5, invalid_action_cost: 0.1}", "write 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(tmp_path: Path, reward: str, said: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(CONFIG.replace("R}", f"{reward}}}"))
+    with pytest.raises(ConfigError, match=said):
+        load_experiment([file])
