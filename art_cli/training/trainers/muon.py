@@ -1,7 +1,7 @@
 """Muon (kellerjordan.github.io/posts/muon): momentum whose matrices are made orthogonal.
 
-The same numbers as torch.optim.Muon, bit for bit; but matrices of one shape are multiplied in one
-call, for a small matrix is a few microseconds of arithmetic, and a call costs more than that.
+The same as torch.optim.Muon, to the rounding of bf16; but matrices of one shape are multiplied in
+one call, for a small matrix is a few microseconds of arithmetic, and a call costs more than that.
 """
 
 from __future__ import annotations

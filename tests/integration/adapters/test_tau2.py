@@ -302,7 +302,7 @@ def test_a_run_with_a_customer_who_calls(python: str, tmp_path: Path) -> None:
     with LoopbackJudge(then=answer) as server:
         told = {"model": server.model, "api_base": server.api_base}
         settings = ["env.args.domain=telecom", f"env.args.user={json.dumps(told)}"]
-        settings += [f"env.python={python}", "engine.max_model_len=24576"]
+        settings += [f"env.python={python}", "engine.max_model_len=24576", "eval=null"]
         command = [sys.executable, "-m", "art_cli", "run", str(TINY), *settings, "--runs-dir=runs"]
         path = os.pathsep.join([str(ROOT), str(ROOT / "envs")])
         environment = os.environ | {"PYTHONPATH": path, "OPENAI_API_KEY": "none"}
