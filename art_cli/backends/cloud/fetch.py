@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ SILENT_SECONDS = 60  # in which not a byte has come
 LONGEST_SECONDS = 3600.0  # of one transfer
 LOCK_SECONDS = LONGEST_SECONDS  # until another process must have brought it back
 NOT_THERE = {23, 24}  # rsync's codes: the folder is not there (yet), a file has gone meanwhile
+TRIES, PAUSE = 3, 2.0  # of a transfer whose connection fails; seconds between two
 EVERY = 20.0  # seconds between two looks at a run that goes on
 
 
@@ -87,11 +89,14 @@ def _steps(host: str, folder: str) -> set[int]:
 
 
 def _rsync(*arguments: str) -> bool:
-    done = _run("-rltz", *arguments)
-    if done.returncode not in {0, *NOT_THERE}:
-        last = (done.stderr.strip().splitlines() or [f"rsync ended with {done.returncode}"])[-1]
-        raise PreflightError(f"cannot bring the run back: {last}")
-    return done.returncode == 0
+    for more in reversed(range(TRIES)):
+        done = _run("-rltz", *arguments)
+        if done.returncode in {0, *NOT_THERE}:
+            return done.returncode == 0
+        if more:
+            time.sleep(PAUSE)
+    last = (done.stderr.strip().splitlines() or [f"rsync ended with {done.returncode}"])[-1]
+    raise PreflightError(f"cannot bring the run back: {last}")
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:

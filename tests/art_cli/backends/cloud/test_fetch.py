@@ -59,7 +59,22 @@ def test_a_run_that_has_not_begun_is_no_error(tmp_path: Path, remote: Path) -> N
     assert not bring_back("there", str(remote / "none"), RunDir(tmp_path / "run"))
 
 
-def test_a_connection_that_fails_is_told(tmp_path: Path, remote: Path) -> None:
+def test_a_connection_that_fails_once_is_made_again(
+    tmp_path: Path, remote: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "PAUSE", 0)
+    broken = tmp_path / "broken"
+    lines = f'if mkdir "{broken}" 2>/dev/null; then echo "connection reset" >&2; exit 255; fi\n'
+    (tmp_path / "bin" / "ssh").write_text(SSH.replace("\n", f"\n{lines}", 1))
+    run = RunDir(tmp_path / "run")
+    assert bring_back("there", str(remote), run)
+    assert broken.exists() and run.checkpoint_steps() == [2, 4]
+
+
+def test_a_connection_that_fails_is_told(
+    tmp_path: Path, remote: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "PAUSE", 0)
     with pytest.raises(PreflightError, match="cannot bring the run back: "):
         bring_back("elsewhere", str(remote), RunDir(tmp_path / "run"))
 
