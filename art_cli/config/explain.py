@@ -161,8 +161,9 @@ def _mistake(
     detail, hint = details[0], _hint_at(cls, path, data)
     context = detail.get("ctx", {})
     if detail["type"] in UNKNOWN:
-        section = section_type(_hint_at(cls, path[:-1], data), _at(data, path[:-1]))
-        around = [section] if section else []
+        above = _hint_at(cls, path[:-1], data)
+        section = section_type(above, _at(data, path[:-1]))
+        around = [section] if section else section_types(above)
         return Mistake(path, "key", f"unknown key. {nearest_key(str(path[-1]), *around)}")
     if detail["type"] == "missing" and isinstance(detail["input"], dict):
         return Mistake(path, "key", f"missing. Add for example: {_example(path, hint)}")

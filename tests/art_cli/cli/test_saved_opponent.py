@@ -230,6 +230,7 @@ def test_eval_plays_against_a_checkpoint_by_override_and_anew_against_another(
         ("{checkpoint: runs/test/first, step: 7}", "has no checkpoint '7'; expected best, last or"),
         ("{checkpoint: runs/test/first, setp: 7}", "setp: unknown key. Did you mean 'step'"),
         ("{checkpoint: runs/test/first, step: -1}", "step: expected one of .best., .last., got -1"),
+        ("{checkpiont: runs/test/first}", "checkpiont: unknown key. Did you mean 'checkpoint'"),
         ("{step: best}", "checkpoint: missing"),
         ("{checkpoint: runs/test/half}", r"has not ended \(interrupted\), so its best checkpoint"),
     ],
