@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from spoken import Says, call
 
 from art_cli import UsageError
-from art_cli.rollout.agent import TurnAgent
 from art_cli.rollout.env_worker.remote import env_in
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.rollout import rollout
-from art_cli.types import Message, Trajectory
+from art_cli.types import Trajectory
 from art_envs.mcp_tools.env import McpTools
 from art_envs.mcp_tools.settings import McpSettings
 
@@ -74,23 +73,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-class Says(TurnAgent):
-    """Some turns."""
-
-    def __init__(self, *turns: str) -> None:
-        self._turns = list(turns)
-
-    async def act(self, messages: list[Message]) -> str:
-        return self._turns.pop(0) if self._turns else "2"
-
-    def record(self, trajectory: Trajectory) -> None:
-        trajectory.policy_versions = [0]
-
-
-def call(name: str, **arguments: Any) -> str:
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 @pytest.fixture

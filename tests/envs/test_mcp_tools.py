@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spoken import Says, call
 
 from art_cli import UsageError
 from art_cli.config.load import load_env
 from art_cli.envs.registry import env_class
 from art_cli.errors import ConfigError
-from art_cli.rollout.agent import TurnAgent
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.rollout import rollout
-from art_cli.types import Message, Trajectory
+from art_cli.types import Trajectory
 from art_envs.mcp_tools.env import McpTools
 from art_envs.mcp_tools.settings import McpSettings
 
@@ -95,23 +95,6 @@ else:
     server.run()
 '''
 Plays = Callable[..., list[Trajectory]]
-
-
-class Says(TurnAgent):
-    """Some turns."""
-
-    def __init__(self, *turns: str) -> None:
-        self._turns = list(turns)
-
-    async def act(self, messages: list[Message]) -> str:
-        return self._turns.pop(0) if self._turns else "2"
-
-    def record(self, trajectory: Trajectory) -> None:
-        trajectory.policy_versions = [0]
-
-
-def call(name: str, **arguments: Any) -> str:
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 @pytest.fixture

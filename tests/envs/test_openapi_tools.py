@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from pet_api import PETS, PetApi, document
+from spoken import Says, call
 
 from art_cli import ToolError, UsageError
 from art_cli.config.load import load_env
@@ -17,33 +18,14 @@ from art_cli.envs.registry import env_class
 from art_cli.errors import ConfigError
 from art_cli.preflight.envs.check import check
 from art_cli.preflight.envs.subject import Options
-from art_cli.rollout.agent import TurnAgent
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.rollout import rollout
-from art_cli.types import Message, Trajectory
 from art_envs.openapi_tools.api import opened
 from art_envs.openapi_tools.env import OpenApiTools
 from art_envs.openapi_tools.settings import OpenApiSettings
 from art_envs.tasks.with_tools import ServerError
 
 OPEN = {"token": None}
-
-
-class Says(TurnAgent):
-    """Some turns."""
-
-    def __init__(self, *turns: str) -> None:
-        self._turns = list(turns)
-
-    async def act(self, messages: list[Message]) -> str:
-        return self._turns.pop(0) if self._turns else "2"
-
-    def record(self, trajectory: Trajectory) -> None:
-        trajectory.policy_versions = [0]
-
-
-def call(name: str, **arguments: Any) -> str:
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 @pytest.fixture(scope="module")

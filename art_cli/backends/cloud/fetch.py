@@ -40,7 +40,7 @@ def bring_back(host: str, remote: str, run: RunDir) -> bool:
     """
     with alone(run):
         flat = ["--exclude=/checkpoints", "--exclude=/run.lock", "--exclude=.*"]
-        if not _rsync(*flat, f"{host}:{remote}/", f"{run.root}/"):
+        if _transfer(*flat, f"{host}:{remote}/", f"{run.root}/") is None:
             return False
         _bring_checkpoints(host, remote, run)
     return True
@@ -66,10 +66,10 @@ def _bring_checkpoints(host: str, remote: str, run: RunDir) -> None:
         beside = run.checkpoints / f".coming-{step}"
         beside.mkdir(parents=True, exist_ok=True)
         # It may be removed there at any instant: then it is not wanted here either.
-        if _rsync(f"{host}:{remote}/checkpoints/{step}/", f"{beside}/"):
-            os.replace(beside, run.checkpoint(step))
-        else:
+        if _transfer(f"{host}:{remote}/checkpoints/{step}/", f"{beside}/") is None:
             shutil.rmtree(beside)
+        else:
+            os.replace(beside, run.checkpoint(step))
     for step in here - there if there else ():
         shutil.rmtree(run.checkpoint(step))
 
@@ -79,20 +79,28 @@ def copy(host: str, folder: str, here: Path) -> bool:
 
     Raises PreflightError where the connection fails.
     """
-    return _rsync(f"{host}:{folder}/", f"{here}/")
+    return _transfer(f"{host}:{folder}/", f"{here}/") is not None
 
 
 def _steps(host: str, folder: str) -> set[int]:
-    done = _run("--list-only", f"{host}:{folder}")
-    names = [line.split()[-1] for line in done.stdout.splitlines() if line.split()]
-    return {int(name) for name in names if name.isdecimal()} if done.returncode == 0 else set()
+    listed = _rsync("--list-only", f"{host}:{folder}") or ""
+    names = [line.split()[-1] for line in listed.splitlines() if line.split()]
+    return {int(name) for name in names if name.isdecimal()}
 
 
-def _rsync(*arguments: str) -> bool:
+def _transfer(*arguments: str) -> str | None:
+    return _rsync("-rltz", *arguments)
+
+
+def _rsync(*arguments: str) -> str | None:
+    """Return what it prints; None: what is asked for is not there. Raises PreflightError where the
+    connection fails again and again."""
     for more in reversed(range(TRIES)):
-        done = _run("-rltz", *arguments)
-        if done.returncode in {0, *NOT_THERE}:
-            return done.returncode == 0
+        done = _run(*arguments)
+        if done.returncode in NOT_THERE:
+            return None
+        if done.returncode == 0:
+            return done.stdout
         if more:
             time.sleep(PAUSE)
     last = (done.stderr.strip().splitlines() or [f"rsync ended with {done.returncode}"])[-1]

@@ -12,15 +12,14 @@ from typing import Any
 
 import counting
 import pytest
+from in_folder import art
 from short_run import results
-from typer.testing import CliRunner
 
 from art_cli.backends.frozen import FrozenPlayers
-from art_cli.cli.main import app
 from art_cli.config.load import load_experiment
 from art_cli.config.opponents import SavedPolicyConfig
 from art_cli.engines.embedded.engine import TransformersEngine
-from art_cli.errors import ArtError, CheckpointError, ConfigError, UsageError
+from art_cli.errors import CheckpointError, ConfigError, UsageError
 from art_cli.models.loading import load_policy
 from art_cli.models.render import Renderer
 from art_cli.rollout.agent import AgentFactory
@@ -48,17 +47,6 @@ eval: {{every: 2, episodes: 12}}
 checkpoint: {{every: 1, keep: 9}}
 """
 FIRST = "{checkpoint: runs/test/first}"
-
-
-def art(folder: Path, *arguments: str) -> str:
-    """Run a command in a folder; return what it prints."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        done = CliRunner().invoke(app, list(arguments))
-    if isinstance(done.exception, ArtError):
-        raise done.exception
-    assert done.exit_code == 0, (done.output, done.exception)
-    return done.stdout
 
 
 def against(folder: Path, name: str, *changes: str, who: str = FIRST) -> RunDir:

@@ -13,14 +13,13 @@ from typing import Any
 
 import counting
 import pytest
+from in_folder import art
 from loopback_judge import LoopbackJudge, says, scored
 from short_run import results
-from typer.testing import CliRunner
 
 import art_cli as api
-from art_cli.cli.main import app
 from art_cli.config.schema import TinyConfig
-from art_cli.errors import ArtError, ConfigError, UsageError
+from art_cli.errors import ConfigError, UsageError
 from art_cli.rollout.match import SeatedAgents
 from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.runs.directory import RunDir
@@ -42,17 +41,6 @@ eval: {{every: 4, episodes: 12}}
 checkpoint: {{every: 2, keep: 9}}
 """
 Run = Callable[..., RunDir]
-
-
-def art(folder: Path, *arguments: str) -> str:
-    """Run a command in a folder; return what it prints."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        done = CliRunner().invoke(app, list(arguments))
-    if isinstance(done.exception, ArtError):
-        raise done.exception
-    assert done.exit_code == 0, (done.output, done.exception)
-    return done.stdout
 
 
 def trained(folder: Path, *overrides: str) -> RunDir:

@@ -59,16 +59,17 @@ def test_a_run_that_has_not_begun_is_no_error(tmp_path: Path, remote: Path) -> N
     assert not bring_back("there", str(remote / "none"), RunDir(tmp_path / "run"))
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])  # files, the list of checkpoints, a checkpoint
 def test_a_connection_that_fails_once_is_made_again(
-    tmp_path: Path, remote: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, tmp_path: Path, remote: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "PAUSE", 0)
-    broken = tmp_path / "broken"
-    lines = f'if mkdir "{broken}" 2>/dev/null; then echo "connection reset" >&2; exit 255; fi\n'
+    asked = tmp_path / "asked"
+    lines = f'echo >>"{asked}"; [ $(wc -l <"{asked}") != {number} ] || exit 255\n'
     (tmp_path / "bin" / "ssh").write_text(SSH.replace("\n", f"\n{lines}", 1))
     run = RunDir(tmp_path / "run")
     assert bring_back("there", str(remote), run)
-    assert broken.exists() and run.checkpoint_steps() == [2, 4]
+    assert run.metrics.exists() and run.checkpoint_steps() == [2, 4]
 
 
 def test_a_connection_that_fails_is_told(
