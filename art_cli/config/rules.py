@@ -218,7 +218,8 @@ RULES = (
     ),
     clash(
         {"reward.env": 0, "reward.ruler": 0, "reward.agent": 0},
-        "and reward.ruler are both 0: there is nothing to learn from",
+        "is 0, as reward.ruler and reward.agent are: there is nothing to learn from; for the env's "
+        "own score write reward.env: 1.0",
     ),
     clash(
         {"reward.gate": is_set, "reward.ruler": 0},
@@ -233,7 +234,7 @@ RULES = (
     Rule(
         "reward.env",
         ("reward.invalid_action_cost", "reward.ruler", "reward.agent"),
-        lambda env, cost, ruler, agent: cost > 0 and env != 1 and ruler == agent == 0,
+        lambda env, cost, ruler, agent: cost > 0 and env not in (0, 1) and ruler == agent == 0,
         "is {0}, but the env's score counts once where there is no judge and no agent's reward; "
         "write 1",
     ),

@@ -90,7 +90,10 @@ def test_a_wrong_value_is_named(overrides: list[str], words: str) -> None:
         ([JUDGE, "judge.command=[a]", "judge.api_base=b"], "so judge.api_base has no effect"),
         (["reward.ruler=1"], "needs a judge; add for example: judge: {model: openai/o3}"),
         ([JUDGE, "reward.env=1"], "is 0, so the judge has no effect; remove the section judge"),
-        (["reward.env=0"], "both 0: there is nothing to learn from"),
+        (
+            ["reward.env=0"],
+            "there is nothing to learn from; for the env's own score write reward.env",
+        ),
         (["reward.env=1", "reward.gate=env"], "has no effect with reward.ruler=0; remove it"),
         (
             ["judge.model=reference", "model.adapter=null"],
