@@ -172,7 +172,7 @@ class Match:
             self._others[seat] = self._sit(game, seat, self._opponent(seat), episode, table)
         players = {game.seat: own, **self._others}
         try:
-            await _all(_play(seat, player, table) for seat, player in players.items())
+            await _all(self._play(seat, player, table) for seat, player in players.items())
         finally:
             table.end()  # nobody waits any more
         if any(player.stop_reason == "max_turns" for player in players.values()):
@@ -186,11 +186,18 @@ class Match:
                 await player.episode.finish()
         return own.stop_reason
 
-    def _sit(
-        self, game: Game, seat: str, agent: Agent, episode: Episode, table: _Table
-    ) -> _Player:
+    def _sit(self, game: Game, seat: str, agent: Agent, episode: Episode, table: _Table) -> _Player:
         table.sit(seat, agent)
         return _Player(agent=agent, episode=_Seat(game, seat, episode, table))
+
+    async def _play(self, seat: str, player: _Player, table: _Table) -> None:
+        try:
+            player.stop_reason = await player.agent.play(player.episode)
+        except _NeverMovedError:
+            return
+        table.leave(seat)
+        if seat in self._others and not self._learns:
+            table.expect(seat, False)  # steps need not wait for the seat's own agent to end
 
     def siblings(self, trajectory: Trajectory) -> list[Trajectory]:
         """Return the trajectories of the other seats that are learned from, in the seats' order.
@@ -229,14 +236,6 @@ class Match:
         self._own.close()
         for player in self._others.values():
             player.agent.close()
-
-
-async def _play(seat: str, player: _Player, table: _Table) -> None:
-    try:
-        player.stop_reason = await player.agent.play(player.episode)
-    except _NeverMovedError:
-        return
-    table.leave(seat)
 
 
 async def _all(plays: Iterable[Coroutine[Any, Any, None]]) -> None:
