@@ -104,20 +104,11 @@ class Hidden(Counting):
 
     @art.tool(writes=True)
     async def say(self, number: int) -> None:
-        """Say a number.
-
-        Args:
-            number: one or two
-        """
+        """Say a number."""
         if number == 0:
             raise art.ToolError("say one or two")
         assert self.turn
         await self.move(self.turn, dict(enumerate(SAY, 1)).get(number, ""))
-
-    @art.tool()
-    async def fail(self) -> str:
-        """Break."""
-        raise LookupError("broken")
 
     @classmethod
     def demonstrations(cls, cfg: Any, num: int) -> Iterable[list[art.Message]]:

@@ -80,7 +80,7 @@ class _Seat(Episode):
     """The game as one seat plays it: what others do happens while it waits."""
 
     def __init__(self, game: Game, seat: str, beside: Episode, table: _Table) -> None:
-        """`beside` is the episode that opens the game, closes it, and is of the seat `game.seat`."""
+        """`beside` opens and closes the game, and is of the seat `game.seat`."""
         is_own = seat == game.seat
         scenario = beside.trajectory.scenario
         own = beside.trajectory if is_own else Trajectory(scenario=at_seat(scenario, seat))

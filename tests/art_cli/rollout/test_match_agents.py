@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from counting import Hidden, call
 from hosted import ROOM, ScriptEngine
+from seats import SEATS, Players, scenario
 
 from art_cli.config.schema import RewardConfig
 from art_cli.envs.base import tool
@@ -16,22 +17,17 @@ from art_cli.envs.game import Game
 from art_cli.errors import LLMError
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
-from art_cli.rollout.agent import Agent, AgentFactory, TurnAgent
+from art_cli.rollout.agent import Agent, AgentFactory
 from art_cli.rollout.agents.function import FunctionRunner
 from art_cli.rollout.agents.hosted import HostedAgents
 from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.groups import play_groups
 from art_cli.rollout.match import SeatedAgents
-from art_cli.types import Message, Scenario, Trajectory
+from art_cli.types import Scenario, Trajectory
 
-SEATS = ("left", "right")
 LOOK = call("look")
 Play = Callable[..., list[list[Trajectory]]]
-
-
-def scenario(seat: str, number: int) -> Scenario:
-    return Scenario(id=f"train-{number}-{seat}", split="train", seed=number, data={"seat": seat})
 
 
 async def plays(client: Any, task: Any) -> None:
@@ -48,31 +44,6 @@ async def plays(client: Any, task: Any) -> None:
         if not message.tool_calls:
             heard = await task.reply(message.content)
             task.messages.append({"role": "user", "content": heard})
-
-
-class Says(TurnAgent):
-    """Says given words."""
-
-    def __init__(self, words: list[str | Exception]) -> None:
-        self.words = iter(words)
-
-    async def act(self, messages: list[Message]) -> str:
-        word = next(self.words)
-        if isinstance(word, Exception):
-            raise word
-        return word
-
-    def record(self, trajectory: Trajectory) -> None: ...
-
-
-class Others:
-    """An AgentFactory whose agents say these words."""
-
-    def __init__(self, *words: str | Exception) -> None:
-        self.words = list(words)
-
-    def open(self, seed: int) -> Agent:
-        return Says(self.words)
 
 
 @pytest.fixture
@@ -152,7 +123,7 @@ def test_a_function_plays_its_seat_against_another(
 ) -> None:
     """Whoever of them begins."""
     cfg = Hidden.Config(until=until)
-    [[t]] = play(list(texts), Others(*others), seat=seat, cfg=cfg)
+    [[t]] = play(list(texts), Players(others), seat=seat, cfg=cfg)
     assert t.error is None and t.reward == 1 and t.stop_reason == "env"
     first = f"{seat} sees {0 if seat == 'left' else 2}"
     assert heard(t)[:2] == [f"{seat}, it is your turn.", first]
@@ -205,7 +176,7 @@ async def crashes(client: Any, task: Any) -> None:
 
 
 def test_a_crash_loses_where_it_counts_as_play(play: Play) -> None:
-    [[t]] = play(["two"], Others("one"), function=crashes)
+    [[t]] = play(["two"], Players(["one"]), function=crashes)
     assert t.stop_reason == "agent" and t.metrics["crashed"] == 1 and t.reward == 0
     assert "lost" in t.logs[-1]
 
@@ -233,7 +204,7 @@ def test_a_game_that_fails_at_one_seat_has_failed_for_both(play: Play) -> None:
 
 
 def test_an_opponent_that_fails_is_no_bad_play(play: Play) -> None:
-    [[t]] = play(["two"], Others(LLMError("it is ill")))
+    [[t]] = play(["two"], Players([LLMError("it is ill")]))
     assert t.failed and t.error == "it is ill"
 
 

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from counting import Hidden, call
+from seats import SEATS, Players, Script, scenario
 
 from art_cli.config.schema import RewardConfig
 from art_cli.engines.base import Session
@@ -13,47 +13,15 @@ from art_cli.envs.base import Done, Tool, ToolError, tool
 from art_cli.envs.game import Game
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
-from art_cli.rollout.agent import Agent, TurnAgent
+from art_cli.rollout.agent import Agent
 from art_cli.rollout.groups import play_groups
 from art_cli.rollout.match import SeatedAgents
 from art_cli.rollout.policy_agent import PolicyAgent
 from art_cli.rollout.rollout import play_episode, rollout
-from art_cli.types import Completion, Message, Scenario, Trajectory
+from art_cli.types import Scenario, Trajectory
 
 CFG = Hidden.Config()
-SEATS = ("left", "right")
 LOOK = call("look")
-
-
-def scenario(seat: str) -> Scenario:
-    return Scenario(id=f"train-0-{seat}", split="train", seed=0, data={"seat": seat})
-
-
-class Says(TurnAgent):
-    """Says given words."""
-
-    def __init__(self, words: list[str]) -> None:
-        self.words = iter(words)
-        self.offered: list[str] = []
-
-    def offer(self, tools: list[dict[str, Any]]) -> None:
-        self.offered = [each["function"]["name"] for each in tools]
-
-    async def act(self, messages: list[Message]) -> str:
-        return next(self.words)
-
-    def record(self, trajectory: Trajectory) -> None: ...
-
-
-class Players:
-    """An AgentFactory whose agents say what is given, one after the other."""
-
-    def __init__(self, *words: list[str]) -> None:
-        self.agents = [Says(each) for each in words]
-        self._next = iter(self.agents)
-
-    def open(self, seed: int) -> Agent:
-        return next(self._next)
 
 
 def match(left: list[str], right: list[str], env: type[Game] = Hidden) -> list[Trajectory]:
@@ -79,7 +47,7 @@ def test_each_seat_has_its_own_calls_and_results() -> None:
         (2, "look", ""),
         (3, None, "two"),
     ]
-    assert left.messages[2]["tool_calls"] == [{"name": "look", "arguments": {}}]
+    assert left.messages[2].get("tool_calls") == [{"name": "look", "arguments": {}}]
     assert (left.reward, right.reward) == (1, 0)
 
 
@@ -188,13 +156,20 @@ def test_wrong_calls_count_at_the_seat_that_made_them_and_cost_it() -> None:
     assert (left.reward, right.reward) == (0, pytest.approx(0.7))
 
 
+class Fails(Hidden):
+    @tool()
+    async def fail(self) -> str:
+        """Break."""
+        raise LookupError("broken")
+
+
 @pytest.mark.parametrize("breaks", ["left", "right"])
 def test_a_tool_that_fails_fails_the_game_for_both(breaks: str) -> None:
-    Hidden.closed = 0
+    Fails.closed = 0
     words = {"left": ["one", "one", "two"], "right": ["one", "one"]} | {breaks: [call("fail")]}
-    for t in match(words["left"], words["right"]):
+    for t in match(words["left"], words["right"], Fails):
         assert t.failed and t.reward is None and "LookupError: broken" in (t.error or "")
-    assert Hidden.closed == 1
+    assert Fails.closed == 1
 
 
 class Short(Hidden):
@@ -221,29 +196,12 @@ def test_a_seat_is_offered_its_own_tools_and_no_others() -> None:
     agent = SeatedAgents(policy=players, opponents=players, seats=SEATS, learns=True).open(0)
     left = asyncio.run(rollout(Uneven, CFG, scenario("left"), agent))
     [right] = agent.siblings(left)
-    assert [p.offered for p in players.agents] == [["look", "say", "fail"], ["say"]]
+    assert [p.offered for p in players.agents] == [["look", "say"], ["say"]]
     assert [t["function"]["name"] for t in right.tools] == ["say"]
     assert right.steps[0].is_error and "there is no tool 'look'" in (right.steps[0].result or "")
     env = Uneven(scenario("right"), CFG)
     words = iter([call("say", number=2)] * 9)
     assert [t["function"]["name"] for t in play_episode(env, words.__next__).tools] == ["say"]
-
-
-class Script:
-    """A session that says given texts."""
-
-    def __init__(self, renderer: Renderer, texts: list[str]) -> None:
-        self._renderer = renderer
-        self._texts = iter(texts)
-
-    async def generate(self, ids: list[int]) -> Completion:
-        said = self._renderer.encode(next(self._texts) + self._renderer.end_of_turn)
-        return Completion(
-            token_ids=said, logprobs=[-1.0] * len(said), finish_reason="stop", policy_version=0
-        )
-
-    def expect(self, coming: bool) -> None: ...
-    def close(self) -> None: ...
 
 
 def test_a_seats_calls_are_trained_and_their_results_are_not(
