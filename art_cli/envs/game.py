@@ -22,8 +22,8 @@
         async def script(self, seat: str) -> str:
             return str(self.rng.randint(1, min(3, self.left)))
 
-A seat may call tools (`@tool`) in its turn: who calls is `self.turn`, and a call that sets it was the
-seat's move.
+A seat may call tools (`@tool`) in its turn: who calls is `self.turn`, and a call that sets it was
+the seat's move.
 
 A scenario is a game and the seat that is played in it. As it stands, a Game is an env of one player
 against its `script`, and all that is done with envs is done with it. Where `env.opponents` names
