@@ -24,6 +24,8 @@ from art_cli.models.classes import class_of
 from art_cli.models.policy import Policy
 from art_cli.models.tiny import make as make_tiny
 
+CACHE_LINE = 64  # bytes; where torch has its own tensors begin
+
 logging.disable_progress_bar()
 logging.set_verbosity_error()
 
@@ -49,6 +51,10 @@ def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.is_floating_point():
             tensor.data = tensor.data.to(dtype)
+        # A matrix product may round otherwise where its operand begins at another place of a cache
+        # line, as what is read from a file does: a run that goes on would not be bit for bit.
+        if tensor.data_ptr() % CACHE_LINE:
+            tensor.data = tensor.data.clone()
     return Policy(model, tokenizer)
 
 
