@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from art_cli.config.schema import RewardConfig
 from art_cli.why.evidence import Evidence, Row, last_third, mean, place
 from art_cli.why.finding import RunFinding, Weight
 
@@ -142,21 +143,24 @@ def tools_fail(run: Evidence) -> Iterator[RunFinding]:
         if not wrong or num < max(10, 0.02 * total):
             continue
         if tool == "" and len(wrong) / total > 0.1:
-            yield _broken(wrong, total)
+            yield _broken(wrong, total, run.experiment.reward)
         elif tool and len(wrong) / num > 0.9:
             yield _dead(tool, wrong, num, total)
         elif tool and len(wrong) / num > 0.5 and len(wrong) / total > 0.1:
             yield _misused(tool, wrong, num)
 
 
-def _broken(wrong: list[tuple[str, Row]], total: int) -> RunFinding:
+def _broken(wrong: list[tuple[str, Row]], total: int, reward: RewardConfig | None) -> RunFinding:
+    priced = reward is not None and reward.invalid_action_cost
+    price = "" if priced else "; or let them cost something: reward.invalid_action_cost"
     return RunFinding(
         name="broken_calls",
         weight=_weight(len(wrong) / total),
         title="Calls of tools cannot be read",
         evidence=f"{len(wrong)} of the last {total} calls; the last answer: {_short(wrong[-1][0])}",
         reason="The model does not write calls as its template says.",
-        change="model.tool_format, a longer warmup, or a base that was trained to call tools",
+        change="model.tool_format, a longer warmup, or a base that was trained to call tools"
+        + price,
         certainty=min(1.0, 0.5 + len(wrong) / total),
         example=place(wrong[-1][1]),
     )

@@ -19,6 +19,7 @@ from art_cli.config.schema import (
     EnvConfig,
     Experiment,
     ModelConfig,
+    RewardConfig,
     SamplingConfig,
     TrainConfig,
 )
@@ -312,6 +313,19 @@ def test_a_fault_is_found(name: str, plant: Callable[[Evidence], None]) -> None:
     run = healthy()
     plant(run)
     assert name in [finding.name for finding in diagnose(run)]
+
+
+def test_calls_that_cannot_be_read_may_cost_something_unless_they_do() -> None:
+    def change(reward: RewardConfig | None) -> str:
+        run = healthy()
+        unread(run)
+        run.experiment = replace(run.experiment, reward=reward)
+        [found] = [one for one in diagnose(run) if one.name == "broken_calls"]
+        return found.change
+
+    assert "reward.invalid_action_cost" in change(None)
+    assert "reward.invalid_action_cost" in change(RewardConfig(env=1.0))
+    assert "invalid_action_cost" not in change(RewardConfig(env=1.0, invalid_action_cost=0.02))
 
 
 def test_a_curriculum_that_chooses_well_is_let_be() -> None:
