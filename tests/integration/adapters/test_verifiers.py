@@ -36,15 +36,24 @@ def classic_python() -> str:
     return str(python_with("verifiers-classic", "verifiers==0.3.1", "reasoning-gym==0.1.25"))
 
 
-@pytest.fixture(autouse=True)
-def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = os.pathsep.join([str(ROOT), str(ROOT / "envs"), str(FOLDER)])
-    monkeypatch.setenv("PYTHONPATH", path)
+@pytest.fixture(scope="module", autouse=True)
+def on_path() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        path = os.pathsep.join([str(ROOT), str(ROOT / "envs"), str(FOLDER)])
+        patch.setenv("PYTHONPATH", path)
+        yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def env(python: str) -> Iterator[Any]:
     found: Any = env_in(USE, python)
+    yield found
+    found.worker.close()
+
+
+@pytest.fixture(scope="module")
+def classic_env(classic_python: str) -> Iterator[Any]:
+    found: Any = env_in(USE, classic_python)
     yield found
     found.worker.close()
 
@@ -87,12 +96,8 @@ def test_a_taskset_is_an_env_to_train_on(env: Any, python: str, kind: str) -> No
 
 
 @pytest.mark.parametrize("task", CLASSIC)
-def test_it_is_an_env_to_train_on(classic_python: str, task: str) -> None:
-    env: Any = env_in(USE, classic_python)
-    try:
-        assert failures(env, classic_python, id="vf_tasks", args=CLASSIC[task]) == []
-    finally:
-        env.worker.close()
+def test_it_is_an_env_to_train_on(classic_env: Any, classic_python: str, task: str) -> None:
+    assert failures(classic_env, classic_python, id="vf_tasks", args=CLASSIC[task]) == []
 
 
 @pytest.mark.parametrize(
