@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -87,3 +88,41 @@ class Polite(Counting):
     def observe(self, seat: str) -> str:  # type: ignore[override]
         """The sum."""
         return f"{self.sum}{self.said}"
+
+
+class Hidden(Counting):
+    """The same, where a seat has to look at the sum, and may move by a tool."""
+
+    async def observe(self, seat: str) -> str:
+        """Nothing of the sum."""
+        return f"{seat}, it is your turn."
+
+    @art.tool()
+    async def look(self) -> str:
+        """Look at the sum."""
+        return f"{self.turn} sees {self.sum}"
+
+    @art.tool(writes=True)
+    async def say(self, number: int) -> None:
+        """Say a number."""
+        if number == 0:
+            raise art.ToolError("say one or two")
+        assert self.turn
+        await self.move(self.turn, dict(enumerate(SAY, 1)).get(number, ""))
+
+    @classmethod
+    def demonstrations(cls, cfg: Any, num: int) -> Iterable[list[art.Message]]:
+        """Random moves, by words and by calls, half of them behind a look."""
+        rng = random.Random(0)
+
+        def turn() -> str:
+            number = rng.randint(1, 2)
+            return rng.choice([call("look"), SAY[number - 1], call("say", number=number)])
+
+        for scenario in list(cls.scenarios(cfg, "train"))[:num]:
+            yield art.play(cls(scenario, cfg), turn)
+
+
+def call(name: str, **arguments: Any) -> str:
+    """A call in the text form."""
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"

@@ -64,7 +64,7 @@ class FrozenPlayers:
                 policy.load(saved.folder)
             renderer = Renderer(
                 policy.tokenizer,
-                [],  # seats have no tools
+                self._renderer.tools,
                 policy.eos_token_ids,
                 model.tool_format,
                 model.template_args,

@@ -16,13 +16,6 @@ def _holds_weights(opponents: Any) -> bool:
 OPPONENT_RULES = (
     Rule(
         "env.opponents",
-        ("agent.type",),
-        lambda opponents, kind: opponents is not None and kind != "builtin",
-        "gives each seat of a game a player, but agent.type is {1}: an agent of yours plays "
-        "against the env's own script; remove one of them",
-    ),
-    Rule(
-        "env.opponents",
         ("train.num_processes",),
         lambda opponents, num: _holds_weights(opponents) and num > 1,
         "holds start or a checkpoint, which play in one process, but train.num_processes is {1}; "

@@ -22,6 +22,9 @@
         async def script(self, seat: str) -> str:
             return str(self.rng.randint(1, min(3, self.left)))
 
+A seat may call tools (`@tool`) in its turn: who calls is `self.turn`, and a call that sets it was
+the seat's move.
+
 A scenario is a game and the seat that is played in it. As it stands, a Game is an env of one player
 against its `script`, and all that is done with envs is done with it. Where `env.opponents` names
 others, `rollout/match.py` gives every seat a player and a conversation of its own.
@@ -29,11 +32,12 @@ others, `rollout/match.py` gives every seat a player and a conversation of its o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from art_cli.envs.base import Done, Env
+from art_cli.envs.base import Done, Env, Tool, ToolError
 from art_cli.system.deadline import run_here
 from art_cli.types import Message, Scenario, Split, Trajectory
 
@@ -54,6 +58,7 @@ class Game(Env):
             raise ValueError(f"{what}; override games(), not scenarios()")
         self.seat = scenario.data[SEAT]
         self.turn = self.seats_of(cfg)[0]
+        self._calls = asyncio.Lock()
 
     @classmethod
     def seats_of(cls, cfg: Any) -> tuple[str, ...]:
@@ -92,6 +97,13 @@ class Game(Env):
     def system_of(self, seat: str) -> str:
         """Return the system prompt of a seat."""
         return self.system
+
+    def tools_of(self, seat: str) -> list[Tool]:
+        """Return the tools of a seat, once its first turn has come: those marked with `@tool`.
+
+        Who calls one is `self.turn`. A tool that sets `self.turn` was the seat's move.
+        """
+        return super().tools()
 
     async def set_up(self) -> None:
         """Make ready what the game needs; `close` releases it. Whoever begins is known then."""
@@ -138,8 +150,39 @@ class Game(Env):
         """See Env. The others have moved again."""
         if self.turn is not None:
             await self._do(self.move, self.seat, text)
-            await self._others_move()
-        return Done() if self.turn is None else await self._do(self.observe, self.seat)
+        return await self._again()
+
+    def tools(self) -> list[Tool]:
+        """Return those of `self.seat`."""
+        return self.tools_of(self.seat)
+
+    async def called(self, call: Callable[[], Any]) -> Any:
+        """Return what comes back to a call of `self.seat`. Calls are made one after another."""
+        async with self._calls:
+            if self.turn is None:
+                return Done()
+            return await self.in_turn(lambda: run_here(call, what="a tool"), self._again)
+
+    async def in_turn(
+        self, call: Callable[[], Awaitable[Any]], again: Callable[[], Awaitable[str | Done]]
+    ) -> Any:
+        """Return what comes back to a call of the seat whose turn it is.
+
+        Where that was its move, it is what the seat reads as its turn comes `again`, too.
+        """
+        seat = self.turn
+        try:
+            given = await call()
+        except ToolError as e:
+            if self.turn == seat:
+                raise
+            given = f"error: {e}"
+        if isinstance(given, Done):
+            self.turn = None
+        if self.turn == seat:
+            return given
+        seen = await again()
+        return seen if given in (None, "") or isinstance(seen, Done) else f"{given}\n{seen}"
 
     async def score(self, trajectory: Trajectory) -> float | None:
         """Return the reward of `self.seat`."""
@@ -150,6 +193,11 @@ class Game(Env):
             found |= {f"{k}_{self.seat}": v for k, v in by_seat.items() if v is not None}
         self.metrics = found
         return reward
+
+    async def _again(self) -> str | Done:
+        """Let the others move; return what `self.seat` reads then."""
+        await self._others_move()
+        return Done() if self.turn is None else await self._do(self.observe, self.seat)
 
     async def _others_move(self) -> None:
         num, most = 0, self.max_turns * len(self.seats_of(self.cfg))

@@ -203,8 +203,9 @@ class EvalSession:
 
         limits = {"at_once": cfg.concurrency}
         if given:
-            assert isinstance(given[0], HostedAgents)
-            return given[0].answered_by(llm), limits
+            policy = given[0].policy if isinstance(given[0], SeatedAgents) else given[0]
+            assert isinstance(policy, HostedAgents)
+            return self._seated(policy.answered_by(llm), given, services), limits
         runner = make_runner(cfg)
         assert runner
         stack.push_async_callback(runner.close)
@@ -219,7 +220,8 @@ class EvalSession:
             max_calls=cfg.max_calls,
             routes=routes_of(cfg, models, None, llm),
         )
-        return await open_agents(stack, cfg, runner, served, self.experiment.reward), limits
+        agents = await open_agents(stack, cfg, runner, served, self.experiment.reward)
+        return self._seated(agents, given, services), limits
 
     def _seated(
         self,

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from art_cli.envs.base import Done, Env
+from art_cli.envs.game import Game
 from art_cli.envs.tools import InvalidCallError, Tool, ToolError, tools_of
 from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import call
@@ -20,6 +21,28 @@ ROLES = ("system", "user", "assistant", "tool")
 SHORTEST_WAIT = 0.1  # seconds that a call gets at the very end of its episode's time
 
 
+class _Clock:
+    """The time that an env has left."""
+
+    def __init__(self, left: float) -> None:
+        self.left = left  # seconds
+        self._busy = 0  # calls of the env that go on at this moment
+        self._since = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the env's time. Calls that go on at the same time count once."""
+        if self._busy == 0:
+            self._since = time.monotonic()
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            if self._busy == 0:
+                self.left -= time.monotonic() - self._since
+
+
 class Episode:
     """An env whose time counts against its deadlines; the engine's does not.
 
@@ -27,14 +50,15 @@ class Episode:
     where it was too slow.
     """
 
-    def __init__(self, env: Env, trajectory: Trajectory) -> None:
+    shares_slot = False  # whether another player of its game holds the slot of both
+
+    def __init__(self, env: Env, trajectory: Trajectory, beside: Episode | None = None) -> None:
+        """`beside` is the episode of the same env whose time this one shares."""
         self.env = env
         self.trajectory = trajectory
         self._lifetime = Lifetime(env)
         self._offered: list[Tool] = []  # known once it has begun
-        self._methods = tools_of(type(env))
-        self._left = env.episode_timeout
-        self._busy = 0  # calls of the env that go on at this moment
+        self._clock = beside._clock if beside else _Clock(env.episode_timeout)
 
     @property
     def has_tools(self) -> bool:
@@ -43,21 +67,20 @@ class Episode:
 
     async def start(self) -> list[Message]:
         """Return the messages that the episode begins with."""
-        with self._clock():
-            started = await self._lifetime.start(max(self._left, SHORTEST_WAIT))
-        self._offered = tools_in(self.env)
-        self.trajectory.tools = [tool.schema() for tool in self._offered]
+        with self._clock.running():
+            started = await self._lifetime.start(max(self._clock.left, SHORTEST_WAIT))
+        self._offer(self.env.tools())
         return opening(self.env, started)
 
     async def set_up(self, method: Callable[[], Any]) -> None:
         """Begin with another method of the env than `start`: who calls it asks for the rest."""
-        with self._clock():
-            await self._lifetime.start(max(self._left, SHORTEST_WAIT), method)
+        with self._clock.running():
+            await self._lifetime.start(max(self._clock.left, SHORTEST_WAIT), method)
 
     async def reply(self, text: str, *, turn: int) -> str | Done:
         """Return what comes back to a turn that called no tool."""
         step = self._begin(Step(turn=turn, said=text))
-        answer = await self.ask(self.env.reply, text, what="reply()")
+        answer = await self._hear(text)
         if not isinstance(answer, str | Done):
             raise TypeError(f"reply() returned {answer!r:.200}; expected text or Done()")
         if isinstance(answer, Done):
@@ -69,10 +92,7 @@ class Episode:
         """Return what a tool gives; `is_error` marks a refusal, or arguments that do not fit."""
         step = self._begin(Step(turn=turn, tool=name, arguments=arguments))
         try:
-            call_it = self._caller(name, arguments)
-            limit = max(min(self.env.tool_timeout, self._left), SHORTEST_WAIT)
-            with self._clock():
-                result = await call(call_it, seconds=limit, what=f"tool {name}()")
+            result = await self._make(self._caller(name, arguments), f"tool {name}()")
         except ToolError as e:
             self.trajectory.num_invalid += isinstance(e, InvalidCallError)
             step.result, step.is_error = said_by(f"tool {name}()", f"error: {e}"), True
@@ -87,14 +107,30 @@ class Episode:
         offered = {tool.name for tool in self._offered}
         self.env.calls_in_turn = sum(name in offered for name in names)
 
+    def _offer(self, tools: Any) -> None:
+        self._offered = tools_in(tools)
+        self.trajectory.tools = [tool.schema() for tool in self._offered]
+
     def _caller(self, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Return what makes the call. Raise InvalidCallError where there is no such tool."""
         if all(tool.name != name for tool in self._offered):
             known = ", ".join(tool.name for tool in self._offered)
             raise InvalidCallError(f"there is no tool {name!r:.200}; there are {known}")
-        if spec := self._methods.get(name):
-            return partial(getattr(self.env, spec.method), **spec.parse(arguments))
-        return partial(self.env.call_tool, name, arguments)
+        return caller(self.env, name, arguments)
+
+    async def _hear(self, text: str) -> Any:
+        """Return what the env answers to words."""
+        return await self.ask(self.env.reply, text, what="reply()")
+
+    async def _make(self, call_it: Callable[[], Any], what: str) -> Any:
+        """Return what comes back to a call."""
+        return await self._timed(in_its_turn(self.env, call_it), what)
+
+    async def _timed(self, call_it: Callable[[], Any], what: str) -> Any:
+        """Return what a call gives, within a tool's time."""
+        limit = max(min(self.env.tool_timeout, self._clock.left), SHORTEST_WAIT)
+        with self._clock.running():
+            return await call(call_it, seconds=limit, what=what)
 
     async def refuse(self, why: str, *, turn: int) -> Message:
         """Return what comes back to a call that cannot be made: it was malformed or cut off."""
@@ -127,27 +163,25 @@ class Episode:
 
     async def ask(self, method: Callable[..., Any], *args: Any, what: str) -> Any:
         """Return what a method of the env gives, within the time that the episode has left."""
-        with self._clock():
-            seconds = max(self._left, SHORTEST_WAIT)
+        with self._clock.running():
+            seconds = max(self._clock.left, SHORTEST_WAIT)
             return await call(method, *args, seconds=seconds, what=what)
 
-    @contextmanager
-    def _clock(self) -> Iterator[None]:
-        """Count the env's time. Calls that go on at the same time count once."""
-        if self._busy == 0:
-            self._since = time.monotonic()
-        self._busy += 1
-        try:
-            yield
-        finally:
-            self._busy -= 1
-            if self._busy == 0:
-                self._left -= time.monotonic() - self._since
+
+def caller(env: Env, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
+    """Return what makes a call of a tool. Raises InvalidCallError where it does not fit."""
+    if spec := tools_of(type(env)).get(name):
+        return partial(getattr(env, spec.method), **spec.parse(arguments))
+    return partial(env.call_tool, name, arguments)
 
 
-def tools_in(env: Env) -> list[Tool]:
-    """Return the tools of an episode that has begun. Raises TypeError, ValueError."""
-    found = env.tools()
+def in_its_turn(env: Env, call_it: Callable[[], Any]) -> Callable[[], Any]:
+    """Return what makes a call of a game of one player, too: the others move behind it."""
+    return partial(env.called, call_it) if isinstance(env, Game) else call_it
+
+
+def tools_in(found: Any) -> list[Tool]:
+    """Return the tools that an env gave once it had begun. Raises TypeError, ValueError."""
     if not isinstance(found, list) or not all(isinstance(tool, Tool) for tool in found):
         raise TypeError(f"tools() returned {found!r:.200}; expected a list of Tool")
     names = [tool.name for tool in found]

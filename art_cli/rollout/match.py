@@ -9,25 +9,145 @@ trajectory of its own, trained on nothing but what was sampled at that seat.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from art_cli.envs.base import seed_of
+from art_cli.envs.base import Done, seed_of
 from art_cli.envs.game import SEAT, Game
-from art_cli.models.turns import read_turn
-from art_cli.rollout.agent import Agent, AgentFactory, ContextFull, TurnAgent
+from art_cli.rollout.agent import Agent, AgentFactory, TurnAgent
 from art_cli.rollout.episode import Episode, opening, said_by
-from art_cli.types import Message, Scenario, Step, StopReason, Trajectory
+from art_cli.system.outside import storable
+from art_cli.types import Message, Scenario, StopReason, Trajectory
+
+
+class _NeverMovedError(Exception):
+    """The game was over before the seat's first turn."""
+
+
+class _Table:
+    """Whose turn it is. One of the game is waited for at a time."""
+
+    def __init__(self, first: str) -> None:
+        """`first` is the seat that begins the game itself, whoever moves first in it."""
+        self.turn = first
+        self.is_over = False
+        self._seats: dict[str, tuple[Agent, asyncio.Event]] = {}
+        self._gone: set[str] = set()
+
+    def sit(self, seat: str, agent: Agent) -> None:
+        """Have an agent sit down."""
+        self._seats[seat] = agent, asyncio.Event()
+
+    async def comes(self, seat: str) -> bool:
+        """Wait for the turn of a seat; return whether it comes before the game is over."""
+        while not self.is_over and self.turn != seat:
+            self._seats[seat][1].clear()
+            await self._seats[seat][1].wait()
+        return not self.is_over
+
+    def give(self, seat: str | None) -> None:
+        """Give the turn to a seat. None, or one whose player has gone: the game is over."""
+        if seat is None or seat in self._gone:
+            self.end()
+        elif seat != self.turn:
+            self.expect(seat, True)  # first: a step must not go ahead between them
+            self.expect(self.turn, False)
+            self.turn = seat
+            self._seats[seat][1].set()
+
+    def expect(self, seat: str, coming: bool) -> None:
+        """Let an agent know whether its own turn comes next."""
+        agent = self._seats[seat][0]
+        if isinstance(agent, TurnAgent):
+            agent.expect(coming)
+
+    def leave(self, seat: str) -> None:
+        """Have a player leave. Where it is its turn, or will be, the game is cut off there."""
+        self._gone.add(seat)
+        if self.turn == seat:
+            self.end()
+
+    def end(self) -> None:
+        """End the game for all."""
+        self.is_over = True
+        for _, woken in self._seats.values():
+            woken.set()
+
+
+class _Seat(Episode):
+    """The game as one seat plays it: what others do happens while it waits."""
+
+    def __init__(self, game: Game, seat: str, beside: Episode, table: _Table) -> None:
+        """`beside` opens and closes the game, and is of the seat `game.seat`."""
+        is_own = seat == game.seat
+        scenario = beside.trajectory.scenario
+        own = beside.trajectory if is_own else Trajectory(scenario=at_seat(scenario, seat))
+        super().__init__(game, own, beside)
+        self.shares_slot = not is_own
+        self._game = game
+        self._seat = seat
+        self._opens = beside if is_own else None
+        self._table = table
+        self._one_at_a_time = asyncio.Lock()
+
+    async def start(self) -> list[Message]:
+        """See Episode. Raises _NeverMovedError."""
+        self._table.expect(self._seat, self._table.turn == self._seat)
+        if self._opens:
+            await self._opens.set_up(self._game.set_up)
+            self._table.give(self._game.mover)
+        has_turn = await self._table.comes(self._seat)
+        seen = await self.ask(self._game.opening, self._seat, what="observe()")
+        messages = opening(self._game, seen)
+        self._offer(self._game.tools_of(self._seat))
+        if not has_turn:
+            self.trajectory.messages += messages  # whoever reads it may see
+            raise _NeverMovedError
+        return messages
+
+    async def _hear(self, text: str) -> str | Done:
+        async with self._one_at_a_time:
+            if not await self._table.comes(self._seat):
+                return Done()
+            await self.ask(self._game.move, self._seat, text, what="move()")
+            return await self._again()
+
+    async def _make(self, call_it: Callable[[], Any], what: str) -> Any:
+        async with self._one_at_a_time:
+            if not await self._table.comes(self._seat):
+                return Done()
+            return await self._game.in_turn(lambda: self._timed(call_it, what), self._again)
+
+    async def _again(self) -> str | Done:
+        """Let the others move; return what this seat reads then."""
+        self._table.give(self._game.mover)
+        if not await self._table.comes(self._seat):
+            return Done()
+        seen = await self.ask(self._game.observe, self._seat, what="observe()")
+        return said_by("observe()", seen)
+
+    async def finish(self) -> None:
+        """See Episode."""
+        own, self._game.seat = self._game.seat, self._seat
+        try:
+            await super().finish()
+        finally:
+            self._game.seat = own
 
 
 @dataclass(slots=True, kw_only=True)
 class _Player:
     """Who sits at a seat, and what came of it there."""
 
-    agent: TurnAgent
-    trajectory: Trajectory
+    agent: Agent
+    episode: _Seat
     stop_reason: StopReason = "env"
-    step: Step | None = None  # its last, whose result it reads when its turn comes again
+
+    @property
+    def trajectory(self) -> Trajectory:
+        return self.episode.trajectory
 
 
 class Match:
@@ -37,7 +157,6 @@ class Match:
         self, own: Agent, opponent: Callable[[str], Agent], seats: tuple[str, ...], *, learns: bool
     ) -> None:
         """`learns`: whether what the opponents do is kept, as `siblings`."""
-        assert isinstance(own, TurnAgent)
         self._own = own
         self._opponent = opponent
         self._seats = seats
@@ -47,75 +166,38 @@ class Match:
     async def play(self, episode: Episode) -> StopReason:
         game = episode.env
         assert isinstance(game, Game)
-        scenario = episode.trajectory.scenario
-        own = _Player(agent=self._own, trajectory=episode.trajectory)
+        table = _Table(game.seat)
+        own = self._sit(game, game.seat, self._own, episode, table)
         for seat in _but(self._seats, game.seat):
-            agent, trajectory = self._opponent(seat), Trajectory(scenario=at_seat(scenario, seat))
-            assert isinstance(agent, TurnAgent)
-            self._others[seat] = _Player(agent=agent, trajectory=trajectory)
+            self._others[seat] = self._sit(game, seat, self._opponent(seat), episode, table)
         players = {game.seat: own, **self._others}
-        for player in players.values():
-            player.agent.begin()
-            player.agent.expect(player is own)  # steps wait for one of the game at a time
-        await episode.set_up(game.set_up)
-        await self._play(episode, game, players)
-        for seat, player in players.items():
-            if not player.trajectory.messages:  # the game was over before; whoever reads it may see
-                await self._observed(episode, game, seat, player)
+        try:
+            await _all(self._play(seat, player, table) for seat, player in players.items())
+        finally:
+            table.end()  # nobody waits any more
+        if any(player.stop_reason == "max_turns" for player in players.values()):
+            for player in players.values():
+                player.stop_reason = "max_turns"
         for player in self._others.values():
             player.trajectory.stop_reason = player.stop_reason
             player.agent.record(player.trajectory)
         if self._learns:
-            for seat in self._others:
-                await self._finish(episode, game, seat)
+            for player in self._others.values():
+                await player.episode.finish()
         return own.stop_reason
 
-    async def _play(self, episode: Episode, game: Game, players: dict[str, _Player]) -> None:
-        """Let the players move until the game is over, or one of them cannot."""
-        before, moves = players[game.seat], game.max_turns
-        while (seat := game.mover) is not None:
-            player = players[seat]
-            if player is not before:
-                player.agent.expect(True)  # first: a step must not go ahead between them
-                before.agent.expect(False)
-                before = player
-            messages = await self._observed(episode, game, seat, player)
-            if player.trajectory.num_turns == moves:
-                for each in players.values():
-                    each.stop_reason = "max_turns"
-                return
-            try:
-                text = await player.agent.act(messages)
-            except ContextFull:
-                player.stop_reason = "context"
-                return
-            player.trajectory.messages.append({"role": "assistant", "content": text})
-            said = (player.agent.turn or read_turn(text)).said
-            player.step = Step(turn=player.trajectory.num_turns, said=said)
-            player.trajectory.steps.append(player.step)
-            await episode.ask(game.move, seat, said, what="move()")
+    def _sit(self, game: Game, seat: str, agent: Agent, episode: Episode, table: _Table) -> _Player:
+        table.sit(seat, agent)
+        return _Player(agent=agent, episode=_Seat(game, seat, episode, table))
 
-    async def _observed(
-        self, episode: Episode, game: Game, seat: str, player: _Player
-    ) -> list[Message]:
-        """Return what is new to a player whose turn it is."""
-        if player.step is None:
-            messages = opening(game, await episode.ask(game.opening, seat, what="observe()"))
-        else:
-            text = said_by("observe()", await episode.ask(game.observe, seat, what="observe()"))
-            player.step.result = text
-            messages: list[Message] = [{"role": "user", "content": text}]
-        player.trajectory.messages += messages
-        return messages
-
-    async def _finish(self, episode: Episode, game: Game, seat: str) -> None:
-        """Score another seat, as the episode itself is scored."""
-        own, trajectory = game.seat, episode.trajectory
-        game.seat, episode.trajectory = seat, self._others[seat].trajectory
+    async def _play(self, seat: str, player: _Player, table: _Table) -> None:
         try:
-            await episode.finish()
-        finally:
-            game.seat, episode.trajectory = own, trajectory
+            player.stop_reason = await player.agent.play(player.episode)
+        except _NeverMovedError:
+            return
+        table.leave(seat)
+        if seat in self._others and not self._learns:
+            table.expect(seat, False)  # steps need not wait for the seat's own agent to end
 
     def siblings(self, trajectory: Trajectory) -> list[Trajectory]:
         """Return the trajectories of the other seats that are learned from, in the seats' order.
@@ -128,6 +210,7 @@ class Match:
             t = player.trajectory if player else None
             t = t or Trajectory(scenario=at_seat(trajectory.scenario, seat))
             t.duration = trajectory.duration
+            t.logs = [storable(text) for text in t.logs]
             if trajectory.failed:
                 t.reward, t.error = None, trajectory.error
                 t.stop_reason = trajectory.stop_reason
@@ -138,18 +221,35 @@ class Match:
         """See Agent. What the opponents cost is in it."""
         trajectory.usd = 0.0
         self._own.record(trajectory)
-        if not self._learns:
-            for player in self._others.values():
-                player.agent.record(player.trajectory)
+        for player in self._others.values():
+            player.agent.record(player.trajectory)
+            if not self._learns:
                 trajectory.usd += player.trajectory.usd
 
     def settle(self, trajectory: Trajectory) -> None:
-        """See Agent."""
+        """See Agent. Each seat's agent has a say in that seat's score."""
+        self._own.settle(trajectory)
+        for player in self._others.values() if self._learns else ():
+            player.agent.settle(player.trajectory)
 
     def close(self) -> None:
         self._own.close()
         for player in self._others.values():
             player.agent.close()
+
+
+async def _all(plays: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Play side by side. Raise what the first raises that fails, once the others have ended."""
+    tasks = [asyncio.ensure_future(play) for play in plays]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    errors = [task.exception() for task in tasks if not task.cancelled()]
+    if error := next((e for e in errors if e), None):
+        raise error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

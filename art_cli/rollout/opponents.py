@@ -9,7 +9,6 @@ from art_cli.config.llm import LLMConfig
 from art_cli.config.opponents import Opponent, OpponentsConfig, SavedPolicyConfig
 from art_cli.envs.base import Env, Services
 from art_cli.envs.game import Game
-from art_cli.envs.tools import tools_of
 from art_cli.errors import UsageError
 from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.agents.prompted import PromptedAgents
@@ -34,11 +33,6 @@ def check_opponents(cfg: OpponentsConfig | None, env: type[Env], settings: Any) 
         raise UsageError(
             f"env.opponents: {env.__name__} has one player; remove it, or write the env as a game "
             "of several seats, an art_cli.Game (docs/games.md)"
-        )
-    if tools_of(env):
-        raise UsageError(
-            f"env.opponents: {env.__name__} has tools, and in a game of several a seat says its "
-            "moves: write them in move(), or let the script play the others (remove env.opponents)"
         )
 
 

@@ -37,7 +37,7 @@ class ToolSession:
     """The tools of one env that has begun."""
 
     def __init__(self, env: Env, episode: Episode) -> None:
-        self.tools: list[Tool] = tools_in(env)
+        self.tools: list[Tool] = tools_in(env.tools())
         self._episode = episode
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> ToolResult:

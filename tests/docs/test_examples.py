@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from counting import call
 from docs.pages import PAGES, ROOT, blocks, code_of
 from hosted import host, script
 from loopback_judge import LoopbackJudge, says
@@ -52,6 +53,19 @@ def test_the_env_plays(thermostat: str) -> None:
 def test_the_env_passes_every_check(thermostat: str) -> None:
     env = env_class(thermostat)
     assert {f.status for f in check(thermostat, env, env.Config())} == {"ok"}
+
+
+def test_the_games_fail_no_check_and_are_played(tmp_path: Path) -> None:
+    games = [code for page, code in blocks("python") if page == "docs/games.md"]
+    (tmp_path / "games.py").write_text("".join(games))
+    for name, turn in {"Pile": "1", "HiddenPile": call("look") + call("take", number=1)}.items():
+        use = f"{tmp_path}/games.py:{name}"
+        env = env_class(use)
+        assert "failed" not in {f.status for f in check(use, env, env.Config())}
+        said = play(
+            env(next(iter(env.scenarios(env.Config(), "val"))), env.Config()), lambda t=turn: t
+        )
+        assert any("are left." in m["content"] for m in said)
 
 
 def test_the_agent_plays(tmp_path: Path, make_policy: Any) -> None:

@@ -162,7 +162,7 @@ def _lacks_given(tools: list[Tool]) -> Iterator[tuple[str, str]]:
 async def _given(s: Subject, scenario: Scenario) -> list[Tool]:
     """Return the tools of an episode, once it has begun."""
     async with _begun(s, scenario) as (env, _):
-        return tools_in(env)
+        return tools_in(env.tools())
 
 
 def _lacks(method: Any, spec: ToolSpec) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -58,7 +59,7 @@ class HostedAgent:
         That is so where `on_crash` says it, and where the policy was never asked: nothing was
         sampled, and a reward of 0 would be held against siblings that played.
         """
-        async with self._agents.turns:
+        async with nullcontext() if episode.shares_slot else self._agents.turns:
             opening = await episode.start()
             hosted = self._agents.gateway.open(episode, opening, self._seed, self._agents.served)
             self._hosted = hosted
@@ -145,7 +146,7 @@ class HostedAgents:
     runner: Runner
     timeout: float  # seconds, of one episode
     on_crash: str  # score | drop
-    turns: asyncio.Semaphore  # as many as may run at once
+    turns: asyncio.Semaphore  # as many episodes as may run at once
     reward: RewardConfig | None = None  # where the agent's own reward counts
     served: Served | None = None  # in place of what the gateway serves
 

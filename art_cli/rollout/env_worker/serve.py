@@ -28,7 +28,7 @@ from art_cli.envs.registry import env_class
 from art_cli.envs.tools import offered_by, tools_of
 from art_cli.llms.base import NativeCall, Reply
 from art_cli.rollout.env_worker.wire import error_of, line_of, outcome_of, told_of, trajectory_of
-from art_cli.rollout.episode import tools_in
+from art_cli.rollout.episode import caller, in_its_turn, tools_in
 from art_cli.rollout.groups import MAX_SCENARIOS
 from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import check_stuck, run_here
@@ -189,7 +189,7 @@ class EnvServer:
     async def _episode_start(self, open: _Open) -> dict[str, Any]:
         check_stuck()
         opening = await open.lifetime.start(FOREVER)
-        tools = tools_in(open.env)
+        tools = tools_in(open.env.tools())
         limits = {"max_turns": open.env.max_turns, "tool_timeout": open.env.tool_timeout}
         return {"opening": opening, "tools": tools, **limits}
 
@@ -197,10 +197,7 @@ class EnvServer:
         self, open: _Open, name: str, arguments: dict[str, Any], calls_in_turn: int
     ) -> Any:
         open.env.calls_in_turn = calls_in_turn
-        if spec := tools_of(type(open.env)).get(name):
-            call = partial(getattr(open.env, spec.method), **spec.parse(arguments))
-        else:
-            call = partial(open.env.call_tool, name, arguments)
+        call = in_its_turn(open.env, caller(open.env, name, arguments))
         given = await run_here(call, what=f"tool {name}()")
         return outcome_of(given if isinstance(given, Done) else str(given))
 

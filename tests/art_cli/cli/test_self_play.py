@@ -336,7 +336,6 @@ def problem(tmp_path: Path, *overrides: str, config: str = CONFIG) -> str:
         (["env.opponents.train=sctipt"], "expected one of 'policy', 'start', 'script'"),
         (["env.opponents.eval=policy"], "expected one of 'start', 'script' or a mapping"),
         (["env.opponents.train={model: reference}"], "env.opponents.train.model: is reference"),
-        (["agent.type=function", "agent.use=a.py:b"], "agent.type is function: an agent of yours"),
         (["train.num_processes=2"], "train.num_processes is 2; write script"),
         (["env.opponents.trian=script"], "unknown key. Did you mean 'train'"),
     ],
@@ -348,15 +347,6 @@ def test_what_cannot_be_is_refused(tmp_path: Path, overrides: list[str], said: s
 def test_a_game_that_is_none_is_pointed_at_in_its_file(tmp_path: Path) -> None:
     said = problem(tmp_path, config=CONFIG.replace(f'"{USE}"', "order_desk"))
     assert "config.yaml:4:" in said and "docs/games.md" in said
-
-
-def test_seats_that_call_tools_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "tools.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(Path(counting.__file__).parent)!r})\n"
-        "import art_cli as art\nfrom counting import Counting\n\nclass Tools(Counting):\n"
-        "    @art.tool()\n    def go(self) -> str:\n        '''Go.'''\n        return ''\n"
-    )
-    assert "Tools has tools, and" in problem(tmp_path, "env.use=tools.py:Tools")
 
 
 def test_a_game_in_an_interpreter_of_its_own_meets_its_script_alone(tmp_path: Path) -> None:

@@ -7,66 +7,21 @@ from typing import Any
 
 import pytest
 from counting import Counting, Polite
+from seats import SEATS, Players, Says, Script, scenario
 
 from art_cli.engines.base import Session
 from art_cli.envs.game import Game
 from art_cli.errors import EngineError, LLMError
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
-from art_cli.rollout.agent import Agent, ContextFull, TurnAgent
+from art_cli.rollout.agent import Agent, ContextFull
 from art_cli.rollout.groups import play_groups
 from art_cli.rollout.match import SeatedAgents, at_seat
 from art_cli.rollout.policy_agent import PolicyAgent
 from art_cli.rollout.rollout import play_episode, rollout
-from art_cli.types import Completion, Message, Scenario, Trajectory, TrajectoryGroup
+from art_cli.types import Message, Scenario, Trajectory, TrajectoryGroup
 
 CFG = Counting.Config()
-SEATS = ("left", "right")
-Words = dict[str, list[str | Exception]]
-
-
-def scenario(seat: str, number: int = 0) -> Scenario:
-    return Scenario(id=f"train-{number}-{seat}", split="train", seed=number, data={"seat": seat})
-
-
-class Says(TurnAgent):
-    """Says given words, and remembers what it read and when it was to wait."""
-
-    def __init__(self, words: list[str | Exception]) -> None:
-        self.words = iter(words)
-        self.read: list[str] = []
-        self.expected: list[bool] = []
-        self.num = self.closed = 0
-
-    def expect(self, coming: bool) -> None:
-        self.expected.append(coming)
-
-    async def act(self, messages: list[Message]) -> str:
-        self.read += [m["content"] for m in messages]
-        word = next(self.words)
-        if isinstance(word, Exception):
-            raise word
-        self.num += 1
-        return word
-
-    def record(self, trajectory: Trajectory) -> None:
-        trajectory.policy_versions = [3] * self.num
-        trajectory.usd = 0.25 * self.num
-
-    def close(self) -> None:
-        self.closed += 1
-
-
-class Players:
-    """An AgentFactory whose agents say, one after another, what is given."""
-
-    def __init__(self, *words: list[str | Exception]) -> None:
-        self.agents = [Says(each) for each in words]
-        self.seeds: list[int] = []
-
-    def open(self, seed: int) -> Agent:
-        self.seeds.append(seed)
-        return self.agents[len(self.seeds) - 1]
 
 
 def match(
@@ -301,23 +256,6 @@ def test_only_the_seat_itself_is_a_group_where_the_opponents_do_not_learn() -> N
 def test_another_seat_of_the_same_game() -> None:
     other = at_seat(scenario("left", 4), "right")
     assert (other.id, other.seed, other.data) == ("train-4-right", 4, {"seat": "right"})
-
-
-class Script:
-    """A session that says given texts."""
-
-    def __init__(self, renderer: Renderer, texts: list[str]) -> None:
-        self._renderer = renderer
-        self._texts = iter(texts)
-
-    async def generate(self, ids: list[int]) -> Completion:
-        said = self._renderer.encode(next(self._texts) + self._renderer.end_of_turn)
-        return Completion(
-            token_ids=said, logprobs=[-1.0] * len(said), finish_reason="stop", policy_version=0
-        )
-
-    def expect(self, coming: bool) -> None: ...
-    def close(self) -> None: ...
 
 
 def test_what_is_trained_of_a_seat_is_what_was_sampled_at_it(
