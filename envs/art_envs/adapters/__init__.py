@@ -5,7 +5,7 @@
     textarena_env      games in words, of one player or against random moves
     openenv_env        servers of OpenEnv
     inspect_env        samples and scorers of Inspect
-    verifiers_env      environments of verifiers 0.1, with their rubrics
+    verifiers_env      tasksets of verifiers 0.4 and environments of 0.1 to 0.3, with their rewards
     tau2_env           customer service of tau2-bench, with a customer or as tickets
 
 `art envs tasks NAME` lists what each of them has.

@@ -1,12 +1,13 @@
-"""Environments of verifiers 0.1: single turns, tools and turns without end, with their rubrics.
+"""Environments of verifiers: single turns, tools and turns without end, with their rubrics.
 
     user        Call the following tools with arguments of your choice: ['tool_A', 'tool_C']
     assistant   <tool_call>{"name": "tool_A", "arguments": {"x": 1}}</tool_call><tool_call>...
     tool        2
 
-`id` is what `vf.load_environment` takes: the name of a package, or of a module beside the config,
-that has a function load_environment. The library runs its own rollout; when that asks its model, it
-hears what the policy says.
+`id` is the name of a package that is installed, or of a module that can be imported. The library
+runs its own rollout; when that asks its model, it hears what the policy says. Up to version 0.3 an
+environment is what the package's load_environment() gives (`verifiers_classic`); 0.4 has none of
+these, but tasksets that a harness plays (`verifiers_tasksets`).
 """
 
 from __future__ import annotations
@@ -14,50 +15,82 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import distributions
+from importlib.util import find_spec
 from itertools import count
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
 from art_cli import Done, Env, Message, Scenario, Split, Tool, Trajectory, seed_of
 from art_envs.adapters.driven import DrivenRollout, text_of
 from art_envs.adapters.library import library
+from art_envs.adapters.verifiers_classic import Classic
+from art_envs.adapters.verifiers_tasksets import PolicyTaskset
 
 PACKAGE = "verifiers"
 HOW = (
     "give it an environment of its own (python -m venv .venv-vf; .venv-vf/bin/pip install "
-    "'verifiers>=0.1.14,<0.2'), and name that: env.python: .venv-vf/bin/python"
+    "'verifiers>=0.1.14,<0.5'), and name that: env.python: .venv-vf/bin/python"
 )
 NEEDS = re.compile(r"verifiers\b(?!-)")
 HELD_OUT = 10  # one of so many rows of train is val, and one test where there are no others
+Respond = Callable[[list[Any], list[Any]], Coroutine[Any, Any, Any]]  # to messages, with tools
+
+
+class Played(Protocol):
+    """What verifiers plays: its rows, its rollout and its score."""
+
+    train: list[Any]
+    test: list[Any]  # none: a part of train is
+    max_turns: int  # -1: it has no limit of its own
+    cut_off: type[Exception]  # what `respond` raises where the episode is cut off
+
+    def rollout(self, row: Any, respond: Respond) -> Coroutine[Any, Any, Any]:
+        """Play a row to its end, with `respond` as the model; return what `score` takes."""
+        ...
+
+    def answer(self, text: str, calls: list[dict[str, str]]) -> Any:
+        """Return a turn of the model as `respond` gives it; of a call `id`, `name`, `arguments`."""
+        ...
+
+    async def score(self, result: Any) -> tuple[float, dict[str, float]]:
+        """Return reward and metrics. Raise RuntimeError where the rollout failed."""
+        ...
+
+    def reference(self, row: Any) -> str:
+        """Return the right answer of a row, empty where it has none."""
+        ...
 
 
 class Verifiers(Env):
-    """An environment of verifiers 0.1, by its package's name."""
+    """An environment of verifiers, by its package's name."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
         """Settings of `env.args`."""
 
         id: str
-        args: dict[str, Any] = field(default_factory=dict)  # of its load_environment()
+        # Of its load_environment(); of a taskset, what `vf-eval` takes as --env.
+        args: dict[str, Any] = field(default_factory=dict)
+        tasks: Annotated[int, Field(ge=1)] | None = None  # the first so many; null: all
         max_turns: Annotated[int, Field(ge=1)] = 30  # where the environment has no limit of its own
 
         def __post_init__(self) -> None:
             """Raise ValueError where there is no such environment, or it cannot be played."""
-            _loaded(self.id, json.dumps(self.args))
+            _played(self)
 
     tool_timeout = 120.0
 
     def __init__(self, scenario: Scenario, cfg: Config) -> None:
         super().__init__(scenario, cfg)
-        self.theirs = _loaded(cfg.id, json.dumps(cfg.args))
-        limit = getattr(self.theirs, "max_turns", -1)
+        self.played = _played(cfg)
+        limit = self.played.max_turns
         self.max_turns = limit if limit > 0 else cfg.max_turns
+        self.row = _rows(self.played)[scenario.data["row"]][1]
         self._rollout = DrivenRollout(cfg.id)
         self._calls: list[tuple[dict[str, str], asyncio.Future[str | Done]]] = []
         self._ids = count()
@@ -73,8 +106,8 @@ class Verifiers(Env):
     @classmethod
     def scenarios(cls, cfg: Config, split: Split) -> Iterable[Scenario]:
         """Return the rows: of the environment's train and eval data, or parts of the one it has."""
-        rows, num = _rows(cfg.id, json.dumps(cfg.args)), 0
-        for i, (home, _) in enumerate(rows):
+        num = 0
+        for i, (home, _) in enumerate(_rows(_played(cfg))):
             if home == split:
                 yield Scenario(
                     id=f"{split}-{num}", split=split, seed=seed_of(cfg.id, i), data={"row": i}
@@ -83,9 +116,8 @@ class Verifiers(Env):
 
     async def start(self) -> list[Message]:
         """Begin the library's rollout; return its first prompt."""
-        row = dict(_rows(self.cfg.id, json.dumps(self.cfg.args))[self.scenario.data["row"]][1])
-        rollout = self.theirs.rollout(row, _client(self._respond), "policy", {})
-        return [{"role": m.role, "content": text_of(m)} for m in await self._rollout.begin(rollout)]
+        opening = await self._rollout.begin(self.played.rollout(self.row, self._respond))
+        return [{"role": m.role, "content": text_of(m)} for m in opening]
 
     def tools(self) -> list[Tool]:
         """Return those that the library offers its model."""
@@ -113,89 +145,52 @@ class Verifiers(Env):
 
     async def score(self, trajectory: Trajectory) -> float:
         """Return what the rubric gives. An episode that art cut off ends as a full context does."""
-        self._rollout.cut_off(_module("errors").OverlongPromptError())
-        state = await self._rollout.result()
-        if state.get("error") is not None:
-            raise RuntimeError(f"{self.cfg.id} failed: {state['error']!r}")
-        await self.theirs.rubric.score_rollout(state)
-        self.metrics = {name: float(value) for name, value in (state["metrics"] or {}).items()}
-        return float(state["reward"])
+        self._rollout.cut_off(self.played.cut_off())
+        reward, self.metrics = await self.played.score(await self._rollout.result())
+        return reward
 
     async def judge_context(self) -> str:
         """Return the right answer, where a row has one."""
-        row = _rows(self.cfg.id, json.dumps(self.cfg.args))[self.scenario.data["row"]][1]
-        answer = row.get("answer")
+        answer = self.played.reference(self.row)
         return f"A right answer: {answer}" if answer else ""
 
     async def close(self) -> None:
         """End the library's rollout, which cleans up after itself."""
         await self._rollout.close()
 
-    async def _respond(self, prompt: list[Any], tools: Any) -> Any:
+    async def _respond(self, prompt: list[Any], tools: list[Any]) -> Any:
         """Return the policy's answer to what the library asks its model."""
         self._tools = [
             Tool(name=t.name, description=t.description, parameters=dict(t.parameters))
-            for t in tools or ()
+            for t in tools
         ]
         return await self._rollout.ask(prompt)
 
     async def _say(self, text: str, calls: list[dict[str, str]]) -> list[Any] | None:
         """Answer for the policy; return the messages that come back, None where it is over."""
-        types = _module("types")
-        made = [types.ToolCall(**call) for call in calls] or None
-        reason = "tool_calls" if calls else "stop"
-        said = types.ResponseMessage(
-            content=text, tool_calls=made, finish_reason=reason, is_truncated=False
-        )
-        answer = types.Response(id="", created=0, model="policy", message=said)
-        return await self._rollout.say(answer)
+        return await self._rollout.say(self.played.answer(text, calls))
 
 
-def _module(name: str) -> Any:
-    return library(f"verifiers.{name}", PACKAGE, HOW)
-
-
-def _client(respond: Any) -> Any:
-    """Return a client of verifiers whose model is `respond`."""
-    base = _module("clients.client").Client
-
-    async def get_response(
-        self: Any, prompt: Any, model: str, sampling_args: Any, tools: Any = None, **more: Any
-    ) -> Any:
-        return await respond(prompt, tools)
-
-    made = type("Policy", (base,), {"get_response": get_response})
-    made.__abstractmethods__ = frozenset()  # what they do is only asked for by what is replaced
-    return made(None)
+def _played(cfg: Verifiers.Config) -> Played:
+    """Return what a config names. Raise ValueError where it cannot be loaded or played."""
+    return _loaded(cfg.id, json.dumps(cfg.args), cfg.tasks)
 
 
 @lru_cache(maxsize=8)
-def _loaded(name: str, args: str) -> Any:
-    """Return the library's environment. Raise ValueError where it cannot be loaded or played."""
-    vf = library("verifiers", PACKAGE, HOW)
-    try:
-        found = vf.load_environment(name, **json.loads(args))
-    except Exception as e:
-        raise ValueError(f"verifiers cannot load {name!r}: {type(e).__name__}: {e}") from e
-    if not isinstance(found, vf.Environment):
-        raise ValueError(f"{name}: load_environment() gives no Environment of verifiers 0.1")
-    if found.rubric._get_group_reward_funcs():
-        raise ValueError(f"{name}: its rubric compares siblings, which an env of art cannot do")
-    return found
+def _loaded(name: str, args: str, tasks: int | None) -> Played:
+    library("verifiers", PACKAGE, HOW)
+    kind = Classic if find_spec("verifiers.envs") else PolicyTaskset  # which 0.4 has no more
+    return kind(name, json.loads(args), tasks)
 
 
 @lru_cache(maxsize=8)
-def _rows(name: str, args: str) -> list[tuple[Split, dict[str, Any]]]:
+def _rows(played: Played) -> list[tuple[Split, Any]]:
     """Return all rows, each with the split that it is of."""
-    found = _loaded(name, args)
-    train = list(found.get_dataset())
-    found.build_eval_dataset()
-    test = [] if found.eval_dataset is None else list(found.eval_dataset)
     homes: list[Split] = ["train"] * HELD_OUT
     homes[-1] = "val"
-    if not test:
+    if not played.test:
         homes[-2] = "test"
-    rows: list[tuple[Split, dict[str, Any]]] = [
-        (homes[i % HELD_OUT], row) for i, row in enumerate(train)
+    rows: list[tuple[Split, Any]] = [
+        (homes[i % HELD_OUT], row) for i, row in enumerate(played.train)
     ]
-    return rows + [("test", row) for row in test]
+    return rows + [("test", row) for row in played.test]

@@ -85,12 +85,13 @@ for kind, data_set in (
     cfg = Verifiers.Config(id="vf_tasks", args={"kind": kind, "data_set": data_set})
     for scenario in list(Verifiers.scenarios(cfg, "train"))[:4]:
         one = Verifiers(scenario, cfg)
-        row = one.theirs.get_dataset()[scenario.data["row"]]
+        theirs = one.played.theirs
+        row = theirs.get_dataset()[scenario.data["row"]]
         answer = row["answer"]
         if kind == "puzzles":
-            answer = one.theirs.rg_dataset[int(answer)]["answer"]
+            answer = theirs.rg_dataset[int(answer)]["answer"]
         for turns in stored(kind, answer):
             said = [text_of(turn) for turn in turns]
             played = play_episode(Verifiers(scenario, cfg), iter([*said, *["end"] * 9]).__next__)
-            reward, metrics = asyncio.run(native(one.theirs, row, turns))
+            reward, metrics = asyncio.run(native(theirs, row, turns))
             print(json.dumps([kind, said, played.reward, reward, played.metrics, metrics]))
