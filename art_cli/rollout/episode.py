@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -118,19 +118,18 @@ class Episode:
             raise InvalidCallError(f"there is no tool {name!r:.200}; there are {known}")
         return caller(self.env, name, arguments)
 
-    async def _hear(self, text: str) -> Any:
+    def _hear(self, text: str) -> Awaitable[Any]:
         """Return what the env answers to words."""
-        return await self.ask(self.env.reply, text, what="reply()")
+        return self.ask(self.env.reply, text, what="reply()")
 
-    async def _make(self, call_it: Callable[[], Any], what: str) -> Any:
+    def _make(self, call_it: Callable[[], Any], what: str) -> Awaitable[Any]:
         """Return what comes back to a call."""
-        return await self._timed(in_its_turn(self.env, call_it), what)
+        return self._timed(in_its_turn(self.env, call_it), what)
 
-    async def _timed(self, call_it: Callable[[], Any], what: str) -> Any:
+    def _timed(self, call_it: Callable[[], Any], what: str) -> Awaitable[Any]:
         """Return what a call gives, within a tool's time."""
         limit = max(min(self.env.tool_timeout, self._clock.left), SHORTEST_WAIT)
-        with self._clock.running():
-            return await call(call_it, seconds=limit, what=what)
+        return call(call_it, seconds=limit, what=what, counting=self._clock.running())
 
     async def refuse(self, why: str, *, turn: int) -> Message:
         """Return what comes back to a call that cannot be made: it was malformed or cut off."""
@@ -161,11 +160,10 @@ class Episode:
         self.trajectory.steps.append(step)
         return step
 
-    async def ask(self, method: Callable[..., Any], *args: Any, what: str) -> Any:
+    def ask(self, method: Callable[..., Any], *args: Any, what: str) -> Awaitable[Any]:
         """Return what a method of the env gives, within the time that the episode has left."""
-        with self._clock.running():
-            seconds = max(self._clock.left, SHORTEST_WAIT)
-            return await call(method, *args, seconds=seconds, what=what)
+        seconds = max(self._clock.left, SHORTEST_WAIT)
+        return call(method, *args, seconds=seconds, what=what, counting=self._clock.running())
 
 
 def caller(env: Env, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:

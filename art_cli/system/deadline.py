@@ -26,6 +26,7 @@ MAX_STUCK = 256  # threads that were left behind in calls, all at the same time
 
 LONG = 2**15  # characters: a few milliseconds of work
 LONG_TIMEOUT = 600.0  # seconds
+UNCOUNTED = contextlib.nullcontext()
 
 
 def is_debugged() -> bool:
@@ -37,8 +38,14 @@ class DeadlineError(Exception):
     """A call did not return in time; says which, and how long it was waited for."""
 
 
-async def call(function: Callable[..., Any], *args: Any, seconds: float, what: str) -> Any:
-    """Return the result of a plain or async function.
+async def call(
+    function: Callable[..., Any],
+    *args: Any,
+    seconds: float,
+    what: str,
+    counting: contextlib.AbstractContextManager[Any] = UNCOUNTED,
+) -> Any:
+    """Return the result of a plain or async function; `counting` is entered while it runs.
 
     A plain function runs in a thread. What misses its deadline is abandoned: an async function is
     cancelled but not waited for, a thread is left behind (it is a daemon and cannot hold up exit).
@@ -51,7 +58,8 @@ async def call(function: Callable[..., Any], *args: Any, seconds: float, what: s
     else:
         job = functools.partial(function, *args)
         waiting = _threads.submit(job, f"{what}{_place(function)}")
-    done, _ = await asyncio.wait({waiting}, timeout=None if is_debugged() else seconds)
+    with counting:
+        done, _ = await asyncio.wait({waiting}, timeout=None if is_debugged() else seconds)
     if not done:
         waiting.cancel()
         _threads.check()
