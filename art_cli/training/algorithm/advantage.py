@@ -33,7 +33,10 @@ def mean(groups: list[TrajectoryGroup]) -> list[list[Credit]]:
 
 def group_std(groups: list[TrajectoryGroup]) -> list[list[Credit]]:
     """Return that over the group's sample standard deviation (GRPO, 2402.03300, eq. 21)."""
-    return [[a / _scale(g.rewards) for a in _centered(g.rewards)] for g in groups]
+    scales = [_scale(g.rewards) for g in groups]
+    return [
+        [a / scale for a in _centered(g.rewards)] for g, scale in zip(groups, scales, strict=True)
+    ]
 
 
 def batch_std(groups: list[TrajectoryGroup]) -> list[list[Credit]]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain, compress, repeat
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,9 +34,9 @@ class TrainSequence:
     trajectory: int | None = None
     constrained: list[Constrained] = field(default_factory=list)  # see Sequence
 
-    def advantage(self, token: int) -> float:
-        """Return the advantage of a token of it."""
-        return self.advantages[token] if isinstance(self.advantages, list) else self.advantages
+    def each_advantage(self) -> Iterable[float]:
+        """Return the advantage of each of its tokens; without an end where it is of all."""
+        return self.advantages if isinstance(self.advantages, list) else repeat(self.advantages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class Masks:
 
     bits: Tensor  # [U, W] int32, each mask once; see unpacked
     rows: list[dict[int, int]]  # of each sequence: the row of `bits` of each of its trained tokens
+
+    def each(self, sequences: list[TrainSequence]) -> Iterable[Iterable[int]]:
+        """Return the row of each token of each of the sequences; -1: all was allowed."""
+        for s, rows in zip(sequences, self.rows, strict=True):
+            yield (rows.get(t, -1) for t in range(len(s.ids)))
 
     def allowed(self, of: list[int]) -> Allowed:
         """Return it for predictions that have these rows; -1: all is allowed."""
@@ -90,8 +97,7 @@ def partition(
     parts: list[list[TrainSequence]] = []
     room = 0
     for group in groups:
-        for sequences in _halve(group, max_tokens, share):
-            size = num_packed([s.ids for s in sequences], share)
+        for sequences, size in _halve(group, max_tokens, share):
             if not parts or size > room:
                 parts.append([])
                 room = max_tokens
@@ -107,10 +113,12 @@ def num_packed(sequences: list[list[int]], share: bool = True) -> int:
 
 def _halve(
     group: list[TrainSequence], max_tokens: int, share: bool
-) -> Iterable[list[TrainSequence]]:
-    middle = _middle(group)
-    if middle is None or num_packed([s.ids for s in group], share) <= max_tokens:
-        return [group] if group else []
+) -> list[tuple[list[TrainSequence], int]]:
+    """Return the parts of a group, each with its packed tokens."""
+    size = num_packed([s.ids for s in group], share)
+    middle = None if size <= max_tokens else _middle(group)
+    if middle is None:
+        return [(group, size)] if group else []
     halves = group[:middle], group[middle:]
     return [part for half in halves for part in _halve(half, max_tokens, share)]
 
@@ -141,29 +149,33 @@ def pack(
     """
     nodes, leaves = grow_tree([s.ids for s in sequences], share)
     layout = lay_out(nodes)
-    paths = [leaf.path() for leaf in leaves]
-    sampled = sorted(
-        (path[t - 1], s.ids[t], masks.rows[i].get(t, -1) if masks else -1, i, t)
-        for i, (s, path) in enumerate(zip(sequences, paths, strict=True))
-        for t, m in enumerate(s.mask)
-        if m
-    )
-    predictions = sorted({(at, target, row) for at, target, row, _, _ in sampled})
-    rows = {p: r for r, p in enumerate(predictions)}
     ids, positions = packed(nodes)
-    picked = [(sequences[i], t) for *_, i, t in sampled]
-    units = _units(sequences)
+    paths = [leaf.path() for leaf in leaves]
+
+    def sampled(values: Iterable[Iterable[float]], dtype: type = np.float32) -> Tensor:
+        """Return [T] of values of all tokens of each sequence, as the sequences come."""
+        chosen = map(compress, values, (s.mask for s in sequences))
+        return torch.from_numpy(np.fromiter(chain.from_iterable(chosen), dtype))
+
+    at = sampled(([-1, *path] for path in paths), np.int64)
+    target = sampled((s.ids for s in sequences), np.int64)
+    mask = sampled(masks.each(sequences) if masks else repeat(repeat(-1)), np.int64)
+    keys = torch.stack([at, target, mask])
+    order = torch.from_numpy(np.lexsort(keys.numpy()[::-1]))
+    keys = keys[:, order]
+    is_new = keys.diff(prepend=torch.full((3, 1), -1)).any(0)  # else the same as the one before
+    hidden_at, targets, allowed = keys[:, is_new]
     return Microbatch(
         ids=ids,
         positions=positions,
         layout=layout,
-        hidden_at=torch.tensor([at for at, _, _ in predictions], dtype=torch.long),
-        targets=torch.tensor([target for _, target, _ in predictions], dtype=torch.long),
-        row=torch.tensor([rows[each[:3]] for each in sampled], dtype=torch.long),
-        engine_logprobs=torch.tensor([s.engine_logprobs[t] for s, t in picked]),
-        advantages=torch.tensor([s.advantage(t) for s, t in picked]),
-        weights=torch.tensor([s.weight for s, _ in picked]),
-        unit=torch.tensor([units[i] for *_, i, _ in sampled], dtype=torch.long),
-        repeats=torch.bincount(torch.tensor([at for path in paths for at in path])),
-        allowed=masks and masks.allowed([row for _, _, row in predictions]),
+        hidden_at=hidden_at,
+        targets=targets,
+        row=is_new.cumsum(0) - 1,
+        engine_logprobs=sampled(s.engine_logprobs for s in sequences)[order],
+        advantages=sampled(s.each_advantage() for s in sequences)[order],
+        weights=sampled(repeat(s.weight) for s in sequences)[order],
+        unit=sampled(map(repeat, _units(sequences)), np.int64)[order],
+        repeats=torch.from_numpy(np.bincount(np.fromiter(chain.from_iterable(paths), np.int64))),
+        allowed=masks and masks.allowed(allowed.tolist()),
     )

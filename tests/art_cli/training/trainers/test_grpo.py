@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -456,7 +457,7 @@ def test_each_turn_is_learned_from_by_its_own_advantage() -> None:
     forked.advantage, forked.turn_advantages = 0.25, [1.0, -2.0, 0.5, 1.5]
     plain = Trajectory(scenario=scenario, reward=1.0, advantage=0.0, sequences=[two_turns(2)])
     [found], _ = training_sequences([TrajectoryGroup([forked, plain])], config(), MAX_MODEL_LEN)
-    by_token = [[s.advantage(t) for t, m in enumerate(s.mask) if m] for s in found]
+    by_token = [[*compress(s.each_advantage(), s.mask)] for s in found]
     assert by_token == [[1.0, 1.0, -2.0, -2.0, -2.0], [0.5, 0.5, 1.5, 1.5, 1.5], [0.0] * 5]
     again = [sequence_of(plain_sequence(s)) for s in found]  # as another rank gets it
     assert again == found
