@@ -153,4 +153,8 @@ def _centered(rewards: list[float]) -> list[float]:
 
 
 def _scale(rewards: list[float]) -> float:
-    return (statistics.stdev(rewards) if len(rewards) > 1 else 0.0) + SMALL_STD
+    """Return their sample standard deviation, a little more than 0 where they are all the same.
+
+    Not by `statistics`, which computes it in fractions: for a small model that shows in a step.
+    """
+    return math.hypot(*_centered(rewards)) / math.sqrt(max(1, len(rewards) - 1)) + SMALL_STD
