@@ -157,13 +157,14 @@ def pack(
         chosen = map(compress, values, (s.mask for s in sequences))
         return torch.from_numpy(np.fromiter(chain.from_iterable(chosen), dtype))
 
+    # A prediction is where, what, and under which mask: sorted by these, equal ones are neighbours.
     at = sampled(([-1, *path] for path in paths), np.int64)
     target = sampled((s.ids for s in sequences), np.int64)
     mask = sampled(masks.each(sequences) if masks else repeat(repeat(-1)), np.int64)
     keys = torch.stack([at, target, mask])
     order = torch.from_numpy(np.lexsort(keys.numpy()[::-1]))
     keys = keys[:, order]
-    is_new = keys.diff(prepend=torch.full((3, 1), -1)).any(0)  # else the same as the one before
+    is_new = keys.diff(prepend=torch.full((3, 1), -1)).any(0)
     hidden_at, targets, allowed = keys[:, is_new]
     return Microbatch(
         ids=ids,

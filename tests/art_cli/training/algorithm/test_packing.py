@@ -19,7 +19,13 @@ from transformers import (
 
 from art_cli.models.policy import Policy
 from art_cli.training.algorithm import packing as pack
-from art_cli.training.algorithm.packing import Microbatch, TrainSequence, num_packed, partition
+from art_cli.training.algorithm.packing import (
+    Masks,
+    Microbatch,
+    TrainSequence,
+    num_packed,
+    partition,
+)
 
 SIZE: dict[str, Any] = {
     "vocab_size": 50,
@@ -189,6 +195,40 @@ def test_one_prompt_with_two_next_tokens_predicts_both() -> None:
     batch = pack.pack(rows)
     assert batch.hidden_at[0] == batch.hidden_at[1] and batch.targets.tolist() == [3, 7]
     assert batch.advantages.tolist() == [3.0, 7.0]
+
+
+def test_a_microbatch_of_two_siblings_by_hand() -> None:
+    """After the prompt both said 5, one of them under a grammar; then 6 and 7. An own advantage
+    for each token of the first, one for all of the second."""
+    rows = [
+        TrainSequence(
+            ids=[*A, 5, 6, 9],
+            mask=[0] * 80 + [1, 1, 0],
+            engine_logprobs=[0.0] * 80 + [-0.1, -0.2, 0.0],
+            advantages=[0.0] * 80 + [1.0, 2.0, 0.0],
+            weight=0.5,
+        ),
+        TrainSequence(
+            ids=[*A, 5, 7],
+            mask=[0] * 80 + [1, 1],
+            engine_logprobs=[0.0] * 80 + [-0.3, -0.4],
+            advantages=-1.0,
+            weight=0.25,
+        ),
+    ]
+    bits = torch.zeros(3, 2, dtype=torch.int32)
+    batch = pack.pack(rows, masks=Masks(bits, [{}, {80: 2}]))
+    assert batch.ids.tolist() == [[*A, 5, 7, 6, 9]]
+    assert batch.positions.tolist() == [[*range(82), 81, 82]]
+    assert batch.hidden_at.tolist() == [79, 79, 80, 80]
+    assert batch.targets.tolist() == [5, 5, 6, 7]
+    assert batch.row.tolist() == [0, 1, 2, 3] and batch.unit.tolist() == [0, 1, 0, 1]
+    assert torch.equal(batch.engine_logprobs, torch.tensor([-0.1, -0.3, -0.2, -0.4]))
+    assert batch.advantages.tolist() == [1.0, -1.0, 2.0, -1.0]
+    assert batch.weights.tolist() == [0.5, 0.25, 0.5, 0.25]
+    assert batch.repeats.tolist() == [2] * 81 + [1] * 3
+    assert batch.allowed is not None
+    assert batch.allowed.which.tolist() == [1] and batch.allowed.mask.tolist() == [2]
 
 
 def test_every_sampled_token_keeps_its_own_numbers() -> None:
