@@ -30,7 +30,7 @@ def use_quickest(model: nn.Module) -> None:
     """Let the linear layers of a model compute their products in the way that is quickest here."""
     if is_worth_it():
         for module in model.modules():
-            if type(module) is nn.Linear:
+            if type(module) is nn.Linear and module.weight.numel() >= SMALLEST_WEIGHT:
                 module.__class__ = OneDnnLinear
 
 

@@ -10,7 +10,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from art_cli.config.schema import AdapterConfig
 from art_cli.models.adapter import with_adapter
 from art_cli.models.reading import products
-from art_cli.models.reading.products import product, use_quickest
+from art_cli.models.reading.products import OneDnnLinear, product, use_quickest
 
 LARGE = (640, 512)  # more than products.SMALLEST_WEIGHT numbers
 
@@ -78,10 +78,14 @@ def test_what_torch_does_as_quickly(amd: list[tuple[int, ...]], x: Tensor, weigh
 
 
 def test_on_other_cpus_all_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, small = nn.Linear(512, 640), nn.Linear(64, 64)
     monkeypatch.setattr(products, "is_worth_it", lambda: False)
-    layer = nn.Linear(512, 640)
     use_quickest(layer)
     assert type(layer) is nn.Linear
+    monkeypatch.setattr(products, "is_worth_it", lambda: True)
+    use_quickest(layer)
+    use_quickest(small)
+    assert type(layer) is OneDnnLinear and type(small) is nn.Linear
 
 
 @pytest.mark.parametrize(
