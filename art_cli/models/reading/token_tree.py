@@ -9,13 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 import torch
 from torch import Tensor
 
 from art_cli.models.reading.attention import Look, attention
-from art_cli.models.reading.cascade import Below, CascadeAttention, Rows, Selves
-from art_cli.models.reading.tree_attention import Span, TreeMask, works
+from art_cli.models.reading.cascade import APART, CascadeAttention, Far, Near, Rows
+from art_cli.models.reading.tree_attention import Span, TreeMask, ends_of, works
 
 MIN_SAVING = 32  # tokens that sharing must save; a split costs an attention call in every layer
 
@@ -30,10 +31,16 @@ class TokenNode:
     start: int  # tokens before it on its path
     first: int = 0  # where its tokens are packed
 
-    def path(self) -> list[int]:
-        """Return the packed indices of its ancestors' tokens and its own, in order."""
-        before = self.parent.path() if self.parent else []
-        return before + list(range(self.first, self.first + len(self.ids)))
+    def path(self, shorter: float = inf) -> list[int]:
+        """Return the packed indices of its ancestors' tokens and its own, in order.
+
+        Of ancestors, only those with a length below `shorter`.
+        """
+        nodes: list[TokenNode] = [self]
+        while ancestor := nodes[-1].parent:
+            nodes.append(ancestor)
+        kept = [n for n in reversed(nodes) if n is self or len(n.ids) < shorter]
+        return [i for n in kept for i in range(n.first, n.first + len(n.ids))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,7 @@ class TreeLayout:
         self._narrow: tuple[Tensor, TreeLayout] | None = None  # the last that `of` made
         self._trees: dict[int | None, TreeMask] = {}  # for a GPU, by the window of a layer
         self._blocks: list[_Block] = []  # made where they are needed: their masks may be large
-        self._cascade: tuple[list[Selves], list[Below]] | None = None
+        self._cascade: tuple[list[Near], list[Far]] | None = None
 
     def of(self, wanted: Tensor) -> TreeLayout:
         """Return the layout of the queries of these packed tokens [S], which ascend."""
@@ -91,7 +98,7 @@ class TreeLayout:
         q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))  # [N, H, D]
         if look.is_plain and q.device.type == "cpu" and q.shape[2] == v.shape[2]:
             if self._cascade is None:
-                self._cascade = self._selves(look, q.dtype), self._belows()
+                self._cascade = self._near(look, q.dtype), self._far()
             return CascadeAttention.apply(q, k, v, *self._cascade, look.scale)[None]
         if not self._blocks:
             self._blocks = self._blocks_of(q.device)
@@ -101,41 +108,37 @@ class TreeLayout:
             causal = block.is_causal and look.is_plain
             mask = None if causal else block.mask(look)
             o = attention(qs, ks, vs, look, mask, causal)
-            out.append(o.transpose(1, 2).flatten(0, 1)[block.queries.real])
+            out.append(block.queries.without_padding(o))
         tokens = torch.cat([block.queries.tokens for block in self._blocks])
         return torch.cat(out)[tokens.argsort()][None]
 
-    def _blocks_of(self, device: torch.device, alone: bool = False) -> list[_Block]:
-        blocks = (_block(part, self._wanted, device, alone) for part in self._parts)
+    def _blocks_of(self, device: torch.device, shorter: float = inf) -> list[_Block]:
+        blocks = (_block(part, self._wanted, device, shorter) for part in self._parts)
         return [block for block in blocks if block]
 
-    def _selves(self, look: Look, dtype: torch.dtype) -> list[Selves]:
-        """Return what nodes look at of themselves."""
-        selves = []
-        for block in self._blocks_of(torch.device("cpu"), alone=True):
+    def _near(self, look: Look, dtype: torch.dtype) -> list[Near]:
+        """Return what is left for blocks where large ancestors are looked at apart."""
+        near = []
+        for block in self._blocks_of(torch.device("cpu"), APART):
             mask = None
             if not block.is_causal:
                 hidden = ~block.mask(look)
                 mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf)
-            selves.append(Selves(block.queries, block.keys, mask))
-        return selves
+            near.append(Near(block.queries, block.keys, mask))
+        return near
 
-    def _belows(self) -> list[Below]:
-        """Return what descends from each node."""
-        ends = [s.first + s.num for s in self.spans]
-        for i in reversed(range(len(self.spans))):
-            parent = self.spans[i].parent
-            if parent is not None:
-                ends[parent] = max(ends[parent], ends[i])
-        belows = []
-        for span, end in zip(self.spans, ends, strict=True):
-            own = slice(span.first, span.first + span.num)
-            low, high = own.stop, end
+    def _far(self) -> list[Far]:
+        """Return who looks at each large node from below."""
+        far = []
+        for span, end in zip(self.spans, ends_of(self.spans), strict=True):
+            last = self.spans[end - 1]
+            low, high = span.first + span.num, last.first + last.num
+            keys = slice(span.first, low)
             if self._wanted is not None:
                 low, high = (bisect_left(self._wanted, x) for x in (low, high))
-            if high > low:
-                belows.append(Below(slice(low, high), own))
-        return belows
+            if span.num >= APART and high > low:
+                far.append(Far(slice(low, high), keys))
+        return far
 
 
 def grow_tree(
@@ -226,11 +229,11 @@ def _similar(nodes: list[TokenNode]) -> list[list[TokenNode]]:
 
 
 def _block(
-    nodes: list[TokenNode], wanted: list[int] | None, device: torch.device, alone: bool
+    nodes: list[TokenNode], wanted: list[int] | None, device: torch.device, shorter: float
 ) -> _Block | None:
     """Return the block of these nodes; of their wanted tokens alone. None where there is none.
 
-    The keys are of a node's path, or `alone` of itself.
+    The keys are of a node's path, without ancestors that are not `shorter`.
     """
     if wanted is None:
         asked = [range(n.first, n.first + len(n.ids)) for n in nodes]
@@ -244,7 +247,7 @@ def _block(
         asked = [wanted[r[0] : r[-1] + 1] for r in rows]
     if not nodes:
         return None
-    paths = [[*range(n.first, n.first + len(n.ids))] if alone else n.path() for n in nodes]
+    paths = [n.path(shorter) for n in nodes]
     # The place of a token in its row of keys.
     place = [
         [len(p) - len(n.ids) + at - n.first for at in a]
@@ -252,7 +255,7 @@ def _block(
     ]
     queries = Rows(rows, device)
     num = queries.index.shape[1]
-    is_whole = wanted is None and (alone or not any(n.parent for n in nodes))
+    is_whole = rows == paths
     return _Block(
         queries=queries,
         keys=queries if is_whole else Rows(paths, device),
