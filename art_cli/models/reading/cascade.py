@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-APART = 64  # tokens of a node that is not copied: the kernel is slow over few keys
+APART = 100  # tokens of a node that is not copied; over fewer keys the kernel is slow
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -45,7 +45,7 @@ class Rows:
 
     def add(self, x: Tensor, rows: Tensor) -> None:
         """Add rows [n, H, L, D] to x [N, H, D]."""
-        x.index_add_(0, self.tokens, self.without_padding(rows))
+        x.index_add_(0, self.tokens, self.without_padding(rows).to(x.dtype))
 
 
 @dataclass(frozen=True, slots=True)
