@@ -126,6 +126,13 @@ FAULTS = [
         ("(len(new), start == 0)", "(len(new), False)"),
     ),
     *at(
+        "models/reading/cascade",
+        ("g.transpose(1, 2).flatten(0, 1)[of.padding] = 0", "pass"),
+        ("torch.sigmoid(sums - so_far)", "torch.sigmoid(so_far - sums)"),
+        ("torch.logaddexp(so_far, sums, out=so_far)", "pass"),
+        ("[r[-1]] * (longest - len(r))", "[0] * (longest - len(r))"),
+    ),
+    *at(
         "models/reading/tree_attention",
         ("(enter[kv] <= enter[q]) & (enter[q] < leave[kv])", "enter[kv] <= enter[q]"),
         ("descends & (position[kv] <= position[q])", "descends"),
