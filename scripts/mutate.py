@@ -102,7 +102,7 @@ FAULTS = [
     *at(
         "models/reading/token_tree",
         ("n.start + j for n in in_order", "j for n in in_order"),
-        ("return before + list(range(self.first", "return list(range(self.first"),
+        ("while ancestor := nodes[-1].parent:", "while ancestor := None:"),
         ("alone = [TokenNode(ids=ids,", "alone = [TokenNode(ids=ids[1:],"),
     ),
     *at(
