@@ -22,7 +22,7 @@ _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
-class Rows:
+class PaddedRows:
     """Tokens of several nodes, a row each, padded to the longest."""
 
     def __init__(self, rows: list[list[int]], device: torch.device) -> None:
@@ -52,8 +52,8 @@ class Rows:
 class Near:
     """Nodes whose queries look at their own tokens and small ancestors in one call."""
 
-    queries: Rows
-    keys: Rows
+    queries: PaddedRows
+    keys: PaddedRows
     mask: Tensor | None  # [n, 1, Q, K], added to the scores; None: the keys are the queries'
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from art_cli.models.reading.attention import Look, attention
-from art_cli.models.reading.cascade import APART, CascadeAttention, Far, Near, Rows
+from art_cli.models.reading.cascade import APART, CascadeAttention, Far, Near, PaddedRows
 from art_cli.models.reading.tree_attention import Span, TreeMask, ends_of, works
 
 MIN_SAVING = 32  # tokens that sharing must save; a split costs an attention call in every layer
@@ -47,8 +47,8 @@ class TokenNode:
 class _Block:
     """Nodes of one level that attend in one call, padded to the longest."""
 
-    queries: Rows
-    keys: Rows
+    queries: PaddedRows
+    keys: PaddedRows
     positions: Tensor  # [n, Q] of the queries in the rows of keys
     masks: dict[tuple[int | None, int | None], Tensor]  # [n, 1, Q, K], by the reach of a layer
 
@@ -253,12 +253,12 @@ def _block(
         [len(p) - len(n.ids) + at - n.first for at in a]
         for n, a, p in zip(nodes, asked, paths, strict=True)
     ]
-    queries = Rows(rows, device)
+    queries = PaddedRows(rows, device)
     num = queries.index.shape[1]
     is_whole = rows == paths
     return _Block(
         queries=queries,
-        keys=queries if is_whole else Rows(paths, device),
+        keys=queries if is_whole else PaddedRows(paths, device),
         # Padding sees what the last token sees: a row that sees nothing would have no softmax.
         positions=torch.tensor([[*p, *[p[-1]] * (num - len(p))] for p in place]).to(device),
         masks={},
