@@ -102,7 +102,7 @@ FAULTS = [
     *at(
         "models/reading/token_tree",
         ("n.start + j for n in in_order", "j for n in in_order"),
-        ("return before + list(range(self.first", "return list(range(self.first"),
+        ("while ancestor := nodes[-1].parent:", "while ancestor := None:"),
         ("alone = [TokenNode(ids=ids,", "alone = [TokenNode(ids=ids[1:],"),
     ),
     *at(
@@ -124,6 +124,13 @@ FAULTS = [
         ("self._states[key][rows] = x\n\n    def select", "pass\n\n    def select"),
         ("        for source, target in pairs:\n", "        for target, source in pairs:\n"),
         ("(len(new), start == 0)", "(len(new), False)"),
+    ),
+    *at(
+        "models/reading/cascade",
+        ("g.transpose(1, 2).flatten(0, 1)[of.padding] = 0", "pass"),
+        ("torch.sigmoid(sums - so_far)", "torch.sigmoid(so_far - sums)"),
+        ("torch.logaddexp(so_far, sums, out=so_far)", "pass"),
+        ("[r[-1]] * (longest - len(r))", "[0] * (longest - len(r))"),
     ),
     *at(
         "models/reading/tree_attention",

@@ -9,12 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 import torch
 from torch import Tensor
 
 from art_cli.models.reading.attention import Look, attention
-from art_cli.models.reading.tree_attention import Span, TreeMask, works
+from art_cli.models.reading.cascade import APART, CascadeAttention, Far, Near, PaddedRows
+from art_cli.models.reading.tree_attention import Span, TreeMask, ends_of, works
 
 MIN_SAVING = 32  # tokens that sharing must save; a split costs an attention call in every layer
 
@@ -29,31 +31,36 @@ class TokenNode:
     start: int  # tokens before it on its path
     first: int = 0  # where its tokens are packed
 
-    def path(self) -> list[int]:
-        """Return the packed indices of its ancestors' tokens and its own, in order."""
-        before = self.parent.path() if self.parent else []
-        return before + list(range(self.first, self.first + len(self.ids)))
+    def path(self, shorter: float = inf) -> list[int]:
+        """Return the packed indices of its ancestors' tokens and its own, in order.
+
+        Of ancestors, only those with a length below `shorter`.
+        """
+        nodes: list[TokenNode] = [self]
+        while ancestor := nodes[-1].parent:
+            nodes.append(ancestor)
+        kept = [n for n in reversed(nodes) if n is self or len(n.ids) < shorter]
+        return [i for n in kept for i in range(n.first, n.first + len(n.ids))]
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
     """Nodes of one level that attend in one call, padded to the longest."""
 
-    queries: Tensor  # [n, Q] packed indices
-    keys: Tensor  # [n, K]
-    positions: Tensor  # [n, Q] of the queries on their paths; a key's is its place in its row
-    valid: Tensor  # which of the n * Q queries are real
+    queries: PaddedRows
+    keys: PaddedRows
+    positions: Tensor  # [n, Q] of the queries in the rows of keys
     masks: dict[tuple[int | None, int | None], Tensor]  # [n, 1, Q, K], by the reach of a layer
 
     @property
     def is_causal(self) -> bool:
-        """Whether no node has a parent, and all its tokens ask."""
+        """Whether no node has a parent among the keys, and all its tokens ask."""
         return self.queries is self.keys
 
     def mask(self, look: Look) -> Tensor:
         """Return who sees whom in a layer that looks so."""
         if look.reach not in self.masks:
-            keys = torch.arange(self.keys.shape[1], device=self.keys.device)
+            keys = torch.arange(self.keys.index.shape[1], device=self.positions.device)
             self.masks[look.reach] = look.sees(self.positions[:, None, :, None], keys)
         return self.masks[look.reach]
 
@@ -74,6 +81,7 @@ class TreeLayout:
         self._narrow: tuple[Tensor, TreeLayout] | None = None  # the last that `of` made
         self._trees: dict[int | None, TreeMask] = {}  # for a GPU, by the window of a layer
         self._blocks: list[_Block] = []  # made where they are needed: their masks may be large
+        self._cascade: tuple[list[Near], list[Far]] | None = None
 
     def of(self, wanted: Tensor) -> TreeLayout:
         """Return the layout of the queries of these packed tokens [S], which ascend."""
@@ -87,19 +95,50 @@ class TreeLayout:
             if look.window not in self._trees:
                 self._trees[look.window] = TreeMask(self.spans, look.window)
             return self._trees[look.window].attend(q, k, v, look.scale)
-        if not self._blocks:
-            blocks = (_block(part, self._wanted, q.device) for part in self._parts)
-            self._blocks = [block for block in blocks if block]
         q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))  # [N, H, D]
+        if look.is_plain and q.device.type == "cpu" and q.shape[2] == v.shape[2]:
+            if self._cascade is None:
+                self._cascade = self._near(look, q.dtype), self._far()
+            return CascadeAttention.apply(q, k, v, *self._cascade, look.scale)[None]
+        if not self._blocks:
+            self._blocks = self._blocks_of(q.device)
         out = []
         for block in self._blocks:
-            qs, ks, vs = q[block.queries], k[block.keys], v[block.keys]
-            qs, ks, vs = (x.transpose(1, 2) for x in (qs, ks, vs))  # [n, H, Q, D]
+            qs, ks, vs = block.queries.take(q), block.keys.take(k), block.keys.take(v)
             causal = block.is_causal and look.is_plain
             mask = None if causal else block.mask(look)
             o = attention(qs, ks, vs, look, mask, causal)
-            out.append(o.transpose(1, 2).flatten(0, 1)[block.valid])
-        return torch.cat(out)[None]
+            out.append(block.queries.without_padding(o))
+        tokens = torch.cat([block.queries.tokens for block in self._blocks])
+        return torch.cat(out)[tokens.argsort()][None]
+
+    def _blocks_of(self, device: torch.device, shorter: float = inf) -> list[_Block]:
+        blocks = (_block(part, self._wanted, device, shorter) for part in self._parts)
+        return [block for block in blocks if block]
+
+    def _near(self, look: Look, dtype: torch.dtype) -> list[Near]:
+        """Return what is left for blocks where large ancestors are looked at apart."""
+        near = []
+        for block in self._blocks_of(torch.device("cpu"), APART):
+            mask = None
+            if not block.is_causal:
+                hidden = ~block.mask(look)
+                mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf)
+            near.append(Near(block.queries, block.keys, mask))
+        return near
+
+    def _far(self) -> list[Far]:
+        """Return who looks at each large node from below."""
+        far = []
+        for span, end in zip(self.spans, ends_of(self.spans), strict=True):
+            last = self.spans[end - 1]
+            low, high = span.first + span.num, last.first + last.num
+            keys = slice(span.first, low)
+            if self._wanted is not None:
+                low, high = (bisect_left(self._wanted, x) for x in (low, high))
+            if span.num >= APART and high > low:
+                far.append(Far(slice(low, high), keys))
+        return far
 
 
 def grow_tree(
@@ -164,14 +203,14 @@ def packed(nodes: list[TokenNode]) -> tuple[Tensor, Tensor]:
 
 
 def lay_out(nodes: list[TokenNode]) -> TreeLayout:
-    """Give the nodes their places among the packed tokens, level by level."""
-    placed, parts = 0, []
+    """Give the nodes their places among the packed tokens, in the order of the walk."""
+    placed = 0
+    for node in nodes:
+        node.first, placed = placed, placed + len(node.ids)
+    parts = []
     for level in range(1 + max((n.level for n in nodes), default=-1)):
         members = sorted((n for n in nodes if n.level == level), key=lambda n: len(n.ids))
-        for part in _similar(members):
-            for node in part:
-                node.first, placed = placed, placed + len(node.ids)
-            parts.append(part)
+        parts += _similar(members)
     return TreeLayout(parts, _spans(nodes))
 
 
@@ -189,8 +228,13 @@ def _similar(nodes: list[TokenNode]) -> list[list[TokenNode]]:
     return parts
 
 
-def _block(nodes: list[TokenNode], wanted: list[int] | None, device: torch.device) -> _Block | None:
-    """Return the block of these nodes; of their wanted tokens alone. None where there is none."""
+def _block(
+    nodes: list[TokenNode], wanted: list[int] | None, device: torch.device, shorter: float
+) -> _Block | None:
+    """Return the block of these nodes; of their wanted tokens alone. None where there is none.
+
+    The keys are of a node's path, without ancestors that are not `shorter`.
+    """
     if wanted is None:
         asked = [range(n.first, n.first + len(n.ids)) for n in nodes]
         rows = [[*a] for a in asked]
@@ -203,17 +247,20 @@ def _block(nodes: list[TokenNode], wanted: list[int] | None, device: torch.devic
         asked = [wanted[r[0] : r[-1] + 1] for r in rows]
     if not nodes:
         return None
-    num = [len(r) for r in rows]
-    place = [[n.start + at - n.first for at in a] for n, a in zip(nodes, asked, strict=True)]
-    queries = _padded(rows).to(device)
-    valid = torch.arange(max(num))[None] < torch.tensor(num)[:, None]
-    is_whole = wanted is None and not any(n.parent for n in nodes)
+    paths = [n.path(shorter) for n in nodes]
+    # The place of a token in its row of keys.
+    place = [
+        [len(p) - len(n.ids) + at - n.first for at in a]
+        for n, a, p in zip(nodes, asked, paths, strict=True)
+    ]
+    queries = PaddedRows(rows, device)
+    num = queries.index.shape[1]
+    is_whole = rows == paths
     return _Block(
         queries=queries,
-        keys=queries if is_whole else _padded([n.path() for n in nodes]).to(device),
+        keys=queries if is_whole else PaddedRows(paths, device),
         # Padding sees what the last token sees: a row that sees nothing would have no softmax.
-        positions=torch.tensor([[*p, *[p[-1]] * (max(num) - len(p))] for p in place]).to(device),
-        valid=valid.flatten().nonzero()[:, 0].to(device),
+        positions=torch.tensor([[*p, *[p[-1]] * (num - len(p))] for p in place]).to(device),
         masks={},
     )
 
@@ -230,8 +277,3 @@ def _spans(nodes: list[TokenNode]) -> list[Span]:
         )
         for n in nodes
     ]
-
-
-def _padded(rows: list[list[int]]) -> Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([r + [0] * (longest - len(r)) for r in rows])

@@ -32,6 +32,16 @@ class Span:
     start: int  # position of its first token on the path
 
 
+def ends_of(spans: list[Span]) -> list[int]:
+    """Return the place behind the last descendant of each."""
+    ends = list(range(1, len(spans) + 1))
+    for i in reversed(range(len(spans))):
+        parent = spans[i].parent
+        if parent is not None:
+            ends[parent] = max(ends[parent], ends[i])
+    return ends
+
+
 class TreeMask:
     """Who looks at whom among packed tokens [N]: at ancestors, the last `window` tokens of them."""
 
@@ -72,11 +82,7 @@ class TreeMask:
         """Whether the token at a packed index looks at another: FlexAttention's `mask_mod`."""
         size = -(-self.num_tokens // BLOCK) * BLOCK  # the kernel asks beyond the last token too
         walk = torch.full((3, size), -1, dtype=torch.int32)
-        ends = list(range(1, len(self._spans) + 1))  # behind the last descendant of each
-        for i in reversed(range(len(self._spans))):
-            parent = self._spans[i].parent
-            if parent is not None:
-                ends[parent] = max(ends[parent], ends[i])
+        ends = ends_of(self._spans)
         for i, span in enumerate(self._spans):
             rows = slice(span.first, span.first + span.num)
             walk[0, rows], walk[1, rows] = i, ends[i]

@@ -165,10 +165,10 @@ def saved_per_token(shape: Shape, job: Workload) -> int:
 
     norms       x in float32: 8H, and with 4 heads' norms 4(Q+K); to train a norm's own weight also
                 its result before and after that: 4bH, b(Q+K)
-    linear      to train a map, its input: of o and down bQ + bF (the others' are the norms'). An
-                adapter is float32 and casts the input of each of its seven maps: 4(5H+Q+F); where
-                b is 4 there is nothing to cast, and maps with one input share it: 4(2H+Q+F). The
-                rank-r product of each: 28r
+    linear      to train a map, its input: of down bF (the others' are the norms', and attention's
+                result). An adapter is float32 and casts the input of each of its seven maps:
+                4(5H+Q+F); where b is 4 there is nothing to cast, and maps with one input share
+                it: 4(2H+F). The rank-r product of each: 28r
     attention   queries, keys, values and result: 2b(Q+K), and a sum for each head
     MLP         gate, its SiLU and up: 3bF
     """
@@ -179,11 +179,12 @@ def saved_per_token(shape: Shape, job: Workload) -> int:
         kept += 4 * (q + k) + 4 * (shape.heads + shape.kv_heads)
     kept += _saved_by_experts(shape, job)
     if job.rank is None:
-        return kept + 4 * b * h + b * (q + f) + (b * (q + k) if shape.has_head_norms else 0)
+        return kept + 4 * b * h + b * f + (b * (q + k) if shape.has_head_norms else 0)
     inputs, maps = (1 if job.float32 else 3), 4
     if f:  # an MLP that all tokens go through
         inputs, maps = (2 if job.float32 else 5), 7
-    return kept + 4 * (inputs * h + q + f) + 4 * maps * job.rank
+    cast = 0 if job.float32 else q
+    return kept + 4 * (inputs * h + cast + f) + 4 * maps * job.rank
 
 
 def _saved_by_experts(shape: Shape, job: Workload) -> int:

@@ -218,8 +218,8 @@ def test_a_microbatch_of_two_siblings_by_hand() -> None:
     ]
     bits = torch.zeros(3, 2, dtype=torch.int32)
     batch = pack.pack(rows, masks=Masks(bits, [{}, {80: 2}]))
-    assert batch.ids.tolist() == [[*A, 5, 7, 6, 9]]
-    assert batch.positions.tolist() == [[*range(82), 81, 82]]
+    assert batch.ids.tolist() == [[*A, 5, 6, 9, 7]]
+    assert batch.positions.tolist() == [[*range(83), 81]]
     assert batch.hidden_at.tolist() == [79, 79, 80, 80]
     assert batch.targets.tolist() == [5, 5, 6, 7]
     assert batch.row.tolist() == [0, 1, 2, 3] and batch.unit.tolist() == [0, 1, 0, 1]

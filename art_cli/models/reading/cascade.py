@@ -1,0 +1,120 @@
+"""Attention over a tree of shared prefixes on a CPU: large prefixes are not copied.
+
+Packed in the order of a walk, all that descends from a node is consecutive, and sees all of it: one
+call without a mask. What is left, a node's own tokens and those of its small ancestors, is gathered
+in a row. The softmax over a part of the keys becomes that over all by the parts' log-sum-exps
+("cascade attention", 2402.05099). A part's backward, when it is given the whole's result and
+log-sum-exp, yields its part of the gradients; so these two are all that is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+APART = 100  # tokens of a node that is not copied; over fewer keys the kernel is slow
+
+_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+class PaddedRows:
+    """Tokens of several nodes, a row each, padded to the longest."""
+
+    def __init__(self, rows: list[list[int]], device: torch.device) -> None:
+        longest = max(map(len, rows))
+        # Padding is a copy of the last: with its log-sum-exp no weight is above 1.
+        padded = torch.tensor([[*r, *[r[-1]] * (longest - len(r))] for r in rows])
+        real = torch.arange(longest)[None] < torch.tensor([len(r) for r in rows])[:, None]
+        self.index = padded.to(device)  # [n, L]
+        self.tokens = padded[real].to(device)  # those that are not padding
+        self.real = real.flatten().nonzero()[:, 0].to(device)  # their places among n * L
+        self.padding = (~real).flatten().nonzero()[:, 0].to(device)
+
+    def take(self, x: Tensor) -> Tensor:
+        """Return [n, H, L, D] of x [N, H, D]."""
+        return x[self.index].transpose(1, 2)
+
+    def without_padding(self, rows: Tensor) -> Tensor:
+        """Return [T, H, D] of rows [n, H, L, D]."""
+        return rows.transpose(1, 2).flatten(0, 1)[self.real]
+
+    def add(self, x: Tensor, rows: Tensor) -> None:
+        """Add rows [n, H, L, D] to x [N, H, D]."""
+        x.index_add_(0, self.tokens, self.without_padding(rows).to(x.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """Nodes whose queries look at their own tokens and small ancestors in one call."""
+
+    queries: PaddedRows
+    keys: PaddedRows
+    mask: Tensor | None  # [n, 1, Q, K], added to the scores; None: the keys are the queries'
+
+
+@dataclass(frozen=True, slots=True)
+class Far:
+    """All queries that descend from a large node, and its keys."""
+
+    queries: slice
+    keys: slice
+
+
+class CascadeAttention(torch.autograd.Function):
+    """Attention [S, H, D] of q [S, H, D] over k, v [N, K, D]; each query is in one of `near`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, near: list[Near], far: list[Far], scale: float
+    ) -> Tensor:
+        """Sum in fp32 at least."""
+        out = torch.zeros_like(q, dtype=torch.promote_types(q.dtype, torch.float32))
+        lse = out.new_zeros(*q.shape[:2], 1)
+        for part in near:
+            rows = part.queries.take(q), part.keys.take(k), part.keys.take(v)
+            o, sums = _forward(*rows, 0.0, part.mask is None, attn_mask=part.mask, scale=scale)
+            part.queries.add(out, o)
+            part.queries.add(lse, sums[..., None])
+        for part in far:
+            rows = _row(q[part.queries]), _row(k[part.keys]), _row(v[part.keys])
+            o, sums = (x[0].transpose(0, 1) for x in _forward(*rows, scale=scale))
+            sums, so_far = sums[..., None], lse[part.queries]
+            out[part.queries].lerp_(o.to(out.dtype), torch.sigmoid(sums - so_far))
+            torch.logaddexp(so_far, sums, out=so_far)
+        out = out.to(q.dtype)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.parts = near, far, scale
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        """Add up the parts' gradients."""
+        q, k, v, out, lse = ctx.saved_tensors
+        near, far, scale = ctx.parts
+        dq, dk, dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (q, k, v))
+        for part in near:
+            of, to, causal = part.queries, part.keys, part.mask is None
+            g, qs, o, sums = (of.take(x) for x in (grad, q, out, lse))
+            g.transpose(1, 2).flatten(0, 1)[of.padding] = 0
+            rows = g, qs, to.take(k), to.take(v), o, sums[..., 0]
+            found = _backward(*rows, 0.0, causal, attn_mask=part.mask, scale=scale)
+            for rows, x, d in zip((of, to, to), (dq, dk, dv), found, strict=True):
+                rows.add(x, d)
+        for part in far:
+            of, to = part.queries, part.keys
+            rows = (_row(x) for x in (grad[of], q[of], k[to], v[to], out[of]))
+            found = _backward(*rows, _row(lse[of])[..., 0], 0.0, False, scale=scale)
+            for place, x, d in zip((of, to, to), (dq, dk, dv), found, strict=True):
+                x[place] += d[0].transpose(0, 1)
+        return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), None, None, None
+
+
+def _row(x: Tensor) -> Tensor:
+    """Return [1, H, N, D] of [N, H, D]."""
+    return x.transpose(0, 1)[None]
