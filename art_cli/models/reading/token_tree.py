@@ -39,8 +39,11 @@ class TokenNode:
         nodes: list[TokenNode] = [self]
         while ancestor := nodes[-1].parent:
             nodes.append(ancestor)
-        kept = [n for n in reversed(nodes) if n is self or len(n.ids) < shorter]
-        return [i for n in kept for i in range(n.first, n.first + len(n.ids))]
+        indices: list[int] = []
+        for node in reversed(nodes):
+            if node is self or len(node.ids) < shorter:
+                indices += range(node.first, node.first + len(node.ids))
+        return indices
 
 
 @dataclass(frozen=True, slots=True)
