@@ -22,6 +22,7 @@ from art_cli.config.schema import ModelConfig
 from art_cli.errors import PreflightError, UsageError
 from art_cli.models.classes import class_of
 from art_cli.models.policy import Policy
+from art_cli.models.reading.products import use_quickest
 from art_cli.models.tiny import make as make_tiny
 
 CACHE_LINE = 64  # bytes; where torch has its own tensors begin
@@ -55,6 +56,7 @@ def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
         # line, as what is read from a file does: a run that goes on would not be bit for bit.
         if tensor.data_ptr() % CACHE_LINE:
             tensor.data = tensor.data.clone()
+    use_quickest(model)
     return Policy(model, tokenizer)
 
 

@@ -152,7 +152,7 @@ def _layer(
     if hasattr(attention, "q_norm"):
         q = _norm(attention.q_norm, q)
     q = _rotate(q.transpose(1, 2), cos, sin)
-    look = Look(scale=attention.scaling, window=_window(attention))
+    look = Look(scale=attention.scaling, window=window_of(attention))
     o = layout.attend(i, q, k, v, look).flatten(2)
     if x.dim() == 2:
         o = o[0] if wanted is None else o[0, wanted]
@@ -160,7 +160,7 @@ def _layer(
     return x + layer.mlp(_norm(layer.post_attention_layernorm, x))
 
 
-def _window(attention: Any) -> int | None:
+def window_of(attention: Any) -> int | None:
     """Return a layer's window, as the families' own code reads it."""
     if hasattr(attention, "sliding_window"):
         return attention.sliding_window

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from art_cli.models.reading.products import product
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -20,7 +22,7 @@ class Head:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits [..., V] in fp32 of hidden states [..., D]."""
-        logits = hidden @ self.weight.T
+        logits = product(hidden, self.weight)
         if self.bias is not None:
             logits = logits + self.bias
         logits = logits.float()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from art_cli.models.reading.attention import Look, attention, one_query_sdpa
+from art_cli.models.reading.decoder import decoder_of
 from art_cli.models.reading.memory import Reader, last_of, padded
+from art_cli.models.reading.next_token import NextToken, next_token_of
 
 
 class KVCache:
@@ -21,8 +24,10 @@ class KVCache:
 
     may_pad = True
 
-    def __init__(self, reader: Reader, rows: int, length: int) -> None:
+    def __init__(self, reader: Reader, rows: int, length: int, quick: bool = False) -> None:
+        """`quick`: the reader is of the Llama family; see Ways."""
         self._reader = reader
+        self._quick = quick
         self.num_rows = rows
         self.length = length  # positions that each row has room for
         self.keys: dict[int, Tensor] = {}
@@ -34,8 +39,16 @@ class KVCache:
         """See Memory. The rows all begin with what `shared` holds, if that is given."""
         width = max(map(len, tokens))
         ids, positions = padded(tokens, starts, self._reader.device)
-        layout = self.at(self.index(rows), positions, max(starts) + width, shared)
+        end = max(starts) + width
+        layout = self.at(self.index(rows), positions, end, shared)
+        if width == 1 and self._next_token:
+            return self._next_token(ids[:, 0], positions[:, 0], end, layout)
         return last_of(self._reader.hidden(ids, positions, layout), tokens)
+
+    @cached_property
+    def _next_token(self) -> NextToken | None:
+        """What reads single tokens with the weights of now, which are those of the cache."""
+        return next_token_of(decoder_of(self._reader.base)) if self._quick else None
 
     def index(self, rows: list[int]) -> Tensor | None:
         """Return rows as a tensor; None where they are all."""

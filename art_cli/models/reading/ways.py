@@ -63,4 +63,6 @@ def make_memory(reader: Reader, ways: Ways, rows: int, length: int) -> Memory:
         ours, keeps = ways.attention == NAME, ways.engine == "row"
         return OwnCaches(reader, rows, whole=ours, keeps=keeps)
     states: Any = has_states(reader.base.config)
-    return StateCache(reader, rows, length) if states else KVCache(reader, rows, length)
+    if states:
+        return StateCache(reader, rows, length)
+    return KVCache(reader, rows, length, ways.quick)

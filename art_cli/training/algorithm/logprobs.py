@@ -15,6 +15,7 @@ from torch import Tensor
 
 from art_cli.models.grammar.allowed import Allowed
 from art_cli.models.reading.head import Head
+from art_cli.models.reading.products import product
 
 CHUNK_ELEMENTS = 2**25  # logits alive at once: 128 MB in fp32
 
@@ -98,7 +99,7 @@ class _HeadLoss(torch.autograd.Function):
             if not isinstance(steep, float) or steep != 1:
                 grad.mul_(steep)
             grad = grad.to(weight.dtype)
-            torch.mm(grad, weight, out=grad_hidden[rows])
+            grad_hidden[rows] = product(grad, weight.T)
             if grad_weight is not None:
                 grad_weight.addmm_(grad.T, hidden[rows])
             if grad_bias is not None:

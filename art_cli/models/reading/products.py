@@ -1,0 +1,85 @@
+"""Matrix products on an AMD CPU with AVX-512, where torch's own use half of it.
+
+torch multiplies fp32 matrices by MKL, which takes AVX2 on a CPU that is not Intel's. oneDNN, which
+torch has too, takes AVX-512: up to twice as fast (`python scripts/bench/products.py`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+SMALLEST_WEIGHT = 2**18  # numbers; of smaller ones a product costs less than a kernel for its shape
+FEWEST_ROWS = 2  # one has to wait for the memory of the weights anyway
+
+
+class OneDnnLinear(nn.Linear):
+    """nn.Linear, by oneDNN where that is quicker."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x @ weight.T + bias, [..., O] of x [..., I]."""
+        y = product(x, self.weight)
+        return y if self.bias is None else y + self.bias
+
+
+def use_quickest(model: nn.Module) -> None:
+    """Let the linear layers of a model compute their products in the way that is quickest here."""
+    if is_worth_it():
+        for module in model.modules():
+            if type(module) is nn.Linear and module.weight.numel() >= SMALLEST_WEIGHT:
+                module.__class__ = OneDnnLinear
+
+
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x @ weight.T, [..., O] of x [..., I] and weight [O, I]."""
+    if not _is_quicker(x, weight):
+        return F.linear(x, weight)
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        return _Product.apply(x, weight)  # type: ignore[no-any-return, no-untyped-call]
+    return _by_onednn(x, weight)
+
+
+@cache
+def is_worth_it() -> bool:
+    """Return whether this is a CPU on which torch's own products are slow."""
+    cpu = torch.cpu.get_capabilities()
+    is_amd = str(cpu.get("cpu_name", "")).startswith("AMD")
+    return is_amd and bool(cpu.get("avx512_f")) and torch.backends.mkldnn.is_available()
+
+
+def _is_quicker(x: Tensor, weight: Tensor) -> bool:
+    return (
+        is_worth_it()
+        and x.device.type == "cpu"
+        and x.dtype == weight.dtype == torch.float32
+        and weight.numel() >= SMALLEST_WEIGHT
+        and x.numel() >= FEWEST_ROWS * x.shape[-1]
+    )
+
+
+class _Product(torch.autograd.Function):
+    """x @ weight.T, and its gradients, which are products too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(x, weight)
+        return _by_onednn(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        of_x, of_weight = ctx.needs_input_grad
+        rows = grad.flatten(0, -2)
+        return (
+            _by_onednn(grad, weight.T) if of_x else None,
+            _by_onednn(rows.T, x.flatten(0, -2).T) if of_weight else None,
+        )
+
+
+def _by_onednn(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x @ weight.T; both may be transposed."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")  # type: ignore[no-any-return]
