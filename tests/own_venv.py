@@ -23,6 +23,9 @@ def python_with(name: str, *requirements: str) -> Path:
         if missing:
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
             _install(python, requirements)
+            # What is imported there is compiled once, also where Python is told to keep nothing.
+            [packages] = folder.glob("lib/python*/site-packages")
+            (packages / "kept.pth").write_text("import sys; sys.dont_write_bytecode = False\n")
     return python
 
 
