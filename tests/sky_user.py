@@ -32,7 +32,10 @@ train: {steps: 3, scenarios_per_step: 4, group_size: 4, learning_rate: 4.0e-3}
 eval: {every: 3, episodes: 8}
 checkpoint: {every: 1, keep: 2}
 """
+# 5000 steps at full speed take two minutes, and were over once before they were to be cancelled.
+ENDLESS = ("env.use=env.py:Patient", "train.steps=1000000", "eval=null", "checkpoint.every=10")
 ENV = """
+import asyncio
 import os
 from pathlib import Path
 
@@ -44,6 +47,12 @@ class Mine(Opposites):
         self.metrics["came_along"] = float(Path("notes.txt").exists())
         self.metrics["left_out"] = float(not Path("data.bin").exists())
         self.metrics["has_secret"] = float(os.environ.get("MY_KEY") == "k-123")
+        return await super().score(trajectory)
+
+
+class Patient(Mine):
+    async def score(self, trajectory):
+        await asyncio.sleep(1)  # who runs without end leaves the machine to others
         return await super().score(trajectory)
 """
 
@@ -106,6 +115,12 @@ def slurm(*command: str) -> str:
         command, env=environment, capture_output=True, text=True, check=True, timeout=300
     )
     return done.stdout
+
+
+def jobs_of(name: str) -> list[str]:
+    """The numbers of Slurm's jobs whose names begin so: those of a cluster, or of a managed job."""
+    lines = slurm("squeue", "-h", "-o", "%i %j").splitlines()
+    return [number for number, job in map(str.split, lines) if job.startswith(name)]
 
 
 def read_until(process: subprocess.Popen[str], pattern: str) -> str:

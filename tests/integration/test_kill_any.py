@@ -56,7 +56,7 @@ def test_a_run_of_several_processes_ends_the_same(config: str, tmp_path: Path) -
     rng, kills, art, number = random.Random(1), 0, whole, count()
     while kills < NUM_KILLS:
         art = begin(tmp_path / f"killed-{next(number)}", config)
-        while (code := killed(art, tmp_path, rng, seconds)) != 0:
+        while (code := killed(art, tmp_path, rng, seconds, kills)) != 0:
             kills += 1
             assert code in (1, 3, -signal.SIGKILL), art.output  # 3: a server before the start
             art = begin(art.folder, config)
@@ -69,7 +69,7 @@ def test_a_run_of_programs_loses_no_episode(tmp_path: Path) -> None:
     rng, kills, number = random.Random(2), 0, count()
     while kills < NUM_KILLS:
         art = begin(tmp_path / f"killed-{next(number)}", PROGRAMS)
-        while (code := killed(art, tmp_path, rng, seconds)) != 0:
+        while (code := killed(art, tmp_path, rng, seconds, kills)) != 0:
             kills += 1
             assert code == -signal.SIGKILL, art.output
             art = begin(art.folder, PROGRAMS)
@@ -146,7 +146,7 @@ def again_and_again(
     while kills < NUM_KILLS:
         folder = shutil.copytree(run, tmp_path / f"killed-{next(number)}")
         process = start(folder)
-        while (code := killed(process, tmp_path, rng, seconds)) != 0:
+        while (code := killed(process, tmp_path, rng, seconds, kills)) != 0:
             kills += 1
             assert code == -signal.SIGKILL, process.output
             process = start(folder)
@@ -196,8 +196,24 @@ def timed(process: Any) -> float:
     return time.monotonic() - began
 
 
-def killed(process: Any, folder: Path, rng: random.Random, seconds: float) -> int:
-    """Kill one of its processes after a while -> the exit code. Nobody is left behind then."""
+def killed(process: Any, folder: Path, rng: random.Random, seconds: float, kills: int) -> int:
+    """Kill one of its processes after a while -> the exit code. Nobody is left behind then.
+
+    After enough kills it is left alone: on a machine that has become slower than it was when the
+    seconds were taken, no life would reach its end.
+    """
+    if kills < NUM_KILLS:
+        strike(process, rng, seconds)
+    code = process.wait(600)
+    deadline = time.monotonic() + GONE
+    while (left := at_work_in(folder)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
+    return code
+
+
+def strike(process: Any, rng: random.Random, seconds: float) -> None:
+    """Kill it, or a process below it, within so many seconds."""
     moment = time.monotonic() + rng.uniform(0.1, seconds)
     while process.is_alive() and time.monotonic() < moment:  # it may be quicker than it was
         time.sleep(0.01)
@@ -205,12 +221,6 @@ def killed(process: Any, folder: Path, rng: random.Random, seconds: float) -> in
     victim = victims[0] if rng.random() < 0.5 else rng.choice(victims)
     with suppress(ProcessLookupError):
         os.kill(victim, signal.SIGKILL)
-    code = process.wait(600)
-    deadline = time.monotonic() + GONE
-    while (left := at_work_in(folder)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left == []
-    return code
 
 
 def descendants(pid: int) -> list[int]:

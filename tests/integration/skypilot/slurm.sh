@@ -94,7 +94,7 @@ start_sshd() { # the login node, and what a client needs to reach it
         "StrictModes no" "UsePAM no" "PasswordAuthentication no" "KbdInteractiveAuthentication no" \
         "AllowUsers $user" "MaxSessions 200" "MaxStartups 200" "PrintMotd no" \
         "Subsystem sftp internal-sftp" \
-        "SetEnv SLURM_CONF=$SLURM_CONF UV_PYTHON_DOWNLOADS=never UV_NO_INDEX=1 UV_OFFLINE=1 UV_FIND_LINKS=$dir/wheels" \
+        "SetEnv SLURM_CONF=$SLURM_CONF UV_PYTHON_DOWNLOADS=never UV_NO_INDEX=1 UV_OFFLINE=1 UV_LINK_MODE=symlink UV_FIND_LINKS=$dir/wheels" \
         >"$dir/run/sshd_config"
     node login /usr/sbin/sshd -f "$dir/run/sshd_config" -E "$dir/log/sshd.log"
     install -d -m 700 "$dir/client/home" "$dir/client/home/.slurm"

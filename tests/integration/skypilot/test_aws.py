@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,49 +54,45 @@ def seed_catalogs(folder: Path) -> None:
         (folder / name).write_text("\n".join(lines) + "\n")
 
 
-Client = Callable[..., User]
-
-
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Users of SkyPilot who have a home of their own; their API servers end with the tests."""
-    homes: list[dict[str, str]] = []
-
-    def make(port: int, config: str, **environment: str) -> User:
-        home = tmp_path_factory.mktemp("home")
-        seed_catalogs(home / ".sky" / "catalogs" / "v8")
-        (home / ".sky" / "config.yaml").write_text(config)
-        own = {"HOME": str(home), "SKYPILOT_API_SERVER_LOCAL_PORT": str(port), **environment}
-        homes.append(own)
-        return User(tmp_path_factory.mktemp("user"), **own)
-
-    yield make
-    for own in homes:
-        User.sky(os.environ | own, "api", "stop")
-
-
-@pytest.fixture(scope="module")
-def aws(client: Client) -> Iterator[User]:
-    """One with an account at AWS."""
-    server = [str(Path(sys.executable).with_name("moto_server")), "-p", "46683"]
-    moto = subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    keys = {
+def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    """A user with a home and an API server of their own, and no cloud."""
+    home = tmp_path_factory.mktemp("home")
+    seed_catalogs(home / ".sky" / "catalogs" / "v8")
+    (home / ".sky" / "config.yaml").write_text("allowed_clouds: [gcp]\n")
+    own = {
+        "HOME": str(home),
+        "SKYPILOT_API_SERVER_LOCAL_PORT": "46682",
         "AWS_ENDPOINT_URL": "http://127.0.0.1:46683",
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_ACCESS_KEY_ID": "AKIATESTTESTTESTTEST",
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",
     }
-    user = client(46682, "allowed_clouds: [aws]\n", **keys)
-    home = Path(user.environment["HOME"])
+    yield User(tmp_path_factory.mktemp("user"), **own)
+    User.sky(os.environ | own, "api", "stop")
+
+
+@pytest.fixture(scope="module")
+def aws(nobody: User) -> Iterator[User]:
+    """The same user with an account at AWS: an API server takes 20 seconds of CPU to start."""
+    server = [str(Path(sys.executable).with_name("moto_server")), "-p", "46683"]
+    moto = subprocess.Popen(server, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    home = Path(nobody.environment["HOME"])
+    (home / ".sky" / "config.yaml").write_text("allowed_clouds: [aws]\n")
     (home / ".aws").mkdir()
     (home / ".aws" / "credentials").write_text(
         "[default]\naws_access_key_id=AKIATESTTESTTESTTEST\naws_secret_access_key=test\n"
     )
-    eventually(lambda: User.sky(user.environment, "check", "aws") == 0, "AWS is enabled")
-    yield user
+    eventually(lambda: User.sky(nobody.environment, "check", "aws") == 0, "AWS is enabled")
+    yield nobody
     moto.terminate()
     moto.wait(timeout=300)
+
+
+def test_without_a_cloud_it_says_what_sky_check_says(nobody: User) -> None:
+    printed = nobody.art("launch-cluster", "config.yaml", "--gpus", "H100:1", code=3)
+    assert "no cloud is enabled" in printed and "GCP" in printed
 
 
 def test_the_price_is_of_all_nodes(aws: User) -> None:
@@ -125,12 +121,6 @@ def test_a_machine_that_nobody_has_is_told_and_nothing_is_billed(aws: User) -> N
     assert "L4" in printed and "nothing is billed" in printed
     printed = aws.art("launch-cluster", "config.yaml", "--gpus", "H1000", "--dry-run", code=1)
     assert "H1000" in printed
-
-
-def test_without_a_cloud_it_says_what_sky_check_says(client: Client) -> None:
-    nobody = client(46684, "allowed_clouds: [gcp]\n")
-    printed = nobody.art("launch-cluster", "config.yaml", "--gpus", "H100:1", code=3)
-    assert "no cloud is enabled" in printed and "GCP" in printed
 
 
 def test_an_api_server_that_is_not_there_is_told(user: User) -> None:

@@ -43,20 +43,27 @@ CONFIG
 printf '%s\n' 'AcceleratorName,Clouds' "H100,\"['AWS']\"" >"$catalogs/accelerators.csv"
 printf '%s\n' 'GPU,MemoryGB,Manufacturer' 'H100,80,NVIDIA' >"$catalogs/metadata.csv"
 # The jobs' controller does nothing while two public addresses do not answer; this points it home.
+# And of what costs seconds of CPU each time: a process for each request where all workers wait, and
+# a look at every cluster in every minute, which tests take when they want it.
 cat >"$dir/client/plugin/art_test_plugin.py" <<'PLUGIN'
 import os
 
 from sky.server import plugins
 
 
-class LoopbackNetworkCheck(plugins.BasePlugin):
+class Loopback(plugins.BasePlugin):
     def install(self, extension_context):
         from sky.backends import backend_utils
+        from sky.server import config, constants
 
         port = os.environ["SKYPILOT_API_SERVER_LOCAL_PORT"]
         backend_utils._TEST_IP_LIST[:] = [f"http://127.0.0.1:{port}/api/health"]
+        if extension_context.context is plugins.PluginContext.MAIN:
+            config._MIN_IDLE_SHORT_WORKERS = 5
+        for name in ("CLUSTER_REFRESH", "VOLUME_REFRESH", "LAUNCH_METRICS"):
+            setattr(constants, f"{name}_DAEMON_INTERVAL_SECONDS", 3600)
 PLUGIN
-echo 'plugins: [{class: art_test_plugin.LoopbackNetworkCheck}]' >"$HOME/.sky/plugins.yaml"
+echo 'plugins: [{class: art_test_plugin.Loopback}]' >"$HOME/.sky/plugins.yaml"
 export PYTHONPATH=$dir/client/plugin${PYTHONPATH:+:$PYTHONPATH}
 sky api start >/dev/null
 sky check slurm >/dev/null
