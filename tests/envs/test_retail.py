@@ -19,12 +19,14 @@ import pytest
 from art_cli.config.load import load_experiment
 from art_cli.config.schema import LLMConfig
 from art_cli.envs.base import Done, ToolError
-from art_cli.errors import LLMError
+from art_cli.errors import ConfigError, LLMError
 from art_cli.rollout.rollout import play_episode
 from art_cli.types import Scenario
+from art_envs.airline.desk import AirlineDesk
 from art_envs.retail.desk import RetailDesk
 from art_envs.service import cache
 from art_envs.service import desk as service
+from art_envs.service.desk import ServiceDesk
 from art_envs.service.gates import GateError, check, finished
 from art_envs.service.goal import MIX, call
 from art_envs.service.user import ScriptedUser
@@ -282,3 +284,16 @@ def test_a_user_may_be_set_in_yaml() -> None:
     )
     assert loaded.env_settings.user.model == "reference"
     assert loaded.env_settings.kinds == ("one", "refused")
+
+
+@pytest.mark.parametrize(("desk", "level", "most"), [(RetailDesk, 2, 1), (AirlineDesk, 4, 3)])
+def test_a_level_that_a_small_desk_lacks_is_refused(
+    desk: type[ServiceDesk], level: int, most: int
+) -> None:
+    changes = ["env.args.size=small", f"env.args.level={level}"]
+    told = rf"env\.args: size: small has no level {level}.* write level: {most}"
+    with pytest.raises(ConfigError, match=told):
+        load_experiment(
+            [Path("configs/retail-7b.yaml")], changes, plugin_config=lambda use: desk.Config
+        )
+    assert desk.Config(size="small", level=most).level == most  # type: ignore[arg-type]

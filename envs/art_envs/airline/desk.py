@@ -18,6 +18,7 @@ import json
 import random
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from art_cli import Split, tool
@@ -45,6 +46,12 @@ SEED = 0
 
 class AirlineDesk(ServiceDesk):
     """An airline's service desk: book, change, cancel and compensate under a policy."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(ServiceDesk.Config):
+        """Settings of `env.args`."""
+
+        most_when_small = 3
 
     slots: ClassVar[Slots] = {
         **SLOTS,

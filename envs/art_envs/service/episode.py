@@ -65,6 +65,17 @@ class DeskEpisode(Env):
         # Share of demonstrated decisions that are guesses, so that reward has something to teach.
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.0
 
+        most_when_small: ClassVar[int] = 1  # level; a small domain lacks what higher ones ask for
+
+        def __post_init__(self) -> None:
+            """Raise ValueError where a small domain has no such level."""
+            most = self.most_when_small
+            if self.size == "small" and self.level > most:
+                raise ValueError(
+                    f"size: small has no level {self.level}, levels end at {most} there; write "
+                    f"level: {most}, or leave size out"
+                )
+
     slots: ClassVar[Slots] = SLOTS  # what an assistant may ask for
     reasons: ClassVar[dict[str, str]]  # of refusals, each as the customer hears it
 
