@@ -46,12 +46,15 @@ def at(file: str, *changes: tuple[str, str]) -> list[Fault]:
 FAULTS = [
     *at(
         "training/algorithm/advantage",
-        ("[r - statistics.fmean(rewards) for r in rewards]", "[r for r in rewards]"),
-        ("a * len(group) / max(1, len(group) - 1)", "a * len(group) / max(1, len(group))"),
-        ("[a / _scale(everything) for a in group]", "[a / _scale(group) for a in group]"),
-        ("statistics.stdev(rewards) if", "statistics.pstdev(rewards) if"),
+        ("[r - average for r in rewards]", "[r for r in rewards]"),
+        ("a * len(g.valid) / max(1, len(g.valid) - 1)", "a * len(g.valid) / max(1, len(g.valid))"),
+        ("_scale([r for group in groups for r in group.rewards])", "_scale(groups[0].rewards)"),
+        ("math.sqrt(max(1, len(rewards) - 1))", "math.sqrt(max(1, len(rewards)))"),
         ("> SMALL_STD if rewards else False", "> 0.5 if rewards else False"),
-        ("zip(group.valid, values, strict=True)", "zip(group.trajectories, values, strict=False)"),
+        (
+            "zip(group.valid, _of(group.valid, values, told), strict=True)",
+            "zip(group.trajectories, _of(group.valid, values, told), strict=False)",
+        ),
     ),
     *at(
         "training/algorithm/loss",
@@ -87,17 +90,14 @@ FAULTS = [
     ),
     *at(
         "training/algorithm/packing",
-        ("(path[t - 1], s.ids[t], i, t)", "(path[t], s.ids[t], i, t)"),
+        ("([-1, *path] for path in paths)", "paths"),
         ("if not parts or size > room:", "if not parts:"),
         ("if units[i] == i]", "]"),
         (
-            "torch.tensor([s.advantage(t) for s, t in picked])",
-            "torch.tensor([s.advantage(0) for s in sequences for m in s.mask if m])",
+            "sampled(s.each_advantage() for s in sequences)[order]",
+            "sampled(s.each_advantage() for s in sequences)",
         ),
-        (
-            "for t, m in enumerate(s.mask)\n        if m\n",
-            "for t, m in enumerate(s.mask)\n        if t\n",
-        ),
+        ("(s.mask for s in sequences)", "([0] + [1] * (len(s.mask) - 1) for s in sequences)"),
     ),
     *at(
         "models/reading/token_tree",
@@ -203,16 +203,16 @@ FAULTS = [
     *at(
         "types",
         (
-            "self.mask += [1] * len(completion.token_ids)",
-            "self.mask += [0] + [1] * (len(completion.token_ids) - 1)",
+            "self.mask += [0 if i in completion.forced else 1 for i in range(num)]",
+            "self.mask += [1] * num",
         ),
         ("self.mask += [0] * len(ids)", "self.mask += [1] * len(ids)"),
     ),
     *at(
         "training/trainers/grpo",
         (
-            "if not (has_gradient(group.rewards) or cfg.kl_coef):",
-            "if not has_gradient(group.rewards):",
+            "if not (teaches(group) or cfg.kl_coef):",
+            "if not teaches(group):",
         ),
         ("self.optimizer.zero_grad(set_to_none=True)\n        self._routers", "self._routers"),
         ("not truncated and gap > bound", "not truncated and gap > 100 * bound"),
@@ -272,17 +272,23 @@ FAULTS = [
     ),
     *at(
         "rollout/gateway/hosted_episode",
-        ("if self.busy or renderer is not self.renderer or", "if renderer is not self.renderer or"),
-        ('with_tools=bool(tools) and ended != "length"', "with_tools=bool(tools)"),
-        (
-            'hmac.compare_digest(secret.encode(errors="replace"), self._secret.encode())',
-            "bool(secret)",
-        ),
-        ("and not self._replied and last is not None", "and last is not None"),
+        ("if not self.ended.done() and not self._replied:", "if not self.ended.done():"),
+    ),
+    *at(
+        "rollout/gateway/thread",
+        ("if self.busy or kind != self.kind:", "if kind != self.kind:"),
+    ),
+    *at(
+        "rollout/gateway/exchange",
+        ('bool(asked.tools) and sampled.finish_reason != "length"', "bool(asked.tools)"),
+    ),
+    *at(
+        "rollout/gateway/entrance",
+        ('hmac.compare_digest(shown.encode(errors="replace"), known.encode())', "bool(shown)"),
     ),
     *at(
         "rollout/gateway/server",
-        ('"127.0.0.1", 0, backlog=BACKLOG', '"0.0.0.0", 0, backlog=BACKLOG'),
+        ("at.host, at.port, backlog=BACKLOG", '"0.0.0.0", at.port, backlog=BACKLOG'),
         ("self._episodes.pop(hosted.id, None)", "pass"),
     ),
     *at(
