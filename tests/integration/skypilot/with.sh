@@ -59,7 +59,7 @@ class Loopback(plugins.BasePlugin):
         port = os.environ["SKYPILOT_API_SERVER_LOCAL_PORT"]
         backend_utils._TEST_IP_LIST[:] = [f"http://127.0.0.1:{port}/api/health"]
         if extension_context.context is plugins.PluginContext.MAIN:
-            config._MIN_IDLE_SHORT_WORKERS = 5
+            config._MIN_IDLE_SHORT_WORKERS = 2
         for name in ("CLUSTER_REFRESH", "VOLUME_REFRESH", "LAUNCH_METRICS"):
             setattr(constants, f"{name}_DAEMON_INTERVAL_SECONDS", 3600)
 PLUGIN
