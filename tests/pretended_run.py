@@ -3,9 +3,9 @@
 Its held-out reward rises by the learning rate at each step, in the six steps that it takes, so that
 the best of a sweep is known. It saves and ends with SIGINT as `art run` does, and goes on with
 --resume. A file `hold` makes it wait after step 2, a file `behind` the learning rates in it after
-step 1, until it is stopped. A learning rate above 1 makes it fail, one below 1e-6 makes this
-machine unfit. With --on it is on a cluster: SIGINT lets go of it, `cancel RUN` ends it. It imports
-nothing of art, so that it starts at once.
+step 1, until it is stopped. A learning rate above 1 makes it fail, with `hold` once another is
+held; one below 1e-6 makes this machine unfit. With --on it is on a cluster: SIGINT lets go of it,
+`cancel RUN` ends it. It imports nothing of art, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ def waits(step: int, given: dict[str, str]) -> bool:
     return (step == 1 and is_behind) or (step == 2 and Path("hold").exists())
 
 
+def is_held(run: Path) -> bool:
+    """Return whether a run has come to the step at which `hold` makes it wait."""
+    metrics = run / "metrics.jsonl"
+    return metrics.exists() and metrics.read_text().count("\n") > 2
+
+
 def main() -> int:
     """Train, in a manner of speaking."""
     if sys.argv[1] == "cancel":
@@ -36,6 +42,9 @@ def main() -> int:
     run = Path(folder) / given["project"] / given["name"]
     rate = float(given.get("train.learning_rate", "0.001"))
     if rate > 1:
+        # Where another is held, it is under way by now: one that has just started hears no SIGINT.
+        while Path("hold").exists() and not any(map(is_held, Path(folder).glob("*/*"))):
+            time.sleep(0.01)
         print("the learning rate is no good")
         return 1
     if rate < 1e-6:
