@@ -109,7 +109,7 @@ FAULTS = [
         "models/reading/head",
         ("logits = logits * self.scale", "logits = logits / self.scale"),
         ("self.scale * (1 - (logits / self.cap).square())", "self.scale"),
-        ("            logits = logits + self.bias\n", "            pass\n"),
+        ("product(hidden, self.weight, self.bias)", "product(hidden, self.weight)"),
     ),
     *at(
         "models/reading/forks",

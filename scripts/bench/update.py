@@ -2,6 +2,8 @@
 
     tree      8 siblings whose first 800 tokens are the same (70% of all tokens), 48M parameters:
               one GRPOTrainer step of ours against the same step on a padded batch
+    prefix    64 siblings whose first 2,000 tokens are the same, against a step that copies the
+              prefix's keys and values for each, as layers with a window or sinks still do
     logprobs  1,024 scored tokens, hidden size 512, 151,936 words: our loss on the output head
               against a plain log_softmax, with the head trained and frozen
 
@@ -37,10 +39,11 @@ if TYPE_CHECKING:
     from art_cli.types import TrajectoryGroup
 
 AGREEMENT = 1e-5  # relative, of loss and gradient
-PREFIX, SUFFIX, SIBLINGS = 800, (200, 472), 8
+SIBLINGS = {"tree": (8, 800, (200, 472)), "prefix": (64, 2000, (100, 268))}  # and their tokens
 SCORED, HIDDEN, VOCAB = 1024, 512, 151_936
 VARIANTS = {
     "tree": ("padded", "art"),
+    "prefix": ("copied", "art"),
     "logprobs": ("plain", "art"),
     "logprobs-frozen": ("plain", "art"),
 }
@@ -155,8 +158,8 @@ def work(what: str, side: str, file: str) -> Measured:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    if what == "tree":
-        run, gradient, tokens = tree(side)
+    if what in ("tree", "prefix"):
+        run, gradient, tokens = tree(what, side)
     else:
         run, gradient, tokens = logprobs(side, trained=what == "logprobs")
     before = psutil.Process().memory_info().rss / 2**20
@@ -192,14 +195,18 @@ Run = Callable[[], float]
 Gradient = Callable[[], dict[str, "torch.Tensor"]]
 
 
-def tree(side: str) -> tuple[Run, Gradient, int]:
+def tree(what: str, side: str) -> tuple[Run, Gradient, int]:
     """-> (one optimizer step, its gradient by parameter, tokens run through the model)"""
     import torch
 
     from art_cli.config.schema import SamplingConfig, TrainConfig
+    from art_cli.models.reading.attention import Look
     from art_cli.training.trainers.grpo import GRPOTrainer
 
-    policy, group = siblings()
+    policy, group = siblings(*SIBLINGS[what])
+    if side == "copied":
+        never = property(lambda look: False)
+        setattr(Look, "is_plain", never)  # noqa: B010
     config = TrainConfig(
         steps=1,
         learning_rate=1e-30,  # the weights stay, so that every run is the same
@@ -225,13 +232,16 @@ def tree(side: str) -> tuple[Run, Gradient, int]:
         return {n: p.grad for n, p in named if p.grad is not None}
 
     lengths = [len(t.sequences[0].ids) for t in group.trajectories]
-    if side == "art":
-        return art, gradient, PREFIX + sum(n - PREFIX for n in lengths)
+    if side != "padded":
+        prefix = SIBLINGS[what][1]
+        return art, gradient, prefix + sum(n - prefix for n in lengths)
     policy.base.set_attn_implementation("sdpa")
     return padded, gradient, len(lengths) * max(lengths)
 
 
-def siblings() -> tuple[Policy, TrajectoryGroup]:
+def siblings(
+    num: int, prefix_tokens: int, suffix_tokens: tuple[int, int]
+) -> tuple[Policy, TrajectoryGroup]:
     """A policy of 48M parameters, and a group whose trajectories it could have sampled."""
     import torch
     from tokenizers import Tokenizer, models
@@ -259,13 +269,13 @@ def siblings() -> tuple[Policy, TrajectoryGroup]:
     policy = Policy(Qwen3ForCausalLM(config), no_words)
     trainer = GRPOTrainer(policy, TrainConfig(steps=1), SamplingConfig())
     rng = random.Random(0)
-    prefix = [rng.randrange(config.vocab_size) for _ in range(PREFIX)]
+    prefix = [rng.randrange(config.vocab_size) for _ in range(prefix_tokens)]
     trajectories = []
     scenario = Scenario(id="0", split="train", seed=0)
-    for _ in range(SIBLINGS):
-        ids = prefix + [rng.randrange(config.vocab_size) for _ in range(rng.randint(*SUFFIX))]
+    for _ in range(num):
+        ids = [*prefix, *(rng.randrange(32000) for _ in range(rng.randint(*suffix_tokens)))]
         # As in episodes with tools, 60% of what follows the prompt is the policy's own.
-        mask = [0] * PREFIX + [int(rng.random() < 0.6) for _ in ids[PREFIX:]]
+        mask = [0] * prefix_tokens + [int(rng.random() < 0.6) for _ in ids[prefix_tokens:]]
         unknown = TrainSequence(ids=ids, mask=mask, engine_logprobs=[0.0] * len(ids))
         logprobs = iter(trainer.logprobs(unknown).tolist())
         sampled_from = [next(logprobs) + rng.gauss(0, 1e-4) if m else 0.0 for m in mask]

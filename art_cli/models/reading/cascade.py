@@ -104,8 +104,8 @@ class CascadeAttention(torch.autograd.Function):
             g.transpose(1, 2).flatten(0, 1)[of.padding] = 0
             rows = g, qs, to.take(k), to.take(v), o, sums[..., 0]
             found = _backward(*rows, 0.0, causal, attn_mask=part.mask, scale=scale)
-            for rows, x, d in zip((of, to, to), (dq, dk, dv), found, strict=True):
-                rows.add(x, d)
+            for place, x, d in zip((of, to, to), (dq, dk, dv), found, strict=True):
+                place.add(x, d)
         for part in far:
             of, to = part.queries, part.keys
             rows = (_row(x) for x in (grad[of], q[of], k[to], v[to], out[of]))

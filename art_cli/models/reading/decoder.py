@@ -64,7 +64,7 @@ def hidden_states(
     """
     x = decoder.embed_tokens(ids)
     cos, sin = decoder.rotary_emb(x, positions)
-    cos, sin = cos[:, None], _signed(sin)[:, None]
+    cos, sin = cos[:, None], signed(sin)[:, None]
     last = len(decoder.layers) - 1
     for i, layer in enumerate(decoder.layers):
         chosen = wanted if i == last else None
@@ -173,7 +173,7 @@ def _norm(norm: Any, x: Tensor) -> Tensor:
     return F.rms_norm(x.float(), weight.shape, None, norm.variance_epsilon).to(x.dtype) * weight
 
 
-def _signed(sin: Tensor) -> Tensor:
+def signed(sin: Tensor) -> Tensor:
     """Negate the first half: rotating swaps the halves and negates the first."""
     half = sin.shape[-1] // 2
     return torch.cat([-sin[..., :half], sin[..., half:]], -1)

@@ -22,10 +22,7 @@ class Head:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits [..., V] in fp32 of hidden states [..., D]."""
-        logits = product(hidden, self.weight)
-        if self.bias is not None:
-            logits = logits + self.bias
-        logits = logits.float()
+        logits = product(hidden, self.weight, self.bias).float()
         if self.scale != 1:
             logits = logits * self.scale
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)

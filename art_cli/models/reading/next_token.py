@@ -1,6 +1,6 @@
 """The next token of many rows, through a small model of the Llama family.
 
-A token of a small model costs what its calls cost, not what they compute: here are half as many as
+A token of a small model costs what its calls cost, more than what they compute: here are fewer than
 in `hidden_states`, for matrices that read the same are joined. They are copies, of the weights of
 the moment in which a cache reads its first single token. A change of weights makes the cache
 worthless, and its copies go with it.
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from art_cli.models.reading.attention import Layout, Look
-from art_cli.models.reading.decoder import window_of
+from art_cli.models.reading.decoder import signed, window_of
 
 MOST_WEIGHTS = 2_000_000  # numbers; in larger models the calls cost little beside the products
 # Their angles depend on a token's position alone, not on how long the text has become.
@@ -140,12 +140,10 @@ class NextToken:
         return self._norm(x)
 
     def _cos_and_sin(self, num: int) -> tuple[Tensor, Tensor]:
-        """Return them [num, 1, head width], the first half of the sines negative: turning swaps the
-        halves."""
+        """Return them [num, 1, head width]; the sines as `signed` has them."""
         positions = torch.arange(num, device=self._norm.weight.device)[None]
         cos, sin = (a[0, :, None] for a in self._rotary(self._norm.weight, positions))
-        half = sin.shape[-1] // 2
-        return cos, torch.cat([-sin[..., :half], sin[..., half:]], -1)
+        return cos, signed(sin)
 
 
 def next_token_of(decoder: Any) -> NextToken | None:

@@ -22,10 +22,7 @@ class OneDnnLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x @ weight.T + bias, [..., O] of x [..., I]."""
-        if not _is_quicker(x, self.weight):
-            return super().forward(x)
-        y = product(x, self.weight)
-        return y if self.bias is None else y + self.bias
+        return product(x, self.weight, self.bias)
 
 
 def use_quickest(model: nn.Module) -> None:
@@ -36,13 +33,15 @@ def use_quickest(model: nn.Module) -> None:
                 module.__class__ = OneDnnLinear
 
 
-def product(x: Tensor, weight: Tensor) -> Tensor:
-    """Return x @ weight.T, [..., O] of x [..., I] and weight [O, I]."""
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x @ weight.T + bias, [..., O] of x [..., I], weight [O, I] and bias [O]."""
     if not _is_quicker(x, weight):
-        return F.linear(x, weight)
+        return F.linear(x, weight, bias)
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-        return _Product.apply(x, weight)  # type: ignore[no-any-return, no-untyped-call]
-    return _by_onednn(x, weight)
+        y: Tensor = _Product.apply(x, weight)  # type: ignore[no-untyped-call]
+    else:
+        y = _by_onednn(x, weight)
+    return y if bias is None else y + bias
 
 
 @cache

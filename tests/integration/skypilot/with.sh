@@ -43,8 +43,8 @@ CONFIG
 printf '%s\n' 'AcceleratorName,Clouds' "H100,\"['AWS']\"" >"$catalogs/accelerators.csv"
 printf '%s\n' 'GPU,MemoryGB,Manufacturer' 'H100,80,NVIDIA' >"$catalogs/metadata.csv"
 # The jobs' controller does nothing while two public addresses do not answer; this points it home.
-# And of what costs seconds of CPU each time: a process for each request where all workers wait, and
-# a look at every cluster in every minute, which tests take when they want it.
+# It also spares seconds of CPU: a new process for each request where no worker waits, and a look at
+# every cluster in every minute, which tests take when they want it.
 cat >"$dir/client/plugin/art_test_plugin.py" <<'PLUGIN'
 import os
 
