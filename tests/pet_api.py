@@ -182,7 +182,7 @@ class PetApi:
     def odd(self, how: str) -> tuple[int, Any, str]:
         """Answer as no API should."""
         if how == "slow":
-            time.sleep(1)
+            time.sleep(6)
         if how.isdigit():
             return int(how), {"error": how}, "application/json"
         if how == "huge":
