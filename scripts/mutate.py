@@ -224,6 +224,12 @@ FAULTS = [
         ("kl_k3(policy_logprobs, mine, self._loss.ratio)", "kl_k3(policy_logprobs, mine)"),
     ),
     *at(
+        "training/trainers/base",
+        ("order[i::num] for i", "order[0::num] for i"),
+        ("key=lambda group: not teaches(group)", "key=teaches"),
+        ("last | metrics | {name", "metrics | last | {name"),
+    ),
+    *at(
         "training/trainers/schedule",
         ("return (step + 1) / (warmup + 1)", "return step / (warmup + 1)"),
         ("0.5 * (1 + math.cos(", "0.5 * (1 - math.cos("),

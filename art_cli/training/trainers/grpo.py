@@ -19,7 +19,7 @@ from art_cli.system.progress import silent
 from art_cli.training.algorithm.advantage import teaches
 from art_cli.training.algorithm.loss import Counts, Tokens, kl_k3, loss_named
 from art_cli.training.algorithm.packing import Microbatch, TrainSequence, pack
-from art_cli.training.trainers.base import repeated
+from art_cli.training.trainers.base import Update, take_updates
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.forward import Forward, Trainable
 from art_cli.training.trainers.masks import masks_of
@@ -78,23 +78,27 @@ class GRPOTrainer:
         return make_optimizer(self._policy.trainable, self._cfg)
 
     def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
-        """Update the policy `train.updates_per_batch` times, and return `loss/*` and `data/*`.
+        """Take the updates with this batch, see `take_updates`, and return `loss/*` and `data/*`.
 
         The groups have their advantages; `step` counts from 0. Raise EngineError where the first
         batch was not sampled from this policy, TrainerError where the gradient is not finite or
         memory runs out; the weights are then as before that update.
         """
-        sequences, counts = training_sequences(groups, self._cfg, self._max_model_len)
 
-        def once() -> dict[str, float]:
-            stats = self.budget.fit(sequences, self.gradient)
-            assert counts.tokens >= stats.tokens
-            metrics = self.metrics(stats)
-            if stats.tokens:
-                metrics["loss/grad_norm"] = self.update(step)
-            return metrics
+        def update_with(part: list[TrajectoryGroup]) -> Update:
+            sequences, counts = training_sequences(part, self._cfg, self._max_model_len)
 
-        metrics = repeated(once, self._cfg.updates_per_batch)
+            def update() -> dict[str, float]:
+                stats = self.budget.fit(sequences, self.gradient)
+                assert counts.tokens >= stats.tokens
+                metrics = self.metrics(stats)
+                if stats.tokens:
+                    metrics["loss/grad_norm"] = self.update(step)
+                return metrics
+
+            return update
+
+        metrics = take_updates(groups, self._cfg, update_with)
         self._kept = None
         return metrics
 

@@ -29,7 +29,7 @@ from art_cli.models.grammar.grammars import Grammars, Vocabulary
 from art_cli.models.policy import Policy
 from art_cli.system.progress import silent
 from art_cli.training.algorithm.packing import TrainSequence, num_packed, partition
-from art_cli.training.trainers.base import repeated
+from art_cli.training.trainers.base import Update, take_updates
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.distributed.launch import (
     COLLECTIVE_TIMEOUT,
@@ -186,18 +186,22 @@ class RanksTrainer:
         self._failed = False
 
     def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
-        sequences, _ = training_sequences(groups, self._cfg, self._max_model_len)
         rank = self._formed()
-        shares = self._shares(sequences)
 
-        def once() -> dict[str, float]:
-            stats = self._all("gradient", shares)
-            metrics = rank.trainer.metrics(stats)
-            if stats.tokens:
-                metrics["loss/grad_norm"] = self._all("update", step)
-            return metrics
+        def update_with(part: list[TrajectoryGroup]) -> Update:
+            sequences, _ = training_sequences(part, self._cfg, self._max_model_len)
+            shares = self._shares(sequences)
 
-        return repeated(once, self._cfg.updates_per_batch)
+            def update() -> dict[str, float]:
+                stats = self._all("gradient", shares)
+                metrics = rank.trainer.metrics(stats)
+                if stats.tokens:
+                    metrics["loss/grad_norm"] = self._all("update", step)
+                return metrics
+
+            return update
+
+        return take_updates(groups, self._cfg, update_with)
 
     def _shares(self, sequences: list[list[TrainSequence]]) -> list[list[Part]]:
         """Deal the microbatches out, of like size at the same time, and as many to each rank."""

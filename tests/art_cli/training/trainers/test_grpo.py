@@ -477,39 +477,3 @@ def test_a_group_without_any_advantage_costs_no_forward_though_its_rewards_diffe
     assert training_sequences([group], config(), MAX_MODEL_LEN)[0] == []
     group.trajectories[0].turn_advantages = [1.0, -1.0]  # whose mean is 0
     assert len(training_sequences([group], config(), MAX_MODEL_LEN)[0]) == 1
-
-
-# ---------------------------------------------------------------- several updates with a batch
-
-
-def test_updates_with_one_batch_are_that_many_steps_with_the_same_groups(
-    make_policy: MakePolicy,
-) -> None:
-    once, thrice = make_policy(), make_policy()
-    groups = make_groups(once, noise=0)
-    single = GRPOTrainer(once, config(), SAMPLING)
-    each = [single.step(groups, 0) for _ in range(3)]
-    metrics = GRPOTrainer(thrice, config(updates_per_batch=3), SAMPLING).step(groups, 0)
-    pairs = zip(once.model.parameters(), thrice.model.parameters(), strict=True)
-    assert all(torch.equal(a, b) for a, b in pairs)
-    # The first is on-policy; the ratio of the others is against what was sampled.
-    assert each[0]["loss/ratio_max"] == pytest.approx(1, abs=1e-4) != each[2]["loss/ratio_max"]
-    of_last = {k: each[2][k] for k in ("loss/ratio_max", "loss/ratio_mean", "loss/clip_fraction")}
-    tokens = 3 * each[0]["data/tokens_trained"], 3 * each[0]["data/tokens_packed"]
-    assert metrics == each[0] | of_last | {
-        "data/tokens_trained": tokens[0],
-        "data/tokens_packed": tokens[1],
-    }
-
-
-def test_a_batch_that_teaches_nothing_takes_no_update_however_many_are_wanted(
-    make_policy: MakePolicy,
-) -> None:
-    policy = make_policy()
-    before = copy.deepcopy(policy.base.state_dict())
-    groups = make_groups(policy)
-    for trajectory in (t for g in groups for t in g.trajectories):
-        trajectory.advantage = 0.0
-    metrics = GRPOTrainer(policy, config(updates_per_batch=4), SAMPLING).step(groups, 0)
-    assert metrics["data/tokens_trained"] == 0 and "loss/grad_norm" not in metrics
-    assert all(torch.equal(before[k], v) for k, v in policy.base.state_dict().items())

@@ -1,0 +1,92 @@
+"""Several updates with one batch: of all of it, or of its minibatches in turn."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from batches import SAMPLING, MakePolicy, config, make_groups
+
+from art_cli.models.policy import Policy
+from art_cli.training.trainers.base import minibatches
+from art_cli.training.trainers.grpo import GRPOTrainer
+from art_cli.types import TrajectoryGroup
+
+OF_LAST = ("loss/ratio_max", "loss/ratio_mean", "loss/clip_fraction")
+TOKENS = ("data/tokens_trained", "data/tokens_packed")
+
+
+def assert_same_weights(a: Policy, b: Policy) -> None:
+    pairs = zip(a.model.parameters(), b.model.parameters(), strict=True)
+    assert all(torch.equal(x, y) for x, y in pairs)
+
+
+def teaching_nothing(group: TrajectoryGroup) -> TrajectoryGroup:
+    group = copy.deepcopy(group)
+    for trajectory in group.trajectories:
+        trajectory.advantage = 0.0
+    return group
+
+
+def test_updates_with_one_batch_are_that_many_steps_with_the_same_groups(
+    make_policy: MakePolicy,
+) -> None:
+    once, thrice = make_policy(), make_policy()
+    groups = make_groups(once, noise=0)
+    single = GRPOTrainer(once, config(), SAMPLING)
+    each = [single.step(groups, 0) for _ in range(3)]
+    metrics = GRPOTrainer(thrice, config(passes=3), SAMPLING).step(groups, 0)
+    assert_same_weights(once, thrice)
+    # The first is on-policy; the ratio of the others is against what was sampled.
+    assert each[0]["loss/ratio_max"] == pytest.approx(1, abs=1e-4) != each[2]["loss/ratio_max"]
+    expected = each[0] | {k: each[2][k] for k in OF_LAST}
+    assert metrics == expected | {k: 3 * each[0][k] for k in TOKENS}
+
+
+def test_a_batch_that_teaches_nothing_takes_no_update_however_many_are_wanted(
+    make_policy: MakePolicy,
+) -> None:
+    policy = make_policy()
+    before = copy.deepcopy(policy.base.state_dict())
+    groups = [teaching_nothing(group) for group in make_groups(policy)]
+    metrics = GRPOTrainer(policy, config(passes=4), SAMPLING).step(groups, 0)
+    assert metrics["data/tokens_trained"] == 0 and "loss/grad_norm" not in metrics
+    assert all(torch.equal(before[k], v) for k, v in policy.base.state_dict().items())
+
+
+def test_minibatches_take_turns_and_each_is_a_batch_of_its_own(make_policy: MakePolicy) -> None:
+    """Two passes over two parts; what is told of the loss is of the first update."""
+    apart, dealt = make_policy(), make_policy()
+    groups = make_groups(apart, noise=0)
+    parts = [groups[0], groups[3]], [groups[2], groups[1]]  # the second teaches nothing
+    single = GRPOTrainer(apart, config(), SAMPLING)
+    each = [single.step(part, 0) for part in parts * 2]
+    cfg = config(passes=2, minibatches=2)
+    metrics = GRPOTrainer(dealt, cfg, SAMPLING).step(groups, 0)
+    assert_same_weights(apart, dealt)
+    assert each[0]["loss/ratio_max"] == pytest.approx(1, abs=1e-4)
+    expected = each[0] | {k: each[-1][k] for k in OF_LAST}
+    assert metrics == expected | {k: sum(m[k] for m in each) for k in TOKENS}
+
+
+def test_groups_that_teach_are_dealt_out_evenly(make_policy: MakePolicy) -> None:
+    teaches, *_ = make_groups(make_policy())
+    vain = teaching_nothing(teaches)
+    batch = [teaches, vain, copy.copy(teaches), vain, vain]
+    first, second = minibatches(batch, 2)
+    assert first[0] is batch[0] and second[0] is batch[2]
+    assert (len(first), len(second)) == (3, 2) and first[1] is second[1] is vain
+
+
+def test_a_minibatch_that_teaches_nothing_gets_no_update(make_policy: MakePolicy) -> None:
+    alone, dealt = make_policy(), make_policy()
+    group, *_ = make_groups(alone, noise=0)
+    batch = [teaching_nothing(group), group]
+    one = GRPOTrainer(alone, config(), SAMPLING)
+    each = [one.step([group], 0) for _ in range(2)]
+    more = GRPOTrainer(dealt, config(passes=2, minibatches=2), SAMPLING)
+    metrics = more.step(batch, 0)
+    assert_same_weights(alone, dealt)
+    assert metrics["loss/grad_norm"] == each[0]["loss/grad_norm"]
+    assert metrics["data/tokens_trained"] == 2 * each[0]["data/tokens_trained"]
