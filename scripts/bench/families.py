@@ -124,7 +124,7 @@ def train(name: str, seed: int, steps: int, root: Path, overrides: list[str]) ->
     begun = time.monotonic()
     art = str(Path(sys.executable).with_name("art"))
     same = [f"seed={seed}", "project=families", f"name={name}", f"train.steps={steps}"]
-    same += ["train.minibatches=1"]
+    same += ["train.minibatches=1", "train.passes=1"]
     evaluated = [f"eval.every={steps // 2}", "eval.episodes=256", f"checkpoint.every={steps}"]
     out = subprocess.run(
         [art, "run", str(QUICKSTART), *same, *evaluated, *overrides, "--runs-dir", str(root)],
