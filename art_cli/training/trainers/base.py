@@ -58,10 +58,9 @@ def take_updates(
 ) -> dict[str, float]:
     """Take the updates of one batch, and return the metrics.
 
-    One with each of its minibatches (1707.06347), and so in each pass (mu of GRPO, 2402.03300);
-    none where there is nothing to learn. All but the first are off-policy: their ratio is against
-    what was sampled. `loss/*` is of the first, but what tells of the ratio is of the last; tokens
-    are those of all.
+    One with each of its minibatches (1707.06347), and so in each pass (mu of GRPO, 2402.03300). All
+    but the first are off-policy: their ratio is against what was sampled. `loss/*` is of the first,
+    but what tells of the ratio is of the last; tokens are those of all.
     """
     updates = [update_with(part) for part in minibatches(groups, cfg.minibatches)]
     metrics: dict[str, float] = dict.fromkeys(TOKENS, 0)

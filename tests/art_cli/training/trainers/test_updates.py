@@ -56,37 +56,35 @@ def test_a_batch_that_teaches_nothing_takes_no_update_however_many_are_wanted(
 
 
 def test_minibatches_take_turns_and_each_is_a_batch_of_its_own(make_policy: MakePolicy) -> None:
-    """Two passes over two parts; what is told of the loss is of the first update."""
+    """Two passes over two parts, for three of four groups teach. What is told of the loss is of the
+    first update."""
     apart, dealt = make_policy(), make_policy()
     groups = make_groups(apart, noise=0)
     parts = [groups[0], groups[3]], [groups[2], groups[1]]  # the second teaches nothing
     single = GRPOTrainer(apart, config(), SAMPLING)
     each = [single.step(part, 0) for part in parts * 2]
-    cfg = config(passes=2, minibatches=2)
-    metrics = GRPOTrainer(dealt, cfg, SAMPLING).step(groups, 0)
+    metrics = GRPOTrainer(dealt, config(passes=2, minibatches=3), SAMPLING).step(groups, 0)
     assert_same_weights(apart, dealt)
     assert each[0]["loss/ratio_max"] == pytest.approx(1, abs=1e-4)
     expected = each[0] | {k: each[-1][k] for k in OF_LAST}
     assert metrics == expected | {k: sum(m[k] for m in each) for k in TOKENS}
 
 
-def test_groups_that_teach_are_dealt_out_evenly(make_policy: MakePolicy) -> None:
+@pytest.mark.parametrize(
+    ("teach", "parts"),
+    [
+        ("ttttt", ["tt", "tt", "t"]),
+        ("ttvtt", ["ttv", "tt"]),  # a third of a batch that teaches throughout is more than one
+        ("tvvvt", ["ttvvv"]),
+        ("vvvvv", ["vvvvv"]),
+        ("", [""]),
+    ],
+)
+def test_groups_that_teach_are_dealt_out_evenly_and_fewer_to_fewer_updates(
+    make_policy: MakePolicy, teach: str, parts: list[str]
+) -> None:
     teaches, *_ = make_groups(make_policy())
-    vain = teaching_nothing(teaches)
-    batch = [teaches, vain, copy.copy(teaches), vain, vain]
-    first, second = minibatches(batch, 2)
-    assert first[0] is batch[0] and second[0] is batch[2]
-    assert (len(first), len(second)) == (3, 2) and first[1] is second[1] is vain
-
-
-def test_a_minibatch_that_teaches_nothing_gets_no_update(make_policy: MakePolicy) -> None:
-    alone, dealt = make_policy(), make_policy()
-    group, *_ = make_groups(alone, noise=0)
-    batch = [teaching_nothing(group), group]
-    one = GRPOTrainer(alone, config(), SAMPLING)
-    each = [one.step([group], 0) for _ in range(2)]
-    more = GRPOTrainer(dealt, config(passes=2, minibatches=2), SAMPLING)
-    metrics = more.step(batch, 0)
-    assert_same_weights(alone, dealt)
-    assert metrics["loss/grad_norm"] == each[0]["loss/grad_norm"]
-    assert metrics["data/tokens_trained"] == 2 * each[0]["data/tokens_trained"]
+    kinds = {"t": teaches, "v": teaching_nothing(teaches)}
+    dealt = minibatches([copy.copy(kinds[k]) for k in teach], 3)
+    names = {id(group.trajectories): k for k, group in kinds.items()}
+    assert ["".join(names[id(g.trajectories)] for g in part) for part in dealt] == parts
