@@ -186,13 +186,11 @@ class RanksTrainer:
         self._failed = False
 
     def step(self, groups: list[TrajectoryGroup], step: int) -> dict[str, float]:
-        rank = self._formed()
-
         def update_with(part: list[TrajectoryGroup]) -> Update:
-            sequences, _ = training_sequences(part, self._cfg, self._max_model_len)
-            shares = self._shares(sequences)
+            shares = self._shares(training_sequences(part, self._cfg, self._max_model_len)[0])
 
             def update() -> dict[str, float]:
+                rank = self._formed()
                 stats = self._all("gradient", shares)
                 metrics = rank.trainer.metrics(stats)
                 if stats.tokens:
