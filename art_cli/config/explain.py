@@ -80,8 +80,6 @@ _ALIASES = {
     "trajectories_per_group": "train.group_size",
     "num_iterations": "train.passes",
     "ppo_epochs": "train.passes",
-    "num_minibatches": "train.minibatches",
-    "ppo_mini_batch_size": "train.minibatches",
     "max_steps": "train.steps",
     "num_steps": "train.steps",
     "iterations": "train.steps",

@@ -218,7 +218,7 @@ class TrainConfig:
     # Of a loss that spreads tokens over the experts (2101.03961); a mixture of experts only.
     router_aux_coef: NonNegative = 0.0
     max_staleness: CountOrZero = 0  # updates that rollouts may begin early; 0: repeats exactly
-    # Updates of a batch, each with its share of the groups. All but the first are off-policy.
+    # Updates of a batch, each with its share of the groups; all but the first are off-policy.
     minibatches: Count = 1
     passes: Count = 1  # how often each batch is learned from: fewer episodes, more of each
     refill: bool = False  # replace groups without a gradient by further scenarios

@@ -75,10 +75,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         before = Path(folder)
-        packed = subprocess.run(
-            ["git", "archive", asked.revision], cwd=HERE, stdout=subprocess.PIPE, check=True
-        )
-        subprocess.run(["tar", "x"], cwd=before, input=packed.stdout, check=True)
+        unpack(asked.revision, before)
         took: dict[Path, list[dict[str, float]]] = {before: [], HERE: []}
         for _ in range(asked.runs):
             for tree, of_tree in took.items():
@@ -87,6 +84,14 @@ def main() -> None:
     for part in (*PARTS, "all"):
         old, new = (min(run[part] for run in took[tree]) for tree in (before, HERE))
         print(f"| {part} | {old:.1f} | {new:.1f} | {new / old:.2f} |")
+
+
+def unpack(revision: str, folder: Path) -> None:
+    """Write the files of a revision."""
+    packed = subprocess.run(
+        ["git", "archive", revision], cwd=HERE, stdout=subprocess.PIPE, check=True
+    )
+    subprocess.run(["tar", "x"], cwd=folder, input=packed.stdout, check=True)
 
 
 def one_run(tree: Path, overrides: list[str]) -> dict[str, float]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-HERE = Path(__file__).parents[2]
+from first_run import HERE, unpack
 
 # Runs the command, and writes what each evaluation came to, and after how many CPU seconds.
 TIMED = """
@@ -80,10 +80,7 @@ def main() -> None:
     print(f"{asked.config} to {asked.target:g}: {asked.revision}, then this tree")
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|", flush=True)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as both:
-        packed = subprocess.run(
-            ["git", "archive", asked.revision], cwd=HERE, stdout=subprocess.PIPE, check=True
-        )
-        subprocess.run(["tar", "x"], cwd=folder, input=packed.stdout, check=True)
+        unpack(asked.revision, Path(folder))
         took: list[list[float]] = []
         for seed in range(asked.seeds):
             curves = list(both.map(lambda tree: run(tree, asked, seed), (Path(folder), HERE)))  # noqa: B023

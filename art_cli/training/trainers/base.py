@@ -75,11 +75,11 @@ def take_updates(
 
 
 def minibatches(groups: list[TrajectoryGroup], num: int) -> list[list[TrajectoryGroup]]:
-    """Deal the groups out, those that teach first, so that each part has as many of them.
+    """Deal the groups out to `num` parts, those that teach first, so that each has as many of them.
 
     Where fewer teach, there are fewer parts: an update with less than its share of them is so noisy
     that it may end a policy (seen: held-out reward from 0.84 to 0.38 in a batch).
     """
     order = sorted(groups, key=lambda group: not teaches(group))
-    num = max(1, num * sum(map(teaches, groups)) // max(1, len(groups)))
+    num = min(num, len(groups)) * sum(map(teaches, groups)) // max(1, len(groups)) or 1
     return [order[i::num] for i in range(num)]

@@ -74,6 +74,7 @@ def test_minibatches_take_turns_and_each_is_a_batch_of_its_own(make_policy: Make
     ("teach", "parts"),
     [
         ("ttttt", ["tt", "tt", "t"]),
+        ("tt", ["t", "t"]),  # no update without a group
         ("ttvtt", ["ttv", "tt"]),  # a third of a batch that teaches throughout is more than one
         ("tvvvt", ["ttvvv"]),
         ("vvvvv", ["vvvvv"]),
