@@ -9,6 +9,17 @@ from art_cli.config.schema import ModelConfig, WarmupConfig
 RECOMPUTE_FROM = 1_000_000_000  # parameters; below, the states of 16k tokens fit a large card
 
 
+def device_of(cfg: ModelConfig, *, has_gpu: bool) -> Literal["cpu", "cuda"]:
+    """Return where the model is.
+
+    A tiny one is slower on a GPU, which waits for its calls: an H200 took longer over the
+    quickstart's warm-up than the CPU beside it over that and ten steps.
+    """
+    if cfg.device != "auto":
+        return cfg.device
+    return "cuda" if has_gpu and cfg.base != "tiny" else "cpu"
+
+
 def dtype_of(cfg: ModelConfig, *, on_gpu: bool) -> Literal["float32", "bfloat16"]:
     """Return the dtype of the base's weights.
 

@@ -15,7 +15,8 @@ from transformers.pytorch_utils import Conv1D
 
 from art_cli.config.schema import DEFAULT_TARGETS, AdapterConfig
 from art_cli.errors import UsageError
-from art_cli.models.experts import fits, use_own_forward
+from art_cli.models.experts import fits, use_own_experts
+from art_cli.models.lora import use_own_linear
 from art_cli.models.roles import LINEAR, ModelPart, parts_of
 
 KEY = "model.adapter.targets"
@@ -41,7 +42,8 @@ def with_adapter(base: PreTrainedModel, cfg: AdapterConfig) -> PeftModel:
     adapted = get_peft_model(base, lora)
     assert isinstance(adapted, PeftModel)
     assert adapted_names(adapted) == {p.name for p in parts}, "PEFT adapts other parts"
-    use_own_forward(adapted)
+    use_own_linear(adapted)
+    use_own_experts(adapted)
     _share(adapted)
     return adapted
 

@@ -23,31 +23,16 @@ from torch import Tensor, nn
 ALIGNED = 8  # columns: a GPU's grouped product reads 16 bytes at a time
 
 
-def use_own_forward(adapted: PeftModel) -> None:
-    """Let PEFT's wrappers of parameters compute as this module does."""
+def use_own_experts(adapted: PeftModel) -> None:
+    """Let PEFT's wrappers of experts compute as this module does."""
     for module in adapted.modules():
-        if isinstance(module, ParamWrapper):
-            base: Any = module.get_base_layer()
-            module.__class__ = LinearLora if isinstance(base, nn.Linear) else ExpertLora
+        if type(module) is ParamWrapper and not isinstance(module.get_base_layer(), nn.Linear):
+            module.__class__ = ExpertLora
 
 
 def adapts_experts(model: nn.Module) -> bool:
     """Return whether an adapter is on routed experts."""
     return any(isinstance(module, ExpertLora) for module in model.modules())
-
-
-class LinearLora(ParamWrapper):
-    """LoRA on a linear map that PEFT names by its weight (see adapter.py)."""
-
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the map's result and what the adapter adds."""
-        y = self.base_layer(x)
-        if self.disable_adapters:
-            return y
-        [name] = self.active_adapters
-        a: Any = self.lora_A[name]
-        b: Any = self.lora_B[name]
-        return y + (b(a(x.to(a.weight.dtype))) * self.scaling[name]).to(y.dtype)
 
 
 class ExpertLora(ParamWrapper):

@@ -17,7 +17,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from art_cli.config.auto import dtype_of
+from art_cli.config.auto import device_of, dtype_of
 from art_cli.config.schema import ModelConfig
 from art_cli.errors import PreflightError, UsageError
 from art_cli.models.classes import class_of
@@ -108,6 +108,4 @@ def _device(cfg: ModelConfig) -> str:
         raise PreflightError(
             "model.device is cuda, but torch sees no CUDA device; use model.device=cpu or auto"
         )
-    if cfg.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return cfg.device
+    return device_of(cfg, has_gpu=torch.cuda.is_available())

@@ -27,6 +27,7 @@ from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
 from art_cli.models.reading import token_tree
 from art_cli.models.reading import tree_attention as flex
+from art_cli.models.reading.attention import Look
 from art_cli.training.algorithm.packing import TrainSequence, pack
 from art_cli.training.trainers.distributed.ranks import RanksTrainer
 from art_cli.training.trainers.grpo import GRPOTrainer
@@ -34,6 +35,9 @@ from art_cli.training.trainers.grpo import GRPOTrainer
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    # Of torch's compiler; and of bitsandbytes, whose quick kernel takes no matrix this small.
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:inner dimension:UserWarning"),
 ]
 
 
@@ -80,7 +84,7 @@ def test_the_fused_kernel_serves_trees_of_any_size(monkeypatch: pytest.MonkeyPat
         for fused in (True, False):
             monkeypatch.setattr(token_tree, "works", lambda *_, fused=fused: fused)
             leaves = [x.to(torch.bfloat16).requires_grad_() for x in made]
-            o = batch.layout.attend(0, leaves[0], leaves[1], leaves[2], 0.125)
+            o = batch.layout.attend(0, leaves[0], leaves[1], leaves[2], Look(scale=0.125))
             (o.float() ** 2).sum().backward()
             results.append([o, *(x.grad for x in leaves)])
         for a, b in zip(*results, strict=True):

@@ -2,7 +2,7 @@
 
 transformers' own forward makes masks, collects outputs and converts configs around every layer: for
 a token of a small model that is most of the time. Here the model's own modules are called in the
-same order, an adapter's too (but norms, which torch has as one function); `Policy` compares the
+same order, an adapter's too (but norms, which are one call); `Policy` compares the
 result with transformers' and takes that for any other family.
 
 In the last layer only the states that are asked for are made: a prompt's tokens are needed for
@@ -18,13 +18,13 @@ from functools import lru_cache, partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from art_cli.models.reading.attention import Layout, Look
+from art_cli.models.reading.norm import rms_norm
 from art_cli.models.reading.token_tree import TreeLayout
 
 NORMS = ("LlamaRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm", "MistralRMSNorm")
@@ -72,7 +72,7 @@ def hidden_states(
             x = checkpoint(_layer, i, layer, x, cos, sin, layout, chosen, use_reentrant=False)
         else:
             x = _layer(i, layer, x, cos, sin, layout, chosen)
-    return _norm(decoder.norm, x)
+    return rms_norm(decoder.norm, x)
 
 
 def decode(
@@ -138,10 +138,10 @@ def _layer(
     i: int, layer: Any, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, wanted: Tensor | None
 ) -> Tensor:
     attention, shape = layer.self_attn, (*x.shape[:2], -1, layer.self_attn.head_dim)
-    h = _norm(layer.input_layernorm, x)
+    h = rms_norm(layer.input_layernorm, x)
     k, v = attention.k_proj(h).view(shape), attention.v_proj(h).view(shape).transpose(1, 2)
     if hasattr(attention, "k_norm"):
-        k = _norm(attention.k_norm, k)
+        k = rms_norm(attention.k_norm, k)
     k = _rotate(k.transpose(1, 2), cos, sin)
     if wanted is not None:
         x = x[0, wanted]
@@ -150,14 +150,14 @@ def _layer(
             layout, wanted = layout.of(wanted), None
     q = attention.q_proj(h).view(*h.shape[:2], *shape[2:])
     if hasattr(attention, "q_norm"):
-        q = _norm(attention.q_norm, q)
+        q = rms_norm(attention.q_norm, q)
     q = _rotate(q.transpose(1, 2), cos, sin)
     look = Look(scale=attention.scaling, window=window_of(attention))
     o = layout.attend(i, q, k, v, look).flatten(2)
     if x.dim() == 2:
         o = o[0] if wanted is None else o[0, wanted]
     x = x + attention.o_proj(o)
-    return x + layer.mlp(_norm(layer.post_attention_layernorm, x))
+    return x + layer.mlp(rms_norm(layer.post_attention_layernorm, x))
 
 
 def window_of(attention: Any) -> int | None:
@@ -165,12 +165,6 @@ def window_of(attention: Any) -> int | None:
     if hasattr(attention, "sliding_window"):
         return attention.sliding_window
     return getattr(attention.config, "sliding_window", None)
-
-
-def _norm(norm: Any, x: Tensor) -> Tensor:
-    """Compute one of NORMS in one call instead of six."""
-    weight = norm.weight
-    return F.rms_norm(x.float(), weight.shape, None, norm.variance_epsilon).to(x.dtype) * weight
 
 
 def signed(sin: Tensor) -> Tensor:

@@ -163,28 +163,32 @@ def checkpoint(shape: Shape, job: Workload) -> float:
 def saved_per_token(shape: Shape, job: Workload) -> int:
     """Bytes that autograd keeps of one token in one layer, counted tensor by tensor in decoder.py.
 
-    norms       x in float32: 8H, and with 4 heads' norms 4(Q+K); to train a norm's own weight also
-                its result before and after that: 4bH, b(Q+K)
-    linear      to train a map, its input: of down bF (the others' are the norms', and attention's
-                result). An adapter is float32 and casts the input of each of its seven maps:
-                4(5H+Q+F); where b is 4 there is nothing to cast, and maps with one input share
-                it: 4(2H+F). The rank-r product of each: 28r
+    norms       x and a scale: 2bH + 8, and of heads' norms b(Q+K) + 4 for each head. In a mixture
+                of experts they are transformers': x in float32, 8H and 4(Q+K); to train a norm's
+                own weight also its result before that: 2bH, b(Q+K)
+    linear      to train a map or an adapter on it, its input: of q, k and v bH, of gate and up bH,
+                of down bF (that of o is attention's result). Of an adapter the rank-r product of
+                each of seven maps: 7br. On a quantized base it is PEFT's, which casts each map's
+                input: 4(5H+Q+F) + 28r
     attention   queries, keys, values and result: 2b(Q+K), and a sum for each head
     MLP         gate, its SiLU and up: 3bF
     """
     h, f, b = shape.hidden, shape.intermediate, job.weight_bytes
     q, k = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    kept = 8 * h + 2 * 4 + 2 * b * (q + k) + 4 * shape.heads + 3 * b * f
+    wide = 4 if shape.experts else b
+    kept = 2 * wide * h + 2 * 4 + 2 * b * (q + k) + 4 * shape.heads + 3 * b * f
+    normed = 2 * h
     if shape.has_head_norms:
-        kept += 4 * (q + k) + 4 * (shape.heads + shape.kv_heads)
+        kept += wide * (q + k) + 4 * (shape.heads + shape.kv_heads)
+        normed += q + k
     kept += _saved_by_experts(shape, job)
-    if job.rank is None:
-        return kept + 4 * b * h + b * f + (b * (q + k) if shape.has_head_norms else 0)
-    inputs, maps = (1 if job.float32 else 3), 4
-    if f:  # an MLP that all tokens go through
-        inputs, maps = (2 if job.float32 else 5), 7
-    cast = 0 if job.float32 else q
-    return kept + 4 * (inputs * h + cast + f) + 4 * maps * job.rank
+    if shape.experts and job.rank is None:
+        kept += b * normed
+    if job.rank and job.quantize:
+        return kept + 4 * (5 * h + q + f) + 4 * 7 * job.rank
+    has_mlp = f > 0  # one that all tokens go through; what routed experts keep is counted
+    inputs = 2 if has_mlp or job.rank is None else 1
+    return kept + b * (inputs * h + f) + b * (7 if has_mlp else 4) * (job.rank or 0)
 
 
 def _saved_by_experts(shape: Shape, job: Workload) -> int:
@@ -202,10 +206,11 @@ def _saved_by_experts(shape: Shape, job: Workload) -> int:
 
 
 def _copies(shape: Shape, job: Workload) -> float:
-    """Of an adapter on experts, one layer's copies in the type and order that are computed with."""
+    """An adapter's copies of one layer: in the type, on experts in the order, of the product."""
     if job.rank is None:
         return 0.0
-    return job.rank * shape.routed_sides * job.weight_bytes / shape.num_layers
+    sides = shape.routed_sides if job.float32 else shape.linear_sides
+    return job.rank * sides * job.weight_bytes / shape.num_layers
 
 
 def _trainer(shape: Shape, job: Workload) -> Iterator[Part]:

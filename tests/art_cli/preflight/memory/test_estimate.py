@@ -95,6 +95,7 @@ def test_the_cache_of_a_rollout() -> None:
 
 def test_checkpointing_keeps_a_residual_a_layer_and_one_layer() -> None:
     one = 8192 * memory.saved_per_token(SHAPE, JOB) + 8192 * 4096 * 2  # and the mask
+    one += memory._copies(SHAPE, JOB)
     assert part("activations", JOB).update == 28 * 8192 * 3584 * 2 + one
     assert part("activations", replace(JOB, checkpointing=False)).update == 28 * one
 
@@ -153,6 +154,7 @@ def test_a_server_of_someone_else_s_takes_nothing_here() -> None:
 # ---------------------------------------------------------------- against the real thing
 
 
+NUM_TOKENS = 256
 FAMILIES: dict[str, dict[str, Any]] = {"qwen2": {}, "qwen3": {"head_dim": 32}, "llama": {}}
 
 
@@ -176,7 +178,8 @@ def test_autograd_keeps_of_a_layer_what_the_formula_says(
     shape = shape_of(config | {"num_hidden_layers": 1})
     job = replace(JOB, rank=rank, float32=dtype == torch.float32)
     kept = [_kept(config | {"num_hidden_layers": n}, dtype, rank) for n in (1, 3)]
-    assert (kept[1] - kept[0]) / 2 == memory.saved_per_token(shape, job)
+    expected = memory.saved_per_token(shape, job) + memory._copies(shape, job) / NUM_TOKENS
+    assert (kept[1] - kept[0]) / 2 == expected
 
 
 MIXTURE: dict[str, Any] = {
@@ -201,7 +204,7 @@ def test_autograd_keeps_of_a_layer_of_experts_about_what_the_formula_says(
     shape = shape_of(MIXTURE | {"num_hidden_layers": 1}, targets)
     job = replace(JOB, rank=rank, float32=True)
     kept = [_kept(MIXTURE | {"num_hidden_layers": n}, torch.float32, rank, targets) for n in (1, 3)]
-    expected = memory.saved_per_token(shape, job) + memory._copies(shape, job) / 256
+    expected = memory.saved_per_token(shape, job) + memory._copies(shape, job) / NUM_TOKENS
     assert (kept[1] - kept[0]) / 2 == pytest.approx(expected, rel=0.02)
 
 
@@ -225,14 +228,14 @@ def _kept(
         kept[storage.data_ptr()] = storage
         return tensor
 
-    num = 256
-    ids = [n % 390 + 1 for n in range(num)]
-    sequence = TrainSequence(ids=ids, mask=[0] + [1] * (num - 1), engine_logprobs=[0.0] * num)
+    ids = [n % 390 + 1 for n in range(NUM_TOKENS)]
+    mask = [0] + [1] * (NUM_TOKENS - 1)
+    sequence = TrainSequence(ids=ids, mask=mask, engine_logprobs=[0.0] * NUM_TOKENS)
     batch = pack([sequence])
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         hidden = policy.hidden(batch.ids, batch.positions, batch.layout)
     assert hidden.requires_grad
-    return sum(s.nbytes() for pointer, s in kept.items() if pointer not in own) / num
+    return sum(s.nbytes() for pointer, s in kept.items() if pointer not in own) / NUM_TOKENS
 
 
 def test_the_constants_are_those_of_the_code_that_they_speak_of() -> None:
