@@ -28,6 +28,7 @@ from art_cli.models.policy import Policy
 from art_cli.models.reading import token_tree
 from art_cli.models.reading import tree_attention as flex
 from art_cli.models.reading.attention import Look
+from art_cli.models.reading.kv_cache import KVCache
 from art_cli.training.algorithm.packing import TrainSequence, pack
 from art_cli.training.trainers.distributed.ranks import RanksTrainer
 from art_cli.training.trainers.grpo import GRPOTrainer
@@ -147,6 +148,55 @@ def test_a_step_that_does_not_fit_is_taken_in_smaller_parts(make_policy: MakePol
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert said and trainer.budget.tokens < 10**6
     assert distance(gradient_of(policy.model), gradient) < 1e-3
+
+
+@pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.inference_mode()
+def test_steps_are_recorded_and_read_the_same(
+    make_policy: MakePolicy, rank: int, dtype: torch.dtype
+) -> None:
+    policy = make_policy(rank)
+    policy.model.to(CUDA)
+    policy.base.to(dtype)  # pyright: ignore[reportArgumentType]
+    called, recorded = (KVCache(policy, 3, 300, quick=True) for _ in range(2))
+    called.__dict__["_replayed"] = None
+    rng, rows = random.Random(0), [0, 1, 2]
+    lengths = [200, 250, 120]
+    text = [[rng.randrange(50) for _ in range(n)] for n in lengths]
+    for cache in (called, recorded):
+        for row in rows:
+            cache.read([row], [text[row]], [0], None)
+    for i in range(10):  # keys beyond 256, so that there are two recordings
+        tokens, starts = [[rng.randrange(50)] for _ in rows], [n + i for n in lengths]
+        mine, true = (c.read(rows, tokens, starts, None).clone() for c in (recorded, called))
+        assert distance(mine, true) < (1e-5 if dtype == torch.float32 else 2e-2)
+    replayed = recorded._replayed
+    assert replayed and len(replayed._known) == 2 and all(replayed._known.values())
+
+
+def test_an_engine_samples_what_it_would_without_recordings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole episodes, whose rows come and go."""
+
+    def sampled() -> list[list[int]]:
+        model = colours_model(0)
+        on_gpu = dataclasses.replace(model.experiment.model, device="cuda", dtype="float32")
+        model.experiment = dataclasses.replace(model.experiment, model=on_gpu)
+
+        async def go() -> list[list[int]]:
+            async with art.LocalBackend(tmp_path) as backend:
+                await model.register(backend)
+                scenarios = art.scenarios_of(model, "train")[:8]
+                groups = await art.gather_trajectory_groups(model, scenarios)
+                return [s.ids for g in groups for t in g.trajectories for s in t.sequences]
+
+        return asyncio.run(go())
+
+    with_recordings = sampled()
+    monkeypatch.setattr(KVCache, "_replayed", None)
+    assert sampled() == with_recordings
 
 
 @pytest.mark.parametrize("bits", ["4bit", "8bit"])

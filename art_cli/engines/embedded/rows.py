@@ -25,6 +25,7 @@ PADDING = 256  # tokens; fewer are not worth another forward
 SHORTEST_PREFIX = 8  # tokens; a shorter one is not worth a forward of its own
 SHORTEST_SHARED = 64  # tokens; a shorter one is read as quickly from each row
 IDLE_ROWS = 0.5  # of all: run along in a decoding step, rather than copied around
+FREE_ROWS = 0.3  # of all: the others are moved together
 JOIN_AT = 0.34  # of the rows waiting for prefill: let them join, else decode the others further
 
 
@@ -79,6 +80,10 @@ class Rows:
         self._rows: list[Occupant | None] = []
         self._cache: Memory | None = None
         self._prefix: tuple[list[int], Memory] | None = None
+        # A GPU replays a step of all rows quicker than Python calls one of some; see replay.py.
+        on_gpu = policy.device.type == "cuda"
+        self._most_idle, self._most_free = (1.0, 0.5) if on_gpu else (IDLE_ROWS, FREE_ROWS)
+        self._may_share = not on_gpu
         self._widest = (0, 0)  # the most rows that a cache had, and how long they became
 
     @property
@@ -175,7 +180,7 @@ class Rows:
             occupant.row, self._rows[row] = row, occupant
         if arriving:
             self._share_prefix(arriving)
-        elif self._rows.count(None) > 0.3 * len(self._rows):
+        elif self._rows.count(None) > self._most_free * len(self._rows):
             self._compact()
 
     def _evict(self) -> None:
@@ -254,7 +259,7 @@ class Rows:
         assert self._cache is not None
         shared = self._shared_by(asking)
         idle = len(self._rows) - len(asking)
-        if self._cache.may_pad and 0 < idle <= IDLE_ROWS * len(self._rows):
+        if self._cache.may_pad and 0 < idle <= self._most_idle * len(self._rows):
             logits = self._decode_all(asking, shared)
         else:
             tokens = [[s.turn.sampled[-1]] for s in asking]
@@ -268,7 +273,9 @@ class Rows:
     def _shared_by(self, asking: list[Occupant]) -> Memory | None:
         """Return the prefix that these rows share, where reading it from one place is worth it."""
         assert self._cache is not None
-        if self._prefix is None or not self._cache.may_pad or not all(s.shares for s in asking):
+        if self._prefix is None or not self._cache.may_pad or not self._may_share:
+            return None
+        if not all(s.shares for s in asking):
             return None
         return self._prefix[1] if len(self._prefix[0]) >= SHORTEST_SHARED else None
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from art_cli.models.reading.attention import Look, attention, one_query_sdpa
 from art_cli.models.reading.decoder import decoder_of
 from art_cli.models.reading.memory import Reader, last_of, padded
-from art_cli.models.reading.next_token import NextToken, next_token_of
+from art_cli.models.reading.next_token import NextToken, has_static_angles, next_token_of
+from art_cli.models.reading.replay import STRIDE, ReplayedSteps
 
 
 class KVCache:
@@ -40,7 +41,12 @@ class KVCache:
         width = max(map(len, tokens))
         ids, positions = padded(tokens, starts, self._reader.device)
         end = max(starts) + width
-        layout = self.at(self.index(rows), positions, end, shared)
+        index = self.index(rows)
+        if width == 1 and index is None and self._replayed:
+            self._make_room(end)
+            end = min(-(-end // STRIDE) * STRIDE, self.length)
+            return self._replayed.take(self._step, ids, positions, end)
+        layout = self.at(index, positions, end, shared)
         if width == 1 and self._next_token:
             return self._next_token(ids[:, 0], positions[:, 0], end, layout)
         return last_of(self._reader.hidden(ids, positions, layout), tokens)
@@ -49,6 +55,20 @@ class KVCache:
     def _next_token(self) -> NextToken | None:
         """What reads single tokens with the weights of now, which are those of the cache."""
         return next_token_of(decoder_of(self._reader.base)) if self._quick else None
+
+    @cached_property
+    def _replayed(self) -> ReplayedSteps | None:
+        """What reads a token of every row on a GPU."""
+        base = self._reader.base
+        if not self._quick or self._reader.device.type != "cuda":
+            return None
+        if getattr(base, "is_quantized", False) or not has_static_angles(decoder_of(base)):
+            return None
+        return ReplayedSteps()
+
+    def _step(self, ids: Tensor, positions: Tensor, end: int) -> Tensor:
+        """Return the states [R, D] behind ids [R, 1], one of each row."""
+        return self._reader.hidden(ids, positions, self.at(None, positions, end))[:, 0]
 
     def index(self, rows: list[int]) -> Tensor | None:
         """Return rows as a tensor; None where they are all."""
@@ -62,8 +82,7 @@ class KVCache:
 
         All positions are before `end`.
         """
-        if end > self.length:
-            self._grow(end)
+        self._make_room(end)
         return CacheLayout(self, rows, positions, end, shared)
 
     def of_layer(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,8 +105,7 @@ class KVCache:
 
     def copy_prefix(self, source: KVCache, rows: list[int], length: int) -> None:
         """Take the first `length` positions of the source's only row into these rows."""
-        if length > self.length:
-            self._grow(length)
+        self._make_room(length)
         for layer, k in source.keys.items():
             v = source.values[layer]
             for mine, theirs in zip(self.of_layer(layer, k, v), (k, v), strict=True):
@@ -108,7 +126,9 @@ class KVCache:
         """See Memory."""
         return wanted
 
-    def _grow(self, needed: int) -> None:
+    def _make_room(self, needed: int) -> None:
+        if needed <= self.length:
+            return
         more = max(needed, self.length * 3 // 2) - self.length
         self._each(lambda x: _pad(x, 2, more))
         self.length += more
@@ -116,6 +136,8 @@ class KVCache:
     def _each(self, change: Callable[[Tensor], Tensor]) -> None:
         self.keys = {layer: change(x) for layer, x in self.keys.items()}
         self.values = {layer: change(x) for layer, x in self.values.items()}
+        if "_replayed" in self.__dict__ and self._replayed:
+            self._replayed.forget()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +180,10 @@ class CacheLayout:
         key = (*look.reach, start)
         if key not in self.masks:
             own = torch.arange(start, self.end, device=self.positions.device)
-            seen = look.sees(self.positions[:, None, :, None], own)
+            hidden = ~look.sees(self.positions[:, None, :, None], own)
             # A boolean mask would be made into this again in every layer.
-            self.masks[key] = torch.where(seen, 0, -torch.inf).to(dtype)
+            mask = torch.zeros(hidden.shape, dtype=dtype, device=own.device)
+            self.masks[key] = mask.masked_fill_(hidden, -torch.inf)
         return self.masks[key]
 
 

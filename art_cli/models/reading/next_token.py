@@ -155,6 +155,9 @@ def next_token_of(decoder: Any) -> NextToken | None:
         return None
     if len(linear) != 7 * len(decoder.layers):  # it has an adapter
         return None
-    if getattr(decoder.rotary_emb, "rope_type", "default") not in STATIC_ANGLES:
-        return None
-    return NextToken(decoder)
+    return NextToken(decoder) if has_static_angles(decoder) else None
+
+
+def has_static_angles(decoder: Any) -> bool:
+    """Return whether a token's angles depend on its position alone."""
+    return getattr(decoder.rotary_emb, "rope_type", "default") in STATIC_ANGLES
