@@ -6,18 +6,21 @@ from typing import Literal
 
 from art_cli.config.schema import ModelConfig, WarmupConfig
 
+SMALLEST_ON_GPU = 1_000_000  # parameters
 RECOMPUTE_FROM = 1_000_000_000  # parameters; below, the states of 16k tokens fit a large card
 
 
-def device_of(cfg: ModelConfig, *, has_gpu: bool) -> Literal["cpu", "cuda"]:
-    """Return where the model is.
+def device_of(
+    setting: Literal["auto", "cpu", "cuda"], num_params: int, *, has_gpu: bool
+) -> Literal["cpu", "cuda"]:
+    """Return where a model of so many parameters is.
 
-    A tiny one is slower on a GPU, which waits for its calls: an H200 took longer over the
-    quickstart's warm-up than the CPU beside it over that and ten steps.
+    A GPU waits for the calls of a tiny one: an H200 took longer over the quickstart's warm-up than
+    the CPU beside it over that and ten steps.
     """
-    if cfg.device != "auto":
-        return cfg.device
-    return "cuda" if has_gpu and cfg.base != "tiny" else "cpu"
+    if setting != "auto":
+        return setting
+    return "cuda" if has_gpu and num_params >= SMALLEST_ON_GPU else "cpu"
 
 
 def dtype_of(cfg: ModelConfig, *, on_gpu: bool) -> Literal["float32", "bfloat16"]:

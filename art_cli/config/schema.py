@@ -87,7 +87,7 @@ class ModelConfig:
     base: str  # a Hugging Face folder or hub id, or tiny
     adapter: AdapterConfig | None = field(default_factory=AdapterConfig)  # null: all weights
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: float32 on a CPU
-    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU, but not for tiny
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU, from 1M parameters on
     quantize: Literal["4bit", "8bit"] | None = None  # the base, under an adapter; on a GPU
     # How it writes tool calls; auto asks its chat template.
     tool_format: ToolFormatName = "auto"

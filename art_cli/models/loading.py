@@ -37,16 +37,23 @@ def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
     `texts` train the tokenizer of `tiny`. Raises UsageError where the folder or hub id cannot be
     loaded, PreflightError where there is no such device.
     """
-    device = _device(cfg)
-    dtype = getattr(torch, dtype_of(cfg, on_gpu=device == "cuda"))
+    has_gpu = torch.cuda.is_available()
+    if cfg.device == "cuda" and not has_gpu:
+        raise PreflightError(
+            "model.device is cuda, but torch sees no CUDA device; use model.device=cpu or auto"
+        )
     if cfg.base == "tiny":
         model, tokenizer = make_tiny(cfg.tiny, texts, seed)
     elif cfg.quantize:
+        device = "cuda" if has_gpu and cfg.device != "cpu" else "cpu"
+        dtype = getattr(torch, dtype_of(cfg, on_gpu=True))
         settings = _quantization(cfg.quantize, device, dtype)
         model, tokenizer = _from_pretrained(cfg.base, dtype=dtype, **settings)
         return Policy(model, tokenizer)  # a quantized model is made where it stays
     else:
         model, tokenizer = _from_pretrained(cfg.base, dtype="auto")
+    device = device_of(cfg.device, model.num_parameters(), has_gpu=has_gpu)
+    dtype = getattr(torch, dtype_of(cfg, on_gpu=device == "cuda"))
     model = cast("PreTrainedModel", model.to(device=device))  # type: ignore[arg-type]
     # Module.to(dtype) would make complex buffers real (Llama 4's positions of image patches).
     for tensor in (*model.parameters(), *model.buffers()):
@@ -101,11 +108,3 @@ def _from_pretrained(base: str, **settings: Any) -> tuple[PreTrainedModel, PreTr
         names = ", ".join(sorted(found["missing_keys"])[:3])
         raise UsageError(f"model.base: {base!r} has no weights for {names}; they would be random")
     return model, tokenizer
-
-
-def _device(cfg: ModelConfig) -> str:
-    if cfg.device == "cuda" and not torch.cuda.is_available():
-        raise PreflightError(
-            "model.device is cuda, but torch sees no CUDA device; use model.device=cpu or auto"
-        )
-    return device_of(cfg, has_gpu=torch.cuda.is_available())

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from huggingface_hub.constants import HF_HUB_CACHE
 
-from art_cli.config.auto import device_of
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import Experiment
 from art_cli.errors import ConfigError, PreflightError, UsageError
@@ -42,7 +41,7 @@ def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[Finding
     llms = models_asked(cfg, loaded.env_settings) if cfg and loaded else {}
     memory, wrong = None, []
     if loaded:
-        on_gpu = device_of(loaded.experiment.model, has_gpu=bool(gpus)) == "cuda"
+        on_gpu = loaded.experiment.model.device != "cpu"
         try:
             memory = forecast(loaded, gpus[0] if gpus and on_gpu else None)
             wrong += _check_base(loaded)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from art_cli.config.auto import device_of, dtype_of, recomputes
+from art_cli.config.auto import dtype_of, recomputes
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.opponents import opponents_saved
 from art_cli.config.schema import REFERENCE, AdapterConfig, Experiment
@@ -121,7 +121,7 @@ def check_fit(loaded: LoadedExperiment, gpus: list[Gpu]) -> str | None:
 
     Raises PreflightError where it certainly does not fit on the GPU that is here, UsageError.
     """
-    if not gpus or device_of(loaded.experiment.model, has_gpu=True) == "cpu":
+    if not gpus or loaded.experiment.model.device == "cpu":
         return None
     found = forecast(loaded, gpus[0])
     if found is None or not found.advice:

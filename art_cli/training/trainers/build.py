@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from art_cli.config.auto import device_of
 from art_cli.config.schema import Experiment
 from art_cli.errors import UsageError
 from art_cli.models.policy import Policy
@@ -33,7 +32,7 @@ def prepare_training(cfg: Experiment) -> Crew | None:
         check_world_size(place, num)
         return Crew()
     if num > 1:
-        check_devices(num, device_of(cfg.model, has_gpu=True))
+        check_devices(num, cfg.model.device)
     return None
 
 

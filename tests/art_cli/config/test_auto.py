@@ -1,8 +1,17 @@
 """What `auto` stands for, with a GPU and without."""
 
+from typing import Literal
+
 import pytest
 
-from art_cli.config.auto import RECOMPUTE_FROM, device_of, dtype_of, recomputes, warms_all
+from art_cli.config.auto import (
+    RECOMPUTE_FROM,
+    SMALLEST_ON_GPU,
+    device_of,
+    dtype_of,
+    recomputes,
+    warms_all,
+)
 from art_cli.config.schema import AdapterConfig, ModelConfig, WarmupConfig
 
 ADAPTER = AdapterConfig()
@@ -24,18 +33,22 @@ def test_only_a_base_under_an_adapter_on_a_gpu_is_in_bfloat16(
 
 
 @pytest.mark.parametrize(
-    ("base", "has_gpu", "device"),
-    [("some/model", True, "cuda"), ("some/model", False, "cpu"), ("tiny", True, "cpu")],
+    ("setting", "num_params", "has_gpu", "device"),
+    [
+        ("auto", SMALLEST_ON_GPU, True, "cuda"),
+        ("auto", SMALLEST_ON_GPU, False, "cpu"),
+        ("auto", SMALLEST_ON_GPU - 1, True, "cpu"),
+        ("cuda", 1, True, "cuda"),
+        ("cpu", 10**9, True, "cpu"),
+    ],
 )
 def test_a_gpu_is_used_where_there_is_one_but_not_for_a_tiny_model(
-    base: str, has_gpu: bool, device: str
+    setting: Literal["auto", "cpu", "cuda"], num_params: int, has_gpu: bool, device: str
 ) -> None:
-    assert device_of(ModelConfig(base=base), has_gpu=has_gpu) == device
+    assert device_of(setting, num_params, has_gpu=has_gpu) == device
 
 
 def test_what_the_config_names_is_taken() -> None:
-    assert device_of(ModelConfig(base="tiny", device="cuda"), has_gpu=True) == "cuda"
-    assert device_of(ModelConfig(base="some/model", device="cpu"), has_gpu=True) == "cpu"
     assert dtype_of(ModelConfig(base="some/model", dtype="float32"), on_gpu=True) == "float32"
     assert recomputes("on", 1, on_gpu=False) and not recomputes("off", 10**12, on_gpu=True)
     assert warms_all(WarmupConfig(weights="all"), ModelConfig(base="some/model", adapter=ADAPTER))
