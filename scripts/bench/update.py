@@ -4,6 +4,7 @@
               one GRPOTrainer step of ours against the same step on a padded batch
     prefix    64 siblings whose first 2,000 tokens are the same, against a step that copies the
               prefix's keys and values for each, as layers with a window or sinks still do
+    adapter   as in tree, LoRA of rank 16 on all linear maps: against PEFT's own layers
     logprobs  1,024 scored tokens, hidden size 512, 151,936 words: our loss on the output head
               against a plain log_softmax, with the head trained and frozen
 
@@ -39,10 +40,15 @@ if TYPE_CHECKING:
     from art_cli.types import TrajectoryGroup
 
 AGREEMENT = 1e-5  # relative, of loss and gradient
-SIBLINGS = {"tree": (8, 800, (200, 472)), "prefix": (64, 2000, (100, 268))}  # and their tokens
+SIBLINGS = {  # and their tokens
+    "tree": (8, 800, (200, 472)),
+    "adapter": (8, 800, (200, 472)),
+    "prefix": (64, 2000, (100, 268)),
+}
 SCORED, HIDDEN, VOCAB = 1024, 512, 151_936
 VARIANTS = {
     "tree": ("padded", "art"),
+    "adapter": ("peft", "art"),
     "prefix": ("copied", "art"),
     "logprobs": ("plain", "art"),
     "logprobs-frozen": ("plain", "art"),
@@ -158,7 +164,7 @@ def work(what: str, side: str, file: str) -> Measured:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    if what in ("tree", "prefix"):
+    if what in SIBLINGS:
         run, gradient, tokens = tree(what, side)
     else:
         run, gradient, tokens = logprobs(side, trained=what == "logprobs")
@@ -207,6 +213,8 @@ def tree(what: str, side: str) -> tuple[Run, Gradient, int]:
     if side == "copied":
         never = property(lambda look: False)
         setattr(Look, "is_plain", never)  # noqa: B010
+    if what == "adapter":
+        put_adapter(policy, by_peft=side == "peft")
     config = TrainConfig(
         steps=1,
         learning_rate=1e-30,  # the weights stay, so that every run is the same
@@ -287,6 +295,21 @@ def siblings(
     group = TrajectoryGroup(trajectories)
     set_advantages([group], "group_std")
     return policy, group
+
+
+def put_adapter(policy: Policy, by_peft: bool) -> None:
+    """Adapt all linear maps, so little that the group is still the policy's own."""
+    import torch
+    from peft.tuners.lora import Linear
+
+    from art_cli.config.schema import AdapterConfig
+    from art_cli.models.lora import LoraLinear
+
+    policy.add_adapter(AdapterConfig(rank=16, alpha=32), seed=0)
+    for module in policy.model.modules():
+        if isinstance(module, LoraLinear):
+            torch.nn.init.normal_(module.lora_B["default"].weight, std=1e-5)  # type: ignore[arg-type]
+            module.__class__ = Linear if by_peft else LoraLinear
 
 
 def padded_loss(policy: Policy, group: TrajectoryGroup) -> torch.Tensor:
