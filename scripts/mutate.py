@@ -112,6 +112,23 @@ FAULTS = [
         ("product(hidden, self.weight, self.bias)", "product(hidden, self.weight)"),
     ),
     *at(
+        "models/reading/norm",
+        ("torch.addcmul(g, normed, along, value=-1)", "g"),
+        ("g = grad * weight.float()", "g = grad.float()"),
+    ),
+    *at(
+        "models/reading/replay",
+        ("            place.copy_(x)\n", "            pass\n"),
+        ("        self._known = {}\n\n    def take", "\n    def take"),
+    ),
+    *at(
+        "models/lora",
+        ("(rows @ b).mul_(ctx.scale)", "rows @ b"),
+        ("(rows.T @ low).mul_(ctx.scale)", "rows.T @ low"),
+        (".addmm_(high, a)", ""),
+        ("    if layer.disable_adapters:\n        return layer.base_layer(x)\n", ""),
+    ),
+    *at(
         "models/reading/forks",
         ("i: x if x is None else x.clone() for", "i: x for"),
         ("torch.cat([self.conv_states[state_idx], conv_states], -1)", "conv_states"),

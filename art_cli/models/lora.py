@@ -34,7 +34,7 @@ class LoraLinear(Linear):
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Return what the map and its adapter make of x [..., I]: [..., O]."""
-        return self.base_layer(x) if self.disable_adapters else _adapted(self, x)
+        return _adapted(self, x)
 
 
 class LoraByWeight(ParamWrapper):
@@ -42,10 +42,12 @@ class LoraByWeight(ParamWrapper):
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Return what the map and its adapter make of x [..., I]: [..., O]."""
-        return self.base_layer(x) if self.disable_adapters else _adapted(self, x)
+        return _adapted(self, x)
 
 
 def _adapted(layer: Any, x: Tensor) -> Tensor:
+    if layer.disable_adapters:
+        return layer.base_layer(x)
     [name] = layer.active_adapters
     base: Any = layer.get_base_layer()
     a, b = (pair[name].weight.to(x.dtype) for pair in (layer.lora_A, layer.lora_B))
