@@ -64,7 +64,7 @@ def main() -> None:
 def measure(policy: Policy, name: str, adapter: bool, rows: int) -> dict[str, Any]:
     """Return a row of the table."""
     caches = [KVCache(policy, rows, PROMPT + OWN + 8, quick=True) for _ in range(2)]
-    caches[0].__dict__["_replayed"] = None
+    caches[0]._replayed = None
     everyone = list(range(rows))
     rng = random.Random(0)
     text = [[rng.randrange(1000) for _ in range(PROMPT + OWN)] for _ in everyone]

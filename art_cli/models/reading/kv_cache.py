@@ -33,6 +33,7 @@ class KVCache:
         self.length = length  # positions that each row has room for
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
+        self._replayed = ReplayedSteps() if quick and can_be_recorded(reader) else None
 
     def read(
         self, rows: list[int], tokens: list[list[int]], starts: list[int], shared: KVCache | None
@@ -55,16 +56,6 @@ class KVCache:
     def _next_token(self) -> NextToken | None:
         """What reads single tokens with the weights of now, which are those of the cache."""
         return next_token_of(decoder_of(self._reader.base)) if self._quick else None
-
-    @cached_property
-    def _replayed(self) -> ReplayedSteps | None:
-        """What reads a token of every row on a GPU."""
-        base = self._reader.base
-        if not self._quick or self._reader.device.type != "cuda":
-            return None
-        if getattr(base, "is_quantized", False) or not has_static_angles(decoder_of(base)):
-            return None
-        return ReplayedSteps()
 
     def _step(self, ids: Tensor, positions: Tensor, end: int) -> Tensor:
         """Return the states [R, D] behind ids [R, 1], one of each row."""
@@ -136,7 +127,7 @@ class KVCache:
     def _each(self, change: Callable[[Tensor], Tensor]) -> None:
         self.keys = {layer: change(x) for layer, x in self.keys.items()}
         self.values = {layer: change(x) for layer, x in self.values.items()}
-        if "_replayed" in self.__dict__ and self._replayed:
+        if self._replayed:
             self._replayed.forget()
 
 
@@ -185,6 +176,12 @@ class CacheLayout:
             mask = torch.zeros(hidden.shape, dtype=dtype, device=own.device)
             self.masks[key] = mask.masked_fill_(hidden, -torch.inf)
         return self.masks[key]
+
+
+def can_be_recorded(reader: Reader) -> bool:
+    """Return whether a GPU may record the steps of a model of the Llama family."""
+    is_plain = reader.device.type == "cuda" and not getattr(reader.base, "is_quantized", False)
+    return is_plain and has_static_angles(decoder_of(reader.base))
 
 
 def _pad(x: Tensor, dim: int, more: int) -> Tensor:

@@ -72,7 +72,7 @@ def test_a_cache_reads_the_same(make_policy: MakePolicy, rank: int) -> None:
     assert policy.ways.quick
     plain, recorded = (KVCache(policy, 2, 8, quick=True) for _ in range(2))
     recorder = Recorder()
-    recorded.__dict__["_replayed"] = ReplayedSteps(recorder)
+    recorded._replayed = ReplayedSteps(recorder)
     lengths = [0, 0]
 
     def read(tokens: list[list[int]], rows: list[int] | None = None) -> None:
