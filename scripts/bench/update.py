@@ -306,10 +306,10 @@ def put_adapter(policy: Policy, by_peft: bool) -> None:
     from art_cli.models.lora import LoraLinear
 
     policy.add_adapter(AdapterConfig(rank=16, alpha=32), seed=0)
-    for module in policy.model.modules():
-        if isinstance(module, LoraLinear):
-            torch.nn.init.normal_(module.lora_B["default"].weight, std=1e-5)  # type: ignore[arg-type]
-            module.__class__ = Linear if by_peft else LoraLinear
+    layers: list[Any] = [m for m in policy.model.modules() if isinstance(m, LoraLinear)]
+    for layer in layers:
+        torch.nn.init.normal_(layer.lora_B["default"].weight, std=1e-5)
+        layer.__class__ = Linear if by_peft else LoraLinear
 
 
 def padded_loss(policy: Policy, group: TrajectoryGroup) -> torch.Tensor:
