@@ -59,6 +59,18 @@ def test_without_a_gpu_it_says_so(installed: None) -> None:
         check()
 
 
+@pytest.mark.parametrize("key", ["speculative_config", "speculative-config", "spec-method"])
+def test_drafts_need_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, installed: None, request: pytest.FixtureRequest, key: str
+) -> None:
+    monkeypatch.setattr(vllm_server, "_is_cpu_build", lambda: True)
+    check(extra={"specialize-active-lora": True})
+    with pytest.raises(PreflightError, match=rf"engine.extra: {key} needs a GPU: .* remove it"):
+        check(extra={key: {"method": "ngram"}})
+    request.getfixturevalue("two_gpus")
+    check(extra={key: {"method": "ngram"}})
+
+
 def test_gpus_that_are_not_there_are_named(two_gpus: None) -> None:
     with pytest.raises(PreflightError, match="names GPU 2, 5, but there are 2: 0 to 1"):
         check(gpus=[1, 2, 5], replicas=3)
