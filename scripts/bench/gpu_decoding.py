@@ -74,7 +74,8 @@ def measure(policy: Policy, name: str, adapter: bool, rows: int) -> dict[str, An
 
     def step(cache: KVCache) -> None:
         hidden = cache.read(everyone, [[7]] * rows, [PROMPT + OWN] * rows, None)
-        draw(policy.head.logits(hidden), SamplingConfig(), [rng.random() for _ in everyone])
+        uniforms = [rng.random() for _ in everyone]
+        draw(policy.head.logits(hidden), everyone, SamplingConfig(), uniforms)
 
     for _ in range(2):
         step(caches[0])

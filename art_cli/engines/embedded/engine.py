@@ -1,9 +1,10 @@
 """The embedded engine: many multi-turn episodes batched over the trainer's own model.
 
-Each episode is a row of one KV cache. A row's keys and values stay between its turns, so that a
-turn costs only its new tokens; a prompt prefix that the first rows share is computed once and
-copied; rows that finish leave and new ones join between steps. The weights are the trainer's own,
-so nothing has to be sent anywhere; or a copy of them, where rollouts go on while they are updated.
+Each episode has a row of one KV cache; siblings share one until they part. A row's keys and values
+stay between its turns, so that a turn costs only its new tokens; a prompt prefix that the first
+rows share is computed once and copied; rows that finish leave and new ones join between steps. The
+weights are the trainer's own, so nothing has to be sent anywhere; or a copy of them, where rollouts
+go on while they are updated.
 
 With `deterministic`, a step waits until every episode that is with its env has come back: batches
 then depend on nothing but seeds, and a run repeats bit for bit. Without, rows go ahead alone.
@@ -16,7 +17,8 @@ import random
 from dataclasses import dataclass
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
-from art_cli.engines.embedded.rows import Occupant, Rows
+from art_cli.engines.embedded.row import Occupant
+from art_cli.engines.embedded.rows import Rows
 from art_cli.engines.embedded.turn import Reason
 from art_cli.errors import EngineError
 from art_cli.models.policy import Policy, Reference

@@ -1,4 +1,4 @@
-"""The rows of one KV cache: who has which, and the steps that answer them.
+"""The rows of one KV cache: who is in which, and the steps that answer them.
 
 A step reads what is new in the rows that wait for it, or samples one more token in those that have
 been read. A prompt prefix that the first rows share is computed once and copied.
@@ -6,14 +6,16 @@ been read. A prompt prefix that the first rows share is computed once and copied
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.engines.embedded.row import Occupant, Row
+from art_cli.engines.embedded.seats import Seats
 from art_cli.engines.embedded.stops import StopTexts
 from art_cli.engines.embedded.turn import Reason, TurnSoFar, sample
 from art_cli.models.policy import Policy, Reference
@@ -25,42 +27,11 @@ PADDING = 256  # tokens; fewer are not worth another forward
 SHORTEST_PREFIX = 8  # tokens; a shorter one is not worth a forward of its own
 SHORTEST_SHARED = 64  # tokens; a shorter one is read as quickly from each row
 IDLE_ROWS = 0.5  # of all: run along in a decoding step, rather than copied around
-FREE_ROWS = 0.3  # of all: the others are moved together
 JOIN_AT = 0.34  # of the rows waiting for prefill: let them join, else decode the others further
 
 
-@dataclass(eq=False, slots=True)
-class Occupant:
-    """One episode: what its row holds, and what its turn has come to."""
-
-    order: int  # of opening: batches are laid out by it, not by who came first
-    uniforms: random.Random
-    awaited: bool
-    shares: bool = False  # its row begins with the prefix that is kept
-    row: int | None = None
-    cached: list[int] = field(default_factory=list)  # ids whose keys and values are in the row
-    pending: list[int] = field(default_factory=list)  # ids to prefill
-    is_asking: bool = False  # for a turn
-    turn: TurnSoFar = field(default_factory=lambda: TurnSoFar(room=0))
-
-    def end_turn(self) -> TurnSoFar:
-        """Return the turn that is over."""
-        self.is_asking = False
-        return self.turn
-
-    def lose_row(self) -> None:
-        """Give up the row: what was in it has to be read again."""
-        self.pending = self.cached + self.pending
-        self.row, self.cached, self.shares = None, [], False
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether its row may be given to another: it may never ask again."""
-        return not self.awaited and not self.is_asking
-
-
 class Rows:
-    """At most `max_concurrent` rows, and those who wait for one."""
+    """Rows for at most `max_concurrent` occupants, and those who wait for a place."""
 
     def __init__(
         self,
@@ -77,26 +48,29 @@ class Rows:
         self._sampling = sampling
         self._stop_ids = stop_ids
         self._finished = finished
-        self._rows: list[Occupant | None] = []
-        self._cache: Memory | None = None
         self._prefix: tuple[list[int], Memory] | None = None
         # A GPU replays a step of all rows quicker than Python calls one of some; see replay.py.
-        on_gpu = policy.device.type == "cuda"
-        self._most_idle, self._most_free = (1.0, 0.5) if on_gpu else (IDLE_ROWS, FREE_ROWS)
-        self._may_share = not on_gpu
-        self._widest = (0, 0)  # the most rows that a cache had, and how long they became
+        self._on_gpu = policy.device.type == "cuda"
+        self._most_idle = 1.0 if self._on_gpu else IDLE_ROWS
+        self._seats = Seats(self._memory, self._on_gpu)
 
     @property
     def everyone(self) -> list[Occupant]:
         """All that have a row, or wait for one."""
-        return [*self.queue, *(s for s in self._rows if s)]
+        return [*self.queue, *self._seats.occupants]
+
+    @property
+    def _cache(self) -> Memory:
+        assert self._seats.cache is not None
+        return self._seats.cache
 
     @property
     def is_ready(self) -> bool:
         """Whether a step has anyone to answer; one who gave up, or has no row, does not count."""
-        if any(s and s.is_asking for s in self._rows):
+        seated = self._seats.occupants
+        if any(s.is_asking for s in seated):
             return True
-        taken = sum(s is not None and not s.is_idle for s in self._rows)
+        taken = sum(not s.is_idle for s in seated)
         return bool(self.queue) and taken < self._cfg.max_concurrent
 
     def turn(
@@ -116,13 +90,21 @@ class Rows:
         length = same = len(occupant.cached)
         if ids[:same] != occupant.cached:  # a fork: keep what still stands
             same = _common_prefix([ids, occupant.cached])
-            occupant.shares = False
         same = min(same, len(ids) - 1)
-        if same < length and occupant.row is not None and self._cache:
-            with torch.inference_mode():
-                same = self._cache.rewind(occupant.row, length, same)
-        occupant.cached, occupant.pending = ids[:same], ids[same:]
-        occupant.turn = turn
+        if same < length:
+            same = self._rewind(occupant, length, same)
+        occupant.pending, occupant.turn = ids[same:], turn
+
+    @torch.inference_mode()
+    def _rewind(self, occupant: Occupant, length: int, wanted: int) -> int:
+        """Take an occupant's row back to at most `wanted` tokens. Return to how many."""
+        row = occupant.row
+        assert row is not None
+        if len(row.occupants) > 1:
+            [row] = self._seats.copy([(row, [occupant])])
+        same = self._cache.rewind(row.index, length, wanted)
+        row.cached, row.shares = row.cached[:same], False
+        return same
 
     def add(self, occupant: Occupant) -> None:
         """Let an occupant ask for the turn that it is prepared for."""
@@ -131,167 +113,154 @@ class Rows:
             self.queue.append(occupant)
 
     def release(self, occupant: Occupant) -> None:
-        """Take an occupant's row back: it will not ask again."""
-        if occupant.row is not None:
-            self._rows[occupant.row] = None
-        occupant.row = None
+        """Take back what an occupant has of its row: it will not ask again."""
+        occupant.leave()
+        self._seats.free_empty()
 
     def clear(self) -> None:
         """Take all rows back, and drop the cache."""
-        for occupant in self._rows:
-            if occupant:
-                occupant.lose_row()
-        self._prefix = self._cache = None
-        self._rows = []
+        self._seats.clear()
+        self._prefix = None
 
     @torch.inference_mode()
     def step(self) -> None:
         """Run one forward (or a few) for some of those who ask."""
         self._seat()
-        asking = [s for s in self._rows if s and s.is_asking]
+        asking = [s for s in self._seats.occupants if s.is_asking]
         joining = [s for s in asking if s.pending]
         decoding = [s for s in asking if not s.pending]
         if joining and (not decoding or len(joining) >= JOIN_AT * len(asking)):
-            self._prefill(joining)
+            self._prefill(self._own_rows(joining))
         else:
-            self._sample_next(decoding)
+            self._sample_next(self._own_rows(decoding))
+
+    # ---------------------------------------------------------------- who is in which row
 
     def _seat(self) -> None:
         """Give rows to those who wait for one, and drop rows that nobody needs."""
+        if not self.queue:
+            self._seats.pack()
+            return
         self.queue.sort(key=lambda s: s.order)
         self._evict()
-        if not self._rows:
-            self._cache = None
-        if self._cache and self._cache.num_rows >= self._widest[0]:
-            self._widest = (self._cache.num_rows, self._cache.length)
-        free = [i for i, s in enumerate(self._rows) if s is None]
-        room = self._cfg.max_concurrent - len(self._rows) + len(free)
+        room = self._cfg.max_concurrent - len(self._seats.occupants)
         arriving, self.queue = self.queue[:room], self.queue[room:]
-        new = max(0, len(arriving) - len(free))
-        if self._cache is None:
-            longest = max(len(s.pending) for s in arriving) + self._sampling.max_tokens
-            before = self._widest[1] if new <= self._widest[0] else 0  # saves it from growing again
-            self._cache = self._memory(new, max(longest, before))
-        elif new:
-            self._cache.add_rows(new)
-        free += range(len(self._rows), len(self._rows) + new)
-        self._rows += [None] * new
-        for occupant, row in zip(arriving, free, strict=False):
-            occupant.row, self._rows[row] = row, occupant
-        if arriving:
-            self._share_prefix(arriving)
-        elif self._rows.count(None) > self._most_free * len(self._rows):
-            self._compact()
+        alike = {(*row.cached, *row.following): row for row in self._seats.taken}
+        new: list[Row] = []
+        for occupant in arriving:
+            ids = tuple(occupant.pending)
+            if ids not in alike:
+                alike[ids] = Row()
+                new.append(alike[ids])
+            row = alike[ids]
+            row.enter(occupant)
+            occupant.pending = occupant.pending[len(row.cached) :]
+        if new:
+            self._seats.place(new, self._sampling.max_tokens)
+            self._share_prefix(new)
 
     def _evict(self) -> None:
         """Take rows back from those that may never ask again, where others wait for one."""
-        taken = len(self._rows) - self._rows.count(None)
-        missing = len(self.queue) + taken - self._cfg.max_concurrent
+        seated = self._seats.occupants
+        missing = len(self.queue) + len(seated) - self._cfg.max_concurrent
         if missing <= 0:
             return
-        idle = [s for s in self._rows if s and s.is_idle]
+        idle = [s for s in seated if s.is_idle]
         for occupant in sorted(idle, key=lambda s: s.order)[:missing]:
-            self._rows[occupant.row or 0] = None
             occupant.lose_row()
+        self._seats.free_empty()
 
-    def _compact(self) -> None:
-        assert self._cache is not None
-        keep = [i for i, s in enumerate(self._rows) if s]
-        self._cache.select(keep)
-        self._rows = [self._rows[i] for i in keep]
-        for row, occupant in enumerate(self._rows):
-            assert occupant is not None
-            occupant.row = row
+    def _own_rows(self, asking: list[Occupant]) -> list[Row]:
+        """Return the rows in which these, row by row, go on, and nobody else is; they ascend.
 
-    def _share_prefix(self, arriving: list[Occupant]) -> None:
+        Who goes on differently from the others in a row gets a copy of it.
+        """
+        stay: list[Row] = []
+        parted: list[tuple[Row, list[Occupant]]] = []
+        for row, members in groupby(asking, key=lambda s: s.row):
+            assert row is not None
+            alike: dict[Any, list[Occupant]] = {}
+            for occupant in members:
+                follows = tuple(occupant.pending) or occupant.turn.sampled[-1]
+                alike.setdefault(follows, []).append(occupant)
+            groups = list(alike.values())
+            if sum(map(len, groups)) == len(row.occupants):
+                stay.append(row)
+                groups = groups[1:]
+            parted += [(row, group) for group in groups]
+        return sorted([*stay, *self._seats.copy(parted)], key=lambda row: row.index)
+
+    def _share_prefix(self, arriving: list[Row]) -> None:
         """Compute a prefix that many prompts share once, and copy it into their rows."""
-        assert self._cache is not None
         if self._prefix is None and len(arriving) > 1:
-            shared = _common_prefix([s.pending[:-1] for s in arriving])
+            shared = _common_prefix([row.following[:-1] for row in arriving])
             if shared >= SHORTEST_PREFIX:
-                ids = arriving[0].pending[:shared]
+                ids = arriving[0].following[:shared]
                 cache = self._memory(1, shared)
                 self._forward(cache, [0], [ids], [0])
                 self._prefix = (ids, cache)
         if self._prefix is None:
             return
         ids, cache = self._prefix
-        takers = [s for s in arriving if len(s.pending) > len(ids) and s.pending[: len(ids)] == ids]
+        num = len(ids)
+        takers = [r for r in arriving if len(r.following) > num and r.following[:num] == ids]
         if takers:
-            self._cache.copy_prefix(cache, [s.row for s in takers if s.row is not None], len(ids))
-        for occupant in takers:
-            occupant.shares = True
-            occupant.cached, occupant.pending = list(ids), occupant.pending[len(ids) :]
+            self._cache.copy_prefix(cache, [row.index for row in takers], num)
+        for row in takers:
+            row.cached, row.shares = list(ids), True
+            for occupant in row.occupants:
+                occupant.pending = occupant.pending[num:]
 
-    def _prefill(self, asking: list[Occupant]) -> None:
-        """Read the new tokens of these rows and sample the first one of their turns.
+    # ---------------------------------------------------------------- forwards
 
-        Siblings that have read and said the same so far are read once, and copied.
-        """
-        assert self._cache is not None
-        alike: dict[tuple[int, ...], list[Occupant]] = {}
-        for s in asking:
-            alike.setdefault((len(s.cached), *s.cached, *s.pending), []).append(s)
-        groups = sorted(alike.values(), key=lambda g: (len(g[0].pending), g[0].row))
-        while groups:
-            lengths = [len(g[0].pending) for g in groups]
+    def _prefill(self, rows: list[Row]) -> None:
+        """Read the new tokens of these rows and sample the first one of their turns."""
+        rows = sorted(rows, key=lambda row: len(row.following))
+        while rows:
+            lengths = [len(row.following) for row in rows]
             count = _worth_padding(lengths) if self._cache.may_pad else lengths.count(lengths[0])
-            # In the order of rows: where all take part, nothing has to be gathered.
-            part, groups = sorted(groups[:count], key=lambda g: g[0].row or 0), groups[count:]
-            first = [g[0] for g in part]
-            for s in (s for g in part for s in g):
-                self._cache.mark(s.row or 0, len(s.cached))
-            rows, tokens = [s.row or 0 for s in first], [s.pending for s in first]
-            logits = self._forward(self._cache, rows, tokens, [len(s.cached) for s in first])
-            everyone = [s for g in part for s in g]
-            self._cache.copy(
-                [(g[0].row or 0, s.row or 0) for g in part for s in g[1:]],
-                min(len(s.cached) for s in first),
-                max(len(s.cached) + len(s.pending) for s in first),
-            )
-            for s in everyone:
-                s.cached, s.pending = s.cached + s.pending, []
-            which = [i for i, g in enumerate(part) for _ in g]
-            self._sample(everyone, logits[which])
+            # In the order of rows: where they are the first ones, nothing has to be gathered.
+            part, rows = sorted(rows[:count], key=lambda row: row.index), rows[count:]
+            for row in part:
+                self._cache.mark(row.index, len(row.cached))
+            self._go_on(part, self._read(part))
 
-    def _sample_next(self, asking: list[Occupant]) -> None:
-        """Sample one more token for these rows."""
-        assert self._cache is not None
-        shared = self._shared_by(asking)
-        idle = len(self._rows) - len(asking)
-        if self._cache.may_pad and 0 < idle <= self._most_idle * len(self._rows):
-            logits = self._decode_all(asking, shared)
+    def _sample_next(self, rows: list[Row]) -> None:
+        """Sample one more token in these rows."""
+        shared = self._shared_by(rows)
+        span = self._seats.span
+        if self._cache.may_pad and 0 < span - len(rows) <= self._most_idle * span:
+            self._go_on(rows, self._read_all(rows, shared))
         else:
-            tokens = [[s.turn.sampled[-1]] for s in asking]
-            rows = [s.row or 0 for s in asking]
-            starts = [len(s.cached) for s in asking]
-            logits = self._forward(self._cache, rows, tokens, starts, shared)
-        for s in asking:
-            s.cached.append(s.turn.sampled[-1])
-        self._sample(asking, logits)
+            self._go_on(rows, self._read(rows, shared))
 
-    def _shared_by(self, asking: list[Occupant]) -> Memory | None:
+    def _shared_by(self, rows: list[Row]) -> Memory | None:
         """Return the prefix that these rows share, where reading it from one place is worth it."""
-        assert self._cache is not None
-        if self._prefix is None or not self._cache.may_pad or not self._may_share:
+        if self._prefix is None or not self._cache.may_pad or self._on_gpu:
             return None
-        if not all(s.shares for s in asking):
+        if not all(row.shares for row in rows):
             return None
         return self._prefix[1] if len(self._prefix[0]) >= SHORTEST_SHARED else None
 
-    def _decode_all(self, asking: list[Occupant], shared: Memory | None) -> Tensor:
+    def _read(self, rows: list[Row], shared: Memory | None = None) -> Tensor:
+        """Return the logits of these rows behind what follows in them."""
+        tokens, starts = [row.following for row in rows], [len(row.cached) for row in rows]
+        return self._forward(self._cache, [row.index for row in rows], tokens, starts, shared)
+
+    def _read_all(self, rows: list[Row], shared: Memory | None) -> Tensor:
         """Return the logits of these rows from a forward of all rows, idle ones too.
 
         That is cheaper than copying the keys of those that ask out and back. An idle row gets a
         token behind its last, which its next one overwrites.
         """
-        assert self._cache is not None
-        tokens = [[0] for _ in self._rows]
-        starts = [len(s.cached) if s else 0 for s in self._rows]
-        rows = [s.row or 0 for s in asking]
-        for occupant, row in zip(asking, rows, strict=True):
-            tokens[row] = [occupant.turn.sampled[-1]]
-        return self._forward(self._cache, list(range(len(tokens))), tokens, starts, shared)[rows]
+        everyone = self._seats.rows[: self._seats.span]
+        tokens = [[0] for _ in everyone]
+        starts = [len(row.cached) if row else 0 for row in everyone]
+        indices = [row.index for row in rows]
+        for row, index in zip(rows, indices, strict=True):
+            tokens[index] = row.following
+        all_of_them = list(range(len(everyone)))
+        return self._forward(self._cache, all_of_them, tokens, starts, shared)[indices]
 
     def _forward(
         self,
@@ -310,12 +279,16 @@ class Rows:
     def _memory(self, rows: int, length: int) -> Memory:
         return make_memory(self._policy, self._policy.ways, rows, length)
 
-    def _sample(self, asking: list[Occupant], logits: Tensor) -> None:
-        """Draw a token for each row from its own stream of random numbers."""
+    def _go_on(self, rows: list[Row], logits: Tensor) -> None:
+        """Draw a token for each occupant of these rows from its own stream of random numbers."""
+        for row in rows:
+            row.go_on()
+        asking = [s for row in rows for s in row.occupants]
+        which = [i for i, row in enumerate(rows) for _ in row.occupants]
         uniforms = [s.uniforms.random() for s in asking]
         turns = [s.turn for s in asking]
-        ids, logprobs = sample(turns, logits, self._sampling, uniforms, self._policy.grammars)
-        for occupant, i, logprob in zip(asking, ids, logprobs, strict=True):
+        drawn = sample(turns, logits, which, self._sampling, uniforms, self._policy.grammars)
+        for occupant, i, logprob in zip(asking, *drawn, strict=True):
             if reason := occupant.turn.take(i, logprob, i in self._stop_ids):
                 self._finished(occupant, reason)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,9 +11,9 @@ from art_cli.config.schema import SamplingConfig
 
 
 def draw(
-    logits: Tensor, sampling: SamplingConfig, uniforms: list[float]
+    logits: Tensor, which: list[int], sampling: SamplingConfig, uniforms: list[float]
 ) -> tuple[list[int], list[float]]:
-    """Draw a token for each row of logits [R, V], by the row's number in [0, 1).
+    """Draw a token by each number in [0, 1), from the row of logits [R, V] that `which` names.
 
     Return the ids and their log-probabilities.
 
@@ -21,13 +23,25 @@ def draw(
     highest = kept.amax(-1, keepdim=True)
     cumulative = (kept - highest).exp_().cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1:]
-    points = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * total
+    if len(which) == len(logits):  # one each
+        places: tuple[Any, ...] = (slice(None), 0)
+        points = total.new_tensor(uniforms)[:, None]
+    else:
+        counts = [0] * len(logits)
+        columns: list[int] = []  # the place of each among those who draw from its row
+        for row in which:
+            columns.append(counts[row])
+            counts[row] += 1
+        places = torch.tensor([which, columns], device=logits.device).unbind()
+        points = total.new_zeros(len(logits), max(counts))
+        points[places] = total.new_tensor(uniforms)
+    points *= total
     points = torch.minimum(points, total.nextafter(torch.zeros_like(total)))  # it may round up
     ids = torch.searchsorted(cumulative, points, right=True).clamp_(max=logits.shape[1] - 1)
     logprobs = kept.gather(1, ids) - highest - total.log()
     if not torch.isfinite(logprobs).all():
         raise FloatingPointError("the model's logits are not finite")
-    return ids[:, 0].tolist(), logprobs[:, 0].tolist()
+    return ids[places].tolist(), logprobs[places].tolist()
 
 
 def likeliest(logits: Tensor, sampling: SamplingConfig, num: int) -> dict[int, float]:

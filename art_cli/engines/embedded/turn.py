@@ -63,6 +63,7 @@ class TurnSoFar:
 def sample(
     turns: list[TurnSoFar],
     logits: Tensor,
+    which: list[int],
     sampling: SamplingConfig,
     uniforms: list[float],
     grammars: Grammars,
@@ -71,16 +72,17 @@ def sample(
 
     Return the ids and their log-probabilities.
     """
-    held = [(row, turn) for row, turn in enumerate(turns) if turn.matcher]
+    held = [(i, turn) for i, turn in enumerate(turns) if turn.matcher]
     if held:
+        logits, which = logits[which], list(range(len(turns)))  # each has its own grammar
         bits = grammars.masks([turn.matcher for _, turn in held if turn.matcher])
         for (_, turn), forced in zip(held, is_forced(bits).tolist(), strict=True):
             turn.forced |= {len(turn.sampled)} if forced else set()
-        rows = torch.tensor([row for row, _ in held], device=logits.device)
+        rows = torch.tensor([i for i, _ in held], device=logits.device)
         allowed = unpacked(bits.to(logits.device), logits.shape[1])
         logits[rows] = logits[rows].masked_fill_(~allowed, -torch.inf)
-    ids, logprobs = draw(logits, sampling, uniforms)
-    for row, turn in enumerate(turns):
+    ids, logprobs = draw(logits, which, sampling, uniforms)
+    for row, turn in zip(which, turns, strict=True):
         if turn.num_top:
             turn.top.append(likeliest(logits[row : row + 1], sampling, turn.num_top))
     return ids, logprobs

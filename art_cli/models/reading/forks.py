@@ -181,7 +181,7 @@ class OwnCaches:
 
     @property
     def num_rows(self) -> int:
-        """How many episodes it has room for."""
+        """How many rows it has."""
         return len(self._rows)
 
     def read(
@@ -217,12 +217,11 @@ class OwnCaches:
         for row in rows:
             self._rows[row] = source._rows[0].forked()
 
-    def copy(self, pairs: list[tuple[int, int]], start: int, end: int) -> None:
+    def copy(self, pairs: list[tuple[int, int]], length: int) -> None:
         """See Memory."""
         for source, target in pairs:
-            marked = self._rows[target].marked
             self._rows[target] = self._rows[source].forked()
-            self._rows[target].marked = marked
+            self._rows[target].marked = self._rows[source].marked
 
     def mark(self, row: int, length: int) -> None:
         """See Memory."""

@@ -43,7 +43,7 @@ class KVCache:
         ids, positions = padded(tokens, starts, self._reader.device)
         end = max(starts) + width
         index = self.index(rows)
-        if width == 1 and index is None and self._replayed:
+        if width == 1 and len(rows) == self.num_rows and self._replayed:
             self._make_room(end)
             end = min(-(-end // STRIDE) * STRIDE, self.length)
             return self._replayed.take(self._step, ids, positions, end)
@@ -62,16 +62,16 @@ class KVCache:
         return self._reader.hidden(ids, positions, self.at(None, positions, end))[:, 0]
 
     def index(self, rows: list[int]) -> Tensor | None:
-        """Return rows as a tensor; None where they are all."""
-        all_of_them = len(rows) == self.num_rows
-        return None if all_of_them else torch.tensor(rows, device=self._reader.device)
+        """Return rows, which ascend, as a tensor; None where they are the first ones."""
+        are_first = rows[-1] == len(rows) - 1
+        return None if are_first else torch.tensor(rows, device=self._reader.device)
 
     def at(
         self, rows: Tensor | None, positions: Tensor, end: int, shared: KVCache | None = None
     ) -> CacheLayout:
-        """Return the layout of a forward of tokens at positions [R, T] of these rows (None: all).
+        """Return the layout of a forward of tokens at positions [R, T] of these rows.
 
-        All positions are before `end`.
+        None: of the first ones. All positions are before `end`.
         """
         self._make_room(end)
         return CacheLayout(self, rows, positions, end, shared)
@@ -102,13 +102,11 @@ class KVCache:
             for mine, theirs in zip(self.of_layer(layer, k, v), (k, v), strict=True):
                 mine[rows, :, :length] = theirs[0, :, :length]
 
-    def copy(self, pairs: list[tuple[int, int]], start: int, end: int) -> None:
-        """Give the second row of each pair what the first holds from `start` to `end`."""
-        if not pairs:
-            return
+    def copy(self, pairs: list[tuple[int, int]], length: int) -> None:
+        """See Memory."""
         source, target = torch.tensor(pairs, device=self._reader.device).unbind(1)
         for x in (*self.keys.values(), *self.values.values()):
-            x[target, :, start:end] = x[source, :, start:end]
+            x[target, :, :length] = x[source, :, :length]
 
     def mark(self, row: int, length: int) -> None:
         """See Memory. Any position can be gone back to."""
@@ -125,8 +123,9 @@ class KVCache:
         self.length += more
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> None:
-        self.keys = {layer: change(x) for layer, x in self.keys.items()}
-        self.values = {layer: change(x) for layer, x in self.values.items()}
+        for store in (self.keys, self.values):
+            for layer, x in store.items():  # one by one: both need not have room at once
+                store[layer] = change(x)
         if self._replayed:
             self._replayed.forget()
 
@@ -136,7 +135,7 @@ class CacheLayout:
     """Where the tokens of one forward stand in the rows of a cache."""
 
     cache: KVCache
-    rows: Tensor | None  # None: all
+    rows: Tensor | None  # None: the first ones
     positions: Tensor  # [R, T]
     end: int  # behind the last position
     shared: KVCache | None  # what all rows begin with
@@ -147,6 +146,8 @@ class CacheLayout:
         """See Layout. Write the new keys and values, and attend over each row up to its query."""
         keys, values = self.cache.of_layer(layer, k, v)
         rows, end = self.rows, self.end
+        if rows is None:
+            keys, values = keys[: len(k)], values[: len(v)]
         if rows is None and k.shape[2] == 1:
             where = self.positions.view(-1, 1, 1, 1)
             keys.scatter_(2, where.expand(-1, k.shape[1], 1, k.shape[3]), k)

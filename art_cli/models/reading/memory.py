@@ -35,14 +35,14 @@ class Reader(Protocol):
 
 
 class Memory(Protocol):
-    """One row an episode; implemented by KVCache, StateCache and OwnCaches."""
+    """Rows of tokens that were read; implemented by KVCache, StateCache and OwnCaches."""
 
     length: int  # positions that each row has room for, where that matters
     may_pad: bool  # rows may be read beyond their tokens: what follows overwrites it
 
     @property
     def num_rows(self) -> int:
-        """How many episodes it has room for."""
+        """How many rows it has."""
         ...
 
     def read(
@@ -67,8 +67,8 @@ class Memory(Protocol):
         """Give these rows what the source's only row holds, `length` tokens."""
         ...
 
-    def copy(self, pairs: list[tuple[int, int]], start: int, end: int) -> None:
-        """Give the second row of each pair what the first has read from `start` to `end`."""
+    def copy(self, pairs: list[tuple[int, int]], length: int) -> None:
+        """Give the second row of each pair what the first has read: at most `length` tokens."""
         ...
 
     def mark(self, row: int, length: int) -> None:
@@ -88,7 +88,7 @@ def padded(
     flat = [i for t in tokens for i in (*t, *[0] * (width - len(t)))]
     ids = torch.tensor(flat, device=device).view(-1, width)
     first = torch.tensor(starts, device=device)[:, None]
-    return ids, first + torch.arange(width, device=device)
+    return ids, first if width == 1 else first + torch.arange(width, device=device)
 
 
 def last_of(hidden: Tensor, tokens: list[list[int]]) -> Tensor:

@@ -113,12 +113,16 @@ class StateCache(KVCache):
                 self._states[key] = x.new_zeros(self.num_rows, *x.shape[1:])
             self._states[key][rows] = x[0]
 
-    def copy(self, pairs: list[tuple[int, int]], start: int, end: int) -> None:
+    def copy(self, pairs: list[tuple[int, int]], length: int) -> None:
         """See Memory."""
-        super().copy(pairs, start, end)
-        for source, target in pairs:
-            for x in self._states.values():
-                x[target] = x[source]
+        super().copy(pairs, length)
+        source, target = torch.tensor(pairs, device=self._reader.device).unbind(1)
+        for x in self._states.values():
+            x[target] = x[source]
+        for one, other in pairs:
+            self._marks.pop(other, None)
+            if one in self._marks:
+                self._marks[other] = self._marks[one]
 
     def mark(self, row: int, length: int) -> None:
         """See Memory."""
