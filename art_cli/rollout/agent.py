@@ -122,13 +122,12 @@ async def _turn(
         answer = await episode.reply(turn.said, turn=num)
         return answer if isinstance(answer, Done) else [{"role": "user", "content": answer}]
     episode.announce([call["name"] for call in calls if not isinstance(call, str)])
-    given = await asyncio.gather(
-        *(
-            episode.refuse(c, turn=num)
-            if isinstance(c, str)
-            else episode.call_tool(c["name"], c["arguments"], turn=num)
-            for c in calls
-        )
-    )
+    making = [
+        episode.refuse(c, turn=num)
+        if isinstance(c, str)
+        else episode.call_tool(c["name"], c["arguments"], turn=num)
+        for c in calls
+    ]
+    given = [await making[0]] if len(making) == 1 else await asyncio.gather(*making)
     answers = [answer for answer in given if not isinstance(answer, Done)]
     return answers if len(answers) == len(given) else Done()

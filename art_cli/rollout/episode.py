@@ -6,12 +6,12 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from art_cli.envs.base import Done, Env
 from art_cli.envs.game import Game
-from art_cli.envs.tools import InvalidCallError, Tool, ToolError, tools_of
+from art_cli.envs.tools import InvalidCallError, Tool, ToolError, offered_by, tools_of
 from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import call
 from art_cli.system.outside import MAX_TEXT, OutsideError, check_json, check_text
@@ -108,7 +108,9 @@ class Episode:
         self.env.calls_in_turn = sum(name in offered for name in names)
 
     def _offer(self, tools: Any) -> None:
-        self._offered = tools_in(tools)
+        env_class = type(self.env)
+        is_own = isinstance(tools, list) and tools == offered_by(env_class)
+        self._offered = _own_tools(env_class) if is_own else tools_in(tools)
         self.trajectory.tools = [tool.schema() for tool in self._offered]
 
     def _caller(self, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
@@ -140,8 +142,9 @@ class Episode:
     async def finish(self) -> None:
         """Score the trajectory, which holds all that was said by now."""
         env, trajectory = self.env, self.trajectory
-        context = await self.ask(env.judge_context, what="judge_context()")
-        trajectory.judge_context = said_by("judge_context()", str(context))
+        if type(env).judge_context is not Env.judge_context:  # which says nothing
+            context = await self.ask(env.judge_context, what="judge_context()")
+            trajectory.judge_context = said_by("judge_context()", str(context))
         reward = await self.ask(env.score, trajectory, what="score()")
         if reward is not None and not math.isfinite(reward):
             raise ValueError(f"score() returned {reward}; a reward must be a finite number")
@@ -176,6 +179,12 @@ def caller(env: Env, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
 def in_its_turn(env: Env, call_it: Callable[[], Any]) -> Callable[[], Any]:
     """Return what makes a call of a game of one player, too: the others move behind it."""
     return partial(env.called, call_it) if isinstance(env, Game) else call_it
+
+
+@cache
+def _own_tools(env_class: type[Env]) -> list[Tool]:
+    """Return the tools that are methods, checked once. Raises TypeError, ValueError."""
+    return tools_in(offered_by(env_class))
 
 
 def tools_in(found: Any) -> list[Tool]:

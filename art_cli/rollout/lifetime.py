@@ -2,7 +2,8 @@
 
 A client built on anyio, as MCP's is, must be closed in the task that opened it. So one task runs
 `start()`, sleeps while the episode is played, and runs `close()`; tools, `reply()` and `score()`
-are called from tasks of their own, which may use what `start()` opened.
+are called from tasks of their own, which may use what `start()` opened. Where neither `start()` nor
+`close()` awaits anything, there is nothing to keep a task for.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from contextlib import suppress
 from typing import Any
 
 from art_cli.envs.base import Env
-from art_cli.system.deadline import DeadlineError, call, check_stuck, is_debugged, run_here
+from art_cli.system.deadline import (
+    DeadlineError,
+    awaits_nothing,
+    call,
+    check_stuck,
+    is_debugged,
+    run_here,
+)
 
 
 class Lifetime:
@@ -32,6 +40,8 @@ class Lifetime:
         Raise what it raises, DeadlineError, EnvError.
         """
         how = how or self._env.start
+        if awaits_nothing(how) and awaits_nothing(self._env.close):  # nothing is held by a task
+            return await call(how, seconds=seconds, what=f"{how.__name__}()")
         started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._is_starting = True
         self._task = asyncio.ensure_future(self._live(started, how))

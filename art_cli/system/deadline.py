@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dis
 import faulthandler
 import functools
 import inspect
@@ -16,6 +17,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 
 from art_cli.errors import EnvError
@@ -49,10 +51,17 @@ async def call(
 
     A plain function runs in a thread. What misses its deadline is abandoned: an async function is
     cancelled but not waited for, a thread is left behind (it is a daemon and cannot hold up exit).
+    An async function that awaits nothing cannot be left, and so needs no task of its own.
 
     Raises DeadlineError, EnvError where too many threads are left behind, or whatever the function
     raises.
     """
+    if awaits_nothing(function):
+        try:
+            with counting:
+                return await _survive(function, *args)
+        except asyncio.CancelledError:
+            raise RuntimeError(f"{what} was cancelled from within") from None
     if inspect.iscoroutinefunction(function):
         waiting: asyncio.Future[Any] = asyncio.ensure_future(_survive(function, *args))
     else:
@@ -77,6 +86,12 @@ async def run_here(function: Callable[..., Any], *args: Any, what: str) -> Any:
     if inspect.iscoroutinefunction(function):
         return await _survive(function, *args)
     return await _threads.submit(functools.partial(function, *args), f"{what}{_place(function)}")
+
+
+def awaits_nothing(function: Callable[..., Any]) -> bool:
+    """Return whether it is an async function that goes from beginning to end in one go."""
+    code = _code_of(function) if inspect.iscoroutinefunction(function) else None
+    return code is not None and not _awaits(code)
 
 
 def check_stuck() -> None:
@@ -139,10 +154,20 @@ async def _survive(function: Callable[..., Any], *args: Any) -> Any:
 
 def _place(function: Callable[..., Any]) -> str:
     """Return ` (file:line)` of where the function is defined, if it is written in Python."""
+    code = _code_of(function, is_inner=True)
+    return f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+
+
+def _code_of(function: Callable[..., Any], is_inner: bool = False) -> CodeType | None:
+    """Return the code of a function, if it is written in Python; of what it wraps if `is_inner`."""
     while isinstance(function, functools.partial):
         function = function.func
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+    return getattr(inspect.unwrap(function) if is_inner else function, "__code__", None)
+
+
+@functools.cache
+def _awaits(code: CodeType) -> bool:
+    return any(i.opname == "SEND" for i in dis.get_instructions(code))
 
 
 class _DaemonThreads:

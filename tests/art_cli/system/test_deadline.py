@@ -1,6 +1,7 @@
 """Calls end by their deadline, whatever the code that is called does."""
 
 import asyncio
+import functools
 import gc
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from art_cli.errors import EnvError
 from art_cli.rollout.agent import TurnAgent
 from art_cli.rollout.rollout import rollout
 from art_cli.system import deadline
-from art_cli.system.deadline import DeadlineError, call, watchdog, within
+from art_cli.system.deadline import DeadlineError, awaits_nothing, call, watchdog, within
 from art_cli.types import Message, Trajectory
 
 STUCK = """
@@ -83,6 +84,61 @@ def test_what_would_end_the_program_or_the_loop_becomes_an_error() -> None:
     for function in (leave, cancel, lambda: sys.exit(0), lambda: next(iter(()))):
         with pytest.raises(RuntimeError, match=r"raised|cancelled from within"):
             run(function)
+
+
+async def straight() -> object:
+    """Awaits nothing."""
+    return asyncio.current_task()
+
+
+async def waits() -> object:
+    await asyncio.sleep(0)
+    return asyncio.current_task()
+
+
+async def enters() -> None:
+    async with asyncio.Lock():
+        pass
+
+
+async def walks(many: Any) -> None:
+    async for _ in many:
+        pass
+
+
+async def gathers(many: Any) -> list[Any]:
+    return [x async for x in many]
+
+
+class Straight:
+    async def method(self) -> object:
+        return await straight()
+
+    async def other(self) -> None:
+        self.name = "other"
+
+
+def wrapped(function: Any) -> Any:
+    @functools.wraps(function)
+    async def outer() -> Any:
+        await asyncio.sleep(0)
+        return await function()
+
+    return outer
+
+
+def test_which_async_functions_await_nothing() -> None:
+    here = Straight()
+    assert all(map(awaits_nothing, [straight, here.other, functools.partial(here.other)]))
+    others = [waits, enters, walks, gathers, here.method, functools.partial(waits)]
+    assert not any(map(awaits_nothing, [*others, wrapped(straight), lambda: None, print]))
+
+
+def test_only_what_awaits_something_has_a_task_of_its_own() -> None:
+    async def who(function: Any) -> bool:
+        return await call(function, seconds=60, what="it") is asyncio.current_task()
+
+    assert asyncio.run(who(straight)) and not asyncio.run(who(waits))
 
 
 def test_a_late_async_function_is_cancelled() -> None:
