@@ -12,24 +12,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 APART = 100  # tokens of a node that is not copied; over fewer keys the kernel is slow
 
+Indices = NDArray[np.int64]
+
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+def pad(rows: list[Indices]) -> Indices:
+    """Return [n, L] of rows that end as the longest does: each repeats its last number."""
+    lengths = np.array([[len(row)] for row in rows])
+    starts = lengths.cumsum(0) - lengths
+    return np.concatenate(rows)[starts + np.minimum(np.arange(lengths.max()), lengths - 1)]
 
 
 class PaddedRows:
     """Tokens of several nodes, a row each, padded to the longest."""
 
-    def __init__(self, rows: list[list[int]], device: torch.device) -> None:
-        longest = max(map(len, rows))
+    def __init__(self, rows: list[Indices], device: torch.device) -> None:
         # Padding is a copy of the last: with its log-sum-exp no weight is above 1.
-        padded = torch.tensor([[*r, *[r[-1]] * (longest - len(r))] for r in rows])
-        real = torch.arange(longest)[None] < torch.tensor([len(r) for r in rows])[:, None]
+        padded = torch.from_numpy(pad(rows))
+        lengths = torch.tensor([[len(row)] for row in rows])
+        real = torch.arange(padded.shape[1]) < lengths
         self.index = padded.to(device)  # [n, L]
         self.tokens = padded[real].to(device)  # those that are not padding
         self.real = real.flatten().nonzero()[:, 0].to(device)  # their places among n * L

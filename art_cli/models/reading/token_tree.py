@@ -6,16 +6,24 @@ ancestors alone, and the gradients of all that descend from it add up in it.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from art_cli.models.reading.attention import Look, attention
-from art_cli.models.reading.cascade import APART, CascadeAttention, Far, Near, PaddedRows
+from art_cli.models.reading.cascade import (
+    APART,
+    CascadeAttention,
+    Far,
+    Indices,
+    Near,
+    PaddedRows,
+    pad,
+)
 from art_cli.models.reading.tree_attention import Span, TreeMask, ends_of, works
 
 MIN_SAVING = 32  # tokens that sharing must save; a split costs an attention call in every layer
@@ -31,7 +39,12 @@ class TokenNode:
     start: int  # tokens before it on its path
     first: int = 0  # where its tokens are packed
 
-    def path(self, shorter: float = inf) -> list[int]:
+    @property
+    def own(self) -> Indices:
+        """The packed indices of its own tokens."""
+        return np.arange(self.first, self.first + len(self.ids))
+
+    def path(self, shorter: float = inf) -> Indices:
         """Return the packed indices of its ancestors' tokens and its own, in order.
 
         Of ancestors, only those with a length below `shorter`.
@@ -39,11 +52,8 @@ class TokenNode:
         nodes: list[TokenNode] = [self]
         while ancestor := nodes[-1].parent:
             nodes.append(ancestor)
-        indices: list[int] = []
-        for node in reversed(nodes):
-            if node is self or len(node.ids) < shorter:
-                indices += range(node.first, node.first + len(node.ids))
-        return indices
+        near = [n for n in nodes if n is self or len(n.ids) < shorter]
+        return np.concatenate([n.own for n in reversed(near)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ class TreeLayout:
     """The attention of packed tokens [N]: each to its path in the tree."""
 
     def __init__(
-        self, parts: list[list[TokenNode]], spans: list[Span], wanted: list[int] | None = None
+        self, parts: list[list[TokenNode]], spans: list[Span], wanted: Indices | None = None
     ) -> None:
         """`parts` are nodes that attend in one call; `spans` are all, in the order of a walk.
 
@@ -89,7 +99,7 @@ class TreeLayout:
     def of(self, wanted: Tensor) -> TreeLayout:
         """Return the layout of the queries of these packed tokens [S], which ascend."""
         if self._narrow is None or self._narrow[0] is not wanted:
-            self._narrow = wanted, TreeLayout(self._parts, self.spans, wanted.tolist())
+            self._narrow = wanted, TreeLayout(self._parts, self.spans, wanted.cpu().numpy())
         return self._narrow[1]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, look: Look) -> Tensor:
@@ -138,7 +148,7 @@ class TreeLayout:
             low, high = span.first + span.num, last.first + last.num
             keys = slice(span.first, low)
             if self._wanted is not None:
-                low, high = (bisect_left(self._wanted, x) for x in (low, high))
+                low, high = np.searchsorted(self._wanted, (low, high)).tolist()
             if span.num >= APART and high > low:
                 far.append(Far(slice(low, high), keys))
         return far
@@ -202,7 +212,8 @@ def packed(nodes: list[TokenNode]) -> tuple[Tensor, Tensor]:
     """Return ids and positions [1, N] of nodes that have their places."""
     in_order = sorted(nodes, key=lambda n: n.first)
     ids = torch.tensor([[i for n in in_order for i in n.ids]])
-    return ids, torch.tensor([[n.start + j for n in in_order for j in range(len(n.ids))]])
+    positions = [np.arange(n.start, n.start + len(n.ids)) for n in in_order]
+    return ids, torch.from_numpy(np.concatenate(positions))[None]
 
 
 def lay_out(nodes: list[TokenNode]) -> TreeLayout:
@@ -232,38 +243,36 @@ def _similar(nodes: list[TokenNode]) -> list[list[TokenNode]]:
 
 
 def _block(
-    nodes: list[TokenNode], wanted: list[int] | None, device: torch.device, shorter: float
+    nodes: list[TokenNode], wanted: Indices | None, device: torch.device, shorter: float
 ) -> _Block | None:
     """Return the block of these nodes; of their wanted tokens alone. None where there is none.
 
     The keys are of a node's path, without ancestors that are not `shorter`.
     """
     if wanted is None:
-        asked = [range(n.first, n.first + len(n.ids)) for n in nodes]
-        rows = [[*a] for a in asked]
+        asked = rows = [n.own for n in nodes]
     else:
-        ends = [
-            (bisect_left(wanted, n.first), bisect_left(wanted, n.first + len(n.ids))) for n in nodes
-        ]
+        ends = [np.searchsorted(wanted, (n.first, n.first + len(n.ids))) for n in nodes]
         nodes = [n for n, (low, high) in zip(nodes, ends, strict=True) if high > low]
-        rows = [[*range(low, high)] for low, high in ends if high > low]
-        asked = [wanted[r[0] : r[-1] + 1] for r in rows]
+        rows = [np.arange(low, high) for low, high in ends if high > low]
+        asked = [wanted[row] for row in rows]
     if not nodes:
         return None
     paths = [n.path(shorter) for n in nodes]
-    # The place of a token in its row of keys.
-    place = [
-        [len(p) - len(n.ids) + at - n.first for at in a]
-        for n, a, p in zip(nodes, asked, paths, strict=True)
-    ]
     queries = PaddedRows(rows, device)
-    num = queries.index.shape[1]
-    is_whole = rows == paths
+    is_whole = all(map(np.array_equal, rows, paths))
+    # The place of a token in its row of keys. Padding sees what the last token sees: a row that
+    # sees nothing would have no softmax.
+    place = pad(
+        [
+            at + (len(path) - len(n.ids) - n.first)
+            for n, at, path in zip(nodes, asked, paths, strict=True)
+        ]
+    )
     return _Block(
         queries=queries,
         keys=queries if is_whole else PaddedRows(paths, device),
-        # Padding sees what the last token sees: a row that sees nothing would have no softmax.
-        positions=torch.tensor([[*p, *[p[-1]] * (num - len(p))] for p in place]).to(device),
+        positions=torch.from_numpy(place).to(device),
         masks={},
     )
 

@@ -158,7 +158,8 @@ def pack(
         return torch.from_numpy(np.fromiter(chain.from_iterable(chosen), dtype))
 
     # A prediction is where, what, and under which mask: sorted by these, equal ones are neighbours.
-    at = sampled(([-1, *path] for path in paths), np.int64)
+    before = [np.append(-1, path[:-1]) for path in paths]
+    at = sampled((b.tolist() for b in before), np.int64)
     target = sampled((s.ids for s in sequences), np.int64)
     mask = sampled(masks.each(sequences) if masks else repeat(repeat(-1)), np.int64)
     keys = torch.stack([at, target, mask])
@@ -177,6 +178,6 @@ def pack(
         advantages=sampled(s.each_advantage() for s in sequences)[order],
         weights=sampled(repeat(s.weight) for s in sequences)[order],
         unit=sampled(map(repeat, _units(sequences)), np.int64)[order],
-        repeats=torch.from_numpy(np.bincount(np.fromiter(chain.from_iterable(paths), np.int64))),
+        repeats=torch.from_numpy(np.bincount(np.concatenate(paths))),
         allowed=masks and masks.allowed(allowed.tolist()),
     )
