@@ -90,7 +90,7 @@ FAULTS = [
     ),
     *at(
         "training/algorithm/packing",
-        ("([-1, *path] for path in paths)", "paths"),
+        ("np.append(-1, path[:-1])", "path"),
         ("if not parts or size > room:", "if not parts:"),
         ("if units[i] == i]", "]"),
         (
@@ -101,7 +101,7 @@ FAULTS = [
     ),
     *at(
         "models/reading/token_tree",
-        ("n.start + j for n in in_order", "j for n in in_order"),
+        ("np.arange(n.start, n.start + len(n.ids))", "np.arange(len(n.ids))"),
         ("while ancestor := nodes[-1].parent:", "while ancestor := None:"),
         ("alone = [TokenNode(ids=ids,", "alone = [TokenNode(ids=ids[1:],"),
     ),
@@ -139,7 +139,8 @@ FAULTS = [
         "models/reading/states",
         ("if not 0 < marked <= wanted:", "if not 0 < marked:"),
         ("self._states[key][rows] = x\n\n    def select", "pass\n\n    def select"),
-        ("        for source, target in pairs:\n", "        for target, source in pairs:\n"),
+        ("            x[target] = x[source]\n", "            pass\n"),
+        ("self._marks[other] = self._marks[one]", "pass"),
         ("(len(new), start == 0)", "(len(new), False)"),
     ),
     *at(
@@ -147,7 +148,7 @@ FAULTS = [
         ("g.transpose(1, 2).flatten(0, 1)[of.padding] = 0", "pass"),
         ("torch.sigmoid(sums - so_far)", "torch.sigmoid(so_far - sums)"),
         ("torch.logaddexp(so_far, sums, out=so_far)", "pass"),
-        ("[r[-1]] * (longest - len(r))", "[0] * (longest - len(r))"),
+        ("np.minimum(np.arange(lengths.max()), lengths - 1)", "np.arange(lengths.max()) % lengths"),
     ),
     *at(
         "models/reading/tree_attention",
@@ -176,15 +177,29 @@ FAULTS = [
         "models/reading/kv_cache",
         ("shared = self.shared if look.is_plain else None", "shared = self.shared"),
         (
-            "x[target, :, start:end] = x[source, :, start:end]",
-            "x[source, :, start:end] = x[target, :, start:end]",
+            "x[target, :, :length] = x[source, :, :length]",
+            "x[source, :, :length] = x[target, :, :length]",
         ),
+        ("are_first = rows[-1] == len(rows) - 1", "are_first = True"),
     ),
     *at(
         "engines/embedded/sampler",
         ("logits.float() / sampling.temperature", "logits.float()"),
         ("before >= sampling.top_p", "before > 1 - sampling.top_p"),
         ("- highest - total.log()", "- highest"),
+        ("            counts[row] += 1\n", "            counts[row] = 1\n"),
+    ),
+    *at(
+        "engines/embedded/rows",
+        ("if sum(map(len, groups)) == len(row.occupants):", "if True:"),
+        ("        if len(row.occupants) > 1:\n", "        if False:\n"),
+        ("follows = tuple(occupant.pending) or occupant.turn.sampled[-1]", "follows = 0"),
+        ("occupant.pending[len(row.cached) :]", "occupant.pending"),
+    ),
+    *at(
+        "engines/embedded/seats",
+        ("Row(list(row.cached), row.shares)", "Row(row.cached, row.shares)"),
+        ("            row.index = index\n", "            pass\n"),
     ),
     *at(
         "models/render",
