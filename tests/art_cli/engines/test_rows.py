@@ -80,7 +80,7 @@ def test_a_sibling_who_tells_it_differently_leaves_the_others_what_they_have(
         session = engine.open(seed=0)  # all say the same where they have heard the same
         ids, out = list(SHARED), []
         for turn in range(turns):
-            if turn == number:  # from here on: another story, in part or as a whole
+            if turn + number == turns + 1:  # another story, after the others have gone on
                 ids = [*ids[: 44 - 15 * (number % 3)], *some_ids(3)]
             sequence = Sequence()
             sequence.extend_prompt(list(ids))
@@ -96,7 +96,36 @@ def test_a_sibling_who_tells_it_differently_leaves_the_others_what_they_have(
 
     found = asyncio.run(everyone())
     assert_exact(policy, [s for each in found for s in each], 0.1)
-    assert found[-1] == found[-2] and found[0][0] != found[1][0]
+    assert found[0] == found[1] and found[-1][0] != found[0][0]
+
+
+def test_a_sibling_who_comes_later_joins_the_one_who_waits(make_policy: Any) -> None:
+    """Both have the prefix of those who are at work, and are read once these are through."""
+    policy = make_policy()
+    sampling = SamplingConfig(max_tokens=20)
+    cfg = EngineConfig(deterministic=False)
+    engine = TransformersEngine(policy, cfg, sampling, frozenset())
+
+    async def one(seed: int, *ids: int) -> Sequence:
+        session, sequence = engine.open(seed), Sequence()
+        sequence.extend_prompt([*SHARED, *ids])
+        sequence.extend_sampled(await session.generate(list(sequence.ids)))
+        session.close()
+        return sequence
+
+    async def everyone() -> list[Sequence]:
+        jobs = [asyncio.ensure_future(one(i, 50 + i)) for i in range(8)]
+        for seed in (8, 9):
+            for _ in range(6):
+                await asyncio.sleep(0)
+            jobs.append(asyncio.ensure_future(one(seed, 70, 71)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        waiting = [row for row in engine._rows._seats.taken if len(row.occupants) == 2]
+        assert [len(row.cached) for row in waiting] == [len(SHARED)]
+        return list(await asyncio.wait_for(asyncio.gather(*jobs), 300))
+
+    assert_exact(policy, asyncio.run(everyone()))
 
 
 def occupied(num: int, *ids: int) -> Row:
