@@ -109,7 +109,7 @@ class Episode:
 
     def _offer(self, tools: Any) -> None:
         env_class = type(self.env)
-        is_own = isinstance(tools, list) and tools == offered_by(env_class)
+        is_own = tools == offered_by(env_class)
         self._offered = _own_tools(env_class) if is_own else tools_in(tools)
         self.trajectory.tools = [tool.schema() for tool in self._offered]
 

@@ -12,7 +12,7 @@ FREE_ROWS_ON_GPU = 0.5
 
 
 class Seats:
-    """A cache with a row for each that are alike. Rows that are taken are among the first ones."""
+    """A cache, and who is in which of its rows: those who are alike in one."""
 
     def __init__(self, make: Callable[[int, int], Memory], on_gpu: bool) -> None:
         """`make` returns a cache of so many rows of so many tokens."""

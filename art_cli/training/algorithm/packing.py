@@ -158,8 +158,7 @@ def pack(
         return torch.from_numpy(np.fromiter(chain.from_iterable(chosen), dtype))
 
     # A prediction is where, what, and under which mask: sorted by these, equal ones are neighbours.
-    before = [np.append(-1, path[:-1]) for path in paths]
-    at = sampled((b.tolist() for b in before), np.int64)
+    at = sampled((np.append(-1, path[:-1]).tolist() for path in paths), np.int64)
     target = sampled((s.ids for s in sequences), np.int64)
     mask = sampled(masks.each(sequences) if masks else repeat(repeat(-1)), np.int64)
     keys = torch.stack([at, target, mask])

@@ -174,7 +174,7 @@ def test_rows_are_made_as_siblings_part_or_beforehand_on_a_gpu(on_gpu: bool) -> 
         occupant.leave()
     seats.free_empty()
     seats.pack()
-    assert cache.selected == [[2, 3, 0]] if on_gpu else [[2, 3]]
+    assert cache.selected == ([[2, 3, 0]] if on_gpu else [[2, 3]])
     assert [c.index for c in copies] == [0, 1] and seats.occupants[0].row is copies[0]
     seats.copy([(copies[1], copies[1].occupants[1:])])
     assert cache.num_rows == 3 and seats.rows[2]
