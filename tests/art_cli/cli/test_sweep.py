@@ -171,6 +171,14 @@ def test_a_kill_leaves_no_run_behind_and_the_same_command_goes_on(pretended: Pat
 
 def test_on_clusters_trials_go_side_by_side_and_are_stopped_there(pretended: Path) -> None:
     Path("behind").write_text("1e-3 2e-3")
+    Path("hold").touch()
+
+    def release() -> None:
+        while not all(Path(f"runs/s/t{n}-1000/calls").exists() for n in (0, 1)):
+            time.sleep(0.01)
+        Path("hold").unlink()
+
+    threading.Thread(target=release, daemon=True).start()  # else one may be over before the other
     found = sweep(
         *(str(pretended), *SHORT, "train.learning_rate=4e-3,0.1,1e-3,2e-3", "--name=s"),
         *("--on=one", "--on=two"),
