@@ -196,8 +196,11 @@ class _Sample:
         for step in range(num):
             at = [TRUNK + step, TRUNK + 3 + step]
             read(memory, at, [i + 1 for i in at], [0, 1])
-        back = memory.rewind(0, TRUNK + num, TRUNK)  # the first turns into the second
-        read(memory, [back], [len(self._ids[1])], [1])
+        end = TRUNK + num
+        memory.copy([(0, 1)], end)  # as for a sibling that goes on differently
+        read(memory, [end, end], [end + 1, end + 1], [0, 0])
+        back = [memory.rewind(row, end + 1, TRUNK) for row in (0, 1)]  # and turns into the second
+        read(memory, back, [len(self._ids[1])] * 2, [1, 1])
         return float(torch.stack(gaps).mean())
 
     def _picked(self, logits: Tensor, first: int = 0) -> Tensor:

@@ -32,6 +32,7 @@ from art_cli.types import Trajectory, TrajectoryGroup
 # On-policy, the engine and the trainer must agree on every token. In fp32 they differ by rounding;
 # bf16 keeps 8 bits of a logit, so 1e-2 is usual (2510.26788).
 MAX_LOGPROB_GAP = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
+MAX_CHECKED = 8  # sequences of a first batch of which nothing is trained
 
 Part = list[TrainSequence] | None  # of one microbatch; None: only take part in what all ranks do
 IDLE = [TrainSequence(ids=[0, 0], mask=[0, 1], engine_logprobs=[0.0, 0.0])]  # of weight 0
@@ -100,6 +101,7 @@ class GRPOTrainer:
 
         metrics = take_updates(groups, self._cfg, update_with)
         self._kept = None
+        self.check_sampled(groups, self.logprobs)
         return metrics
 
     @torch.no_grad()
@@ -203,6 +205,30 @@ class GRPOTrainer:
                 "train.optimizer=adamw_8bit, or train on more devices with train.num_processes"
             ) from None
         return norm
+
+    def check_sampled(
+        self, groups: list[TrajectoryGroup], logprobs: Callable[[TrainSequence], Tensor]
+    ) -> None:
+        """Check the first batch where nothing of it was trained, by a sequence of each group.
+
+        An engine that answers noise earns nothing, so no group teaches. Raises EngineError.
+        """
+        if self._checked:
+            return
+        sampled = ([s for t in g.trajectories for s in t.sequences if any(s.mask)] for g in groups)
+        firsts = [sequences[0] for sequences in sampled if sequences]
+        gaps: list[Tensor] = []
+        for s in firsts[:MAX_CHECKED]:
+            sequence = TrainSequence(
+                ids=s.ids,
+                mask=s.mask,
+                engine_logprobs=s.engine_logprobs,
+                constrained=s.constrained,
+            )
+            engine = torch.tensor([*itertools.compress(s.engine_logprobs, s.mask)])
+            gaps.append((logprobs(sequence) - engine).abs())
+        if gaps:
+            self._check_on_policy(float(torch.cat(gaps).mean()))
 
     def _check_on_policy(self, gap: float) -> None:
         """Prove on the first batch that engine and trainer mean the same distribution."""

@@ -199,7 +199,9 @@ class RanksTrainer:
 
             return update
 
-        return take_updates(groups, self._cfg, update_with)
+        metrics = take_updates(groups, self._cfg, update_with)
+        self._formed().trainer.check_sampled(groups, self.logprobs)
+        return metrics
 
     def _shares(self, sequences: list[list[TrainSequence]]) -> list[list[Part]]:
         """Deal the microbatches out, of like size at the same time, and as many to each rank."""

@@ -21,6 +21,7 @@ from batches import (
     logprobs_of,
     make_groups,
     step,
+    teaching_nothing,
 )
 from torch import Tensor
 
@@ -212,7 +213,7 @@ def test_prompts_and_glue_are_never_in_the_loss(make_policy: MakePolicy) -> None
 def test_a_batch_without_any_gradient_changes_nothing(make_policy: MakePolicy) -> None:
     policy = make_policy()
     before = copy.deepcopy(policy.base.state_dict())
-    groups = make_groups(policy)
+    groups = make_groups(policy, noise=0)
     metrics = GRPOTrainer(policy, config(), SAMPLING).step([groups[1]], 0)
     assert metrics == {"data/tokens_trained": 0, "data/tokens_packed": 0}
     assert all(torch.equal(before[k], v) for k, v in policy.base.state_dict().items())
@@ -262,6 +263,20 @@ def test_an_engine_with_another_distribution_stops_the_run(
         GRPOTrainer(policy, config(), sampling).step(groups, 0)
     after = policy.model.parameters()
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_a_first_batch_that_teaches_nothing_is_checked_by_what_was_sampled(
+    make_policy: MakePolicy,
+) -> None:
+    policy = make_policy()
+    trainer = GRPOTrainer(policy, config(), SAMPLING)
+    off, exact = ([*map(teaching_nothing, make_groups(policy, n))] for n in (0.3, 0))
+    nothing_said = Trajectory(scenario=Scenario(id="s", split="train", seed=0), error="outage")
+    trainer.step([TrajectoryGroup([nothing_said])], 0)
+    with pytest.raises(EngineError, match="the first batch is not on-policy"):
+        trainer.step(off, 0)
+    assert trainer.step(exact, 0)["data/tokens_trained"] == 0
+    trainer.step(off, 1)  # the first batch was the one before
 
 
 def test_later_batches_may_be_off_policy(make_policy: MakePolicy) -> None:

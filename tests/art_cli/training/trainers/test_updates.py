@@ -6,12 +6,11 @@ import copy
 
 import pytest
 import torch
-from batches import SAMPLING, MakePolicy, config, make_groups
+from batches import SAMPLING, MakePolicy, config, make_groups, teaching_nothing
 
 from art_cli.models.policy import Policy
 from art_cli.training.trainers.base import minibatches
 from art_cli.training.trainers.grpo import GRPOTrainer
-from art_cli.types import TrajectoryGroup
 
 OF_LAST = ("loss/ratio_max", "loss/ratio_mean", "loss/clip_fraction")
 TOKENS = ("data/tokens_trained", "data/tokens_packed")
@@ -20,13 +19,6 @@ TOKENS = ("data/tokens_trained", "data/tokens_packed")
 def assert_same_weights(a: Policy, b: Policy) -> None:
     pairs = zip(a.model.parameters(), b.model.parameters(), strict=True)
     assert all(torch.equal(x, y) for x, y in pairs)
-
-
-def teaching_nothing(group: TrajectoryGroup) -> TrajectoryGroup:
-    group = copy.deepcopy(group)
-    for trajectory in group.trajectories:
-        trajectory.advantage = 0.0
-    return group
 
 
 def test_updates_with_one_batch_are_that_many_steps_with_the_same_groups(
@@ -49,7 +41,7 @@ def test_a_batch_that_teaches_nothing_takes_no_update_however_many_are_wanted(
 ) -> None:
     policy = make_policy()
     before = copy.deepcopy(policy.base.state_dict())
-    groups = [teaching_nothing(group) for group in make_groups(policy)]
+    groups = [teaching_nothing(group) for group in make_groups(policy, noise=0)]
     metrics = GRPOTrainer(policy, config(passes=4), SAMPLING).step(groups, 0)
     assert metrics["data/tokens_trained"] == 0 and "loss/grad_norm" not in metrics
     assert all(torch.equal(before[k], v) for k, v in policy.base.state_dict().items())

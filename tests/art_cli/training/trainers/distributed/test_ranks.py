@@ -19,13 +19,13 @@ from typing import Any, cast
 import pytest
 import torch
 import torch.distributed as dist
-from batches import SAMPLING, MakePolicy, config, make_groups
+from batches import SAMPLING, MakePolicy, config, make_groups, teaching_nothing
 from held import held_groups
 from short_run import CONFIG
 from torch._C._distributed_c10d import FileStore, TCPStore
 
 from art_cli.config.schema import AdapterConfig, TrainConfig
-from art_cli.errors import PreflightError, TrainerError, UsageError
+from art_cli.errors import EngineError, PreflightError, TrainerError, UsageError
 from art_cli.models.policy import Policy
 from art_cli.runs.directory import RunDir
 from art_cli.training.trainers.distributed import launch, messages
@@ -106,10 +106,16 @@ def test_steps_on_two_ranks_are_those_of_one_process(
 def test_turns_held_to_a_schema_are_trained_on_two_ranks_as_in_one_process(
     make_policy: MakePolicy, tmp_path: Path
 ) -> None:
+    """And are checked, if they come first and teach nothing."""
     cfg, alone, together = settings(), make_policy(4), make_policy(4)
     groups = held_groups(alone)
     one = GRPOTrainer(alone, cfg, SAMPLING)
+    wrong = [teaching_nothing(group) for group in groups]
+    for sequence in (s for group in wrong for t in group.trajectories for s in t.sequences):
+        sequence.engine_logprobs = [e - 0.1 for e in sequence.engine_logprobs]
     with ranks(together, 4, cfg, tmp_path) as two:
+        with pytest.raises(EngineError, match=r"not on-policy: .* is 0\.1 on average"):
+            two.step(wrong, 0)
         metrics = [two.step(groups, i) for i in range(2)]
         assert_same(metrics, [one.step(groups, i) for i in range(2)])
     assert metrics[0]["loss/logprob_gap"] < 1e-5 and distance(alone, together) < 1e-5
