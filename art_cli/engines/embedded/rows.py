@@ -179,6 +179,9 @@ class Rows:
         parted: list[tuple[Row, list[Occupant]]] = []
         for row, members in groupby(asking, key=lambda s: s.row):
             assert row is not None
+            if len(row.occupants) == 1:
+                stay.append(row)
+                continue
             alike: dict[Any, list[Occupant]] = {}
             for occupant in members:
                 follows = tuple(occupant.pending) or occupant.turn.sampled[-1]
@@ -188,6 +191,8 @@ class Rows:
                 stay.append(row)
                 groups = groups[1:]
             parted += [(row, group) for group in groups]
+        if not parted:
+            return stay
         return sorted([*stay, *self._seats.copy(parted)], key=lambda row: row.index)
 
     def _share_prefix(self, arriving: list[Row]) -> None:

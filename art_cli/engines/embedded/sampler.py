@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -38,10 +39,10 @@ def draw(
     points *= total
     points = torch.minimum(points, total.nextafter(torch.zeros_like(total)))  # it may round up
     ids = torch.searchsorted(cumulative, points, right=True).clamp_(max=logits.shape[1] - 1)
-    logprobs = kept.gather(1, ids) - highest - total.log()
-    if not torch.isfinite(logprobs).all():
+    logprobs = (kept.gather(1, ids) - highest - total.log())[places].tolist()
+    if not all(map(math.isfinite, logprobs)):
         raise FloatingPointError("the model's logits are not finite")
-    return ids[places].tolist(), logprobs[places].tolist()
+    return ids[places].tolist(), logprobs
 
 
 def likeliest(logits: Tensor, sampling: SamplingConfig, num: int) -> dict[int, float]:
@@ -59,7 +60,9 @@ def log_distribution(logits: Tensor, sampling: SamplingConfig) -> Tensor:
 
 def _cut(logits: Tensor, sampling: SamplingConfig) -> Tensor:
     """Apply the temperature, then top_k, then keep the smallest set of tokens that holds top_p."""
-    scaled = logits.float() / sampling.temperature
+    scaled = logits.float()
+    if sampling.temperature != 1:
+        scaled = scaled / sampling.temperature
     if 0 < sampling.top_k < scaled.shape[1]:
         least = scaled.topk(sampling.top_k, -1).values[:, -1:]
         scaled = scaled.masked_fill(scaled < least, -torch.inf)

@@ -22,6 +22,7 @@ class Seats:
         # A GPU's recordings end with the cache's size: there, each occupant has room for a row.
         self._on_gpu = on_gpu
         self._widest = (0, 0)  # the most rows that a cache had, and how long they became
+        self._was_freed = False  # a row, since the last look at what is between them
 
     @property
     def taken(self) -> list[Row]:
@@ -77,15 +78,18 @@ class Seats:
 
     def free_empty(self) -> None:
         """Free the rows that nobody is in any more."""
+        self._was_freed = True
         self.rows = [row if row and row.occupants else None for row in self.rows]
 
     def pack(self) -> None:
-        """Note how large the cache is; move what is taken together where much between is free."""
-        if self.cache is None or not self.taken:
-            self.cache, self.rows = None, []
+        """Move what is taken together where much between is free."""
+        if not self._was_freed:
             return
-        if len(self.rows) >= self._widest[0]:
-            self._widest = (len(self.rows), self.cache.length)
+        self._was_freed = False
+        if not self.taken:
+            self._drop()
+            return
+        self._note_size()
         taken = self.taken
         needed = len(self.occupants) if self._on_gpu else len(taken)
         most_free = FREE_ROWS_ON_GPU if self._on_gpu else FREE_ROWS
@@ -101,4 +105,13 @@ class Seats:
         """Take all rows back, and drop the cache."""
         for occupant in self.occupants:
             occupant.lose_row()
+        self._drop()
+
+    def _drop(self) -> None:
+        self._note_size()
         self.cache, self.rows = None, []
+
+    def _note_size(self) -> None:
+        """Note how large the cache is, if none was wider."""
+        if self.cache and len(self.rows) >= self._widest[0]:
+            self._widest = (len(self.rows), self.cache.length)

@@ -172,10 +172,9 @@ class CacheLayout:
         key = (*look.reach, start)
         if key not in self.masks:
             own = torch.arange(start, self.end, device=self.positions.device)
-            hidden = ~look.sees(self.positions[:, None, :, None], own)
+            seen = look.sees(self.positions[:, None, :, None], own)
             # A boolean mask would be made into this again in every layer.
-            mask = torch.zeros(hidden.shape, dtype=dtype, device=own.device)
-            self.masks[key] = mask.masked_fill_(hidden, -torch.inf)
+            self.masks[key] = torch.where(seen, 0.0, -torch.inf).to(dtype)
         return self.masks[key]
 
 

@@ -43,6 +43,11 @@ class _Map:
             return torch.mm(x, self.weight)
         return torch.addmm(self.bias, x, self.weight)
 
+    def added_to(self, y: Tensor, x: Tensor) -> Tensor:
+        """Return y + x @ weight + bias."""
+        y = torch.addmm(y, x, self.weight)
+        return y if self.bias is None else y + self.bias
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Norm:
@@ -114,9 +119,9 @@ class _Layer:
         q, k = turned[:, : self.num_queries, None], turned[:, self.num_queries :, None]
         v = heads[:, self.num_queries + self.num_keys :, None]
         o = layout.attend(i, q, k, v, self.look)
-        x = x + self.after_attention(o.reshape(len(x), -1))
+        x = self.after_attention.added_to(x, o.reshape(len(x), -1))
         gate, up = self.gate_and_up(self.before_mlp(x)).chunk(2, -1)
-        return x + self.down(self.activation(gate).mul_(up))
+        return self.down.added_to(x, self.activation(gate).mul_(up))
 
 
 class NextToken:
