@@ -113,8 +113,9 @@ FAULTS = [
     ),
     *at(
         "models/reading/norm",
-        ("torch.addcmul(g, normed, along, value=-1)", "g"),
+        ("g.addcmul_(x, along, value=-1 / len(weight))", "g"),
         ("g = grad * weight.float()", "g = grad.float()"),
+        ("(products @ weight.float())", "products.sum(-1)"),
     ),
     *at(
         "models/reading/replay",
@@ -184,7 +185,7 @@ FAULTS = [
     ),
     *at(
         "engines/embedded/sampler",
-        ("logits.float() / sampling.temperature", "logits.float()"),
+        ("scaled = scaled / sampling.temperature", "pass"),
         ("before >= sampling.top_p", "before > 1 - sampling.top_p"),
         ("- highest - total.log()", "- highest"),
         ("            counts[row] += 1\n", "            counts[row] = 1\n"),
@@ -200,6 +201,7 @@ FAULTS = [
         "engines/embedded/seats",
         ("Row(list(row.cached), row.shares)", "Row(row.cached, row.shares)"),
         ("            row.index = index\n", "            pass\n"),
+        ("        self._was_freed = True\n", "        pass\n"),
     ),
     *at(
         "models/render",
@@ -248,6 +250,8 @@ FAULTS = [
         ),
         ("self.optimizer.zero_grad(set_to_none=True)\n        self._routers", "self._routers"),
         ("not truncated and gap > bound", "not truncated and gap > 100 * bound"),
+        ("        self.check_sampled(groups, self.logprobs)\n", ""),
+        ("(logprobs(sequence) - engine).abs()", "0 * (logprobs(sequence) - engine).abs()"),
         ('trajectory.truncated and cfg.overlong == "mask"', 'cfg.overlong == "mask"'),
         ("if not math.isfinite(norm):", "if norm < 0:"),
         ("sum(by_group),", "len(by_group),"),

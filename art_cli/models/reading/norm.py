@@ -19,9 +19,9 @@ def rms_norm(norm: Any, x: Tensor) -> Tensor:
 
 
 class _RMSNorm(torch.autograd.Function):
-    """With n = x * scale, scale = 1 / sqrt(mean(x^2) + eps), and y = n * weight:
+    """With scale = 1 / sqrt(mean(x^2) + eps), and y = x * scale * weight:
 
-    dx = scale * (g - n * mean(g * n)), g = dy * weight.
+    dx = scale * (dy * weight - x * scale^2 * mean(dy * x * weight)).
     """
 
     @staticmethod
@@ -46,11 +46,11 @@ class _RMSNorm(torch.autograd.Function):
             )
             return *found, None
         of_x = of_weight = None
-        normed = x.float() * scale
+        products = grad * x.float()
         if wanted[1]:
-            of_weight = (grad * normed).flatten(0, -2).sum(0).to(weight.dtype)
+            of_weight = (scale.flatten() @ products.flatten(0, -2)).to(weight.dtype)
         if wanted[0]:
+            along = (products @ weight.float())[..., None] * scale.square()
             g = grad * weight.float()
-            along = (g * normed).mean(-1, keepdim=True)
-            of_x = torch.addcmul(g, normed, along, value=-1).mul_(scale).to(x.dtype)
+            of_x = g.addcmul_(x, along, value=-1 / len(weight)).mul_(scale).to(x.dtype)
         return of_x, of_weight, None
