@@ -67,6 +67,8 @@ FAULTS = [
             "torch.exp(policy_logprobs - tokens.engine_logprobs)",
             "torch.exp(tokens.engine_logprobs - policy_logprobs)",
         ),
+        ("ratio.clamp(max=max(DUAL_CLIP, 1 + high))", "ratio"),
+        ("| (ratio > max(DUAL_CLIP, 1 + high))", ""),
         ("torch.exp(total / length)[tokens.unit]", "torch.exp(total)[tokens.unit]"),
         ("token_ratio(policy_logprobs.detach(), tokens)", "token_ratio(policy_logprobs, tokens)"),
         ("rho.clamp(max=clip_high)", "rho.clamp(min=clip_high)"),

@@ -113,5 +113,5 @@ class Seats:
 
     def _note_size(self) -> None:
         """Note how large the cache is, if none was wider."""
-        if self.cache and len(self.rows) >= self._widest[0]:
+        if self.cache is not None and len(self.rows) >= self._widest[0]:
             self._widest = (len(self.rows), self.cache.length)

@@ -72,6 +72,11 @@ class Counts:
     max_model_len: int  # Dr. GRPO's constant length
 
 
+# The ratio that a token of A < 0 counts with at most (dual clip, 1912.09729, eq. 5). PPO's bound
+# has none: of a token that came to be 90 times as likely by the first update with a batch, the
+# second's gradient was 200 times as long as usual, and ended the policy. verl has 3, too.
+DUAL_CLIP = 3.0
+
 # (policy_logprobs [T], tokens, clip_low, clip_high) -> terms [T]
 TermFn = Callable[[Tensor, Tokens, float, float], Tensor]
 # (policy_logprobs [T], tokens, clip_low, clip_high) -> where the clip is in effect [T]
@@ -99,7 +104,8 @@ def trajectory_ratio(policy_logprobs: Tensor, tokens: Tokens) -> Tensor:
 def clipped(policy_logprobs: Tensor, tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
     """Return -min(rho A, clip(rho, 1 - low, 1 + high) A), PPO's (1707.06347, eq. 7), by token.
 
-    The wider upper bound is DAPO's clip-higher (2503.14476, section 3.1).
+    The wider upper bound is DAPO's clip-higher (2503.14476, section 3.1). Where A < 0, rho counts
+    as DUAL_CLIP at most.
     """
     rho = token_ratio(policy_logprobs, tokens)
     return _pessimistic(rho, tokens.advantages, clip_low, clip_high)
@@ -134,12 +140,15 @@ def kl_k3(policy_logprobs: Tensor, tokens: Tokens, ratio: RatioFn = token_ratio)
 
 
 def _pessimistic(ratio: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
-    return -torch.minimum(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
+    bounded = ratio.clamp(max=max(DUAL_CLIP, 1 + high))
+    return -torch.minimum(bounded * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
 
 
 def _outside(ratio: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
-    """Where the clip takes the gradient away: only where the ratio already went the right way."""
-    return ((ratio > 1 + high) & (advantages > 0)) | ((ratio < 1 - low) & (advantages < 0))
+    """Where the clip takes the gradient away: where the ratio already went the right way, and
+    where it went the wrong way so far that one token would be most of the gradient."""
+    is_far = (ratio < 1 - low) | (ratio > max(DUAL_CLIP, 1 + high))
+    return ((ratio > 1 + high) & (advantages > 0)) | (is_far & (advantages < 0))
 
 
 def _clipped_tokens(policy_logprobs: Tensor, tokens: Tokens, low: float, high: float) -> Tensor:

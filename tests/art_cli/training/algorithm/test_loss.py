@@ -49,11 +49,25 @@ def policy(rho: list[float] = RHO) -> Tensor:
 def test_clipped_is_ppos_pessimistic_bound_with_the_higher_upper_clip() -> None:
     logprobs = policy()
     terms = clipped(logprobs, tokens(), 0.2, 0.28)
-    expected = [-1.0, 1.6, -1.0, 1.0, -1.27, -2.56, 3.0, 9.0]
+    expected = [-1.0, 1.6, -1.0, 1.0, -1.27, -2.56, 3.0, 3.0]
     assert terms.tolist() == pytest.approx(expected, rel=1e-12)
     (grad,) = torch.autograd.grad(terms.sum(), logprobs)
-    # d(-rho A)/dlogpi = -rho A where unclipped; nothing at 1 (too low, A<0) and 5 (too high, A>0).
-    assert grad.tolist() == pytest.approx([-1.0, 0, -1.0, 1.0, -1.27, 0, 3.0, 9.0], rel=1e-12)
+    # d(-rho A)/dlogpi = -rho A where unclipped; nothing at 1 (too low, A<0), at 5 (too high, A>0)
+    # and at 7 (nine times as likely as it was, A<0: the dual clip).
+    assert grad.tolist() == pytest.approx([-1.0, 0, -1.0, 1.0, -1.27, 0, 3.0, 0], rel=1e-12)
+
+
+def test_what_counts_as_clipped_are_the_tokens_without_a_gradient() -> None:
+    logprobs = policy()
+    (grad,) = torch.autograd.grad(clipped(logprobs, tokens(), 0.2, 0.28).sum(), logprobs)
+    found = LOSSES["token_mean"].is_clipped(logprobs.detach(), tokens(), 0.2, 0.28)
+    assert found.tolist() == (grad == 0).tolist()
+    assert found.nonzero().flatten().tolist() == [1, 5, 7]
+
+
+def test_an_upper_clip_above_the_dual_clip_is_in_force() -> None:
+    terms = clipped(policy(), tokens([1.0] * 7 + [-1.0]), 0.2, 4.0)
+    assert terms[[5, 6, 7]].tolist() == pytest.approx([-1.5, -1.5, 5.0], rel=1e-12)
 
 
 def test_gspo_has_one_ratio_a_trajectory_the_geometric_mean_of_its_tokens() -> None:

@@ -67,7 +67,7 @@ def plain_loss(
                 terms = -rho.detach().clamp(max=high) * advantage * logpi
             else:
                 bounded = rho.clamp(1 - low, 1 + high)
-                terms = -torch.minimum(rho * advantage, bounded * advantage)
+                terms = -torch.minimum(rho.clamp(max=3) * advantage, bounded * advantage)
             if kl_coef:
                 with torch.no_grad():
                     logref = sampled_logprobs(ref, t)

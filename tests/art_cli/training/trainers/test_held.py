@@ -80,7 +80,7 @@ def test_the_gradient_is_autograds_of_the_masked_softmax(
             rho = (logpi - mu).mean().exp().expand(len(mu))
         low, high = (3e-4, 4e-4) if loss == "gspo" else (0.2, 0.28)
         bounded = rho.clamp(1 - low, 1 + high)
-        terms = -torch.minimum(rho * t.advantage, bounded * t.advantage)
+        terms = -torch.minimum(rho.clamp(max=3) * t.advantage, bounded * t.advantage)
         if loss == "cispo":
             terms = -rho.detach().clamp(max=5) * t.advantage * logpi
         if kl_coef:
