@@ -191,9 +191,8 @@ class RanksTrainer:
 
             def update() -> dict[str, float]:
                 rank = self._formed()
-                stats = self._all("gradient", shares)
-                metrics = rank.trainer.metrics(stats)
-                if stats.tokens:
+                metrics = rank.trainer.metrics(self._all("gradient", shares))
+                if metrics["data/tokens_trained"]:
                     metrics["loss/grad_norm"] = self._all("update", step)
                 return metrics
 
@@ -211,8 +210,7 @@ class RanksTrainer:
         if len(parts) < num:  # a rank would have nothing to do
             parts = partition(sequences, -(-total // num))
         parts.sort(key=lambda part: -num_packed([s.ids for s in part]))
-        dealt: list[Part] = [*parts]
-        dealt += [None] * (-len(dealt) % num)
+        dealt: list[Part] = [*parts, *[None] * (-len(parts) % num)]
         return [dealt[i::num] for i in range(num)]
 
     def logprobs(self, sequence: TrainSequence) -> Tensor:
