@@ -86,7 +86,7 @@ class Seats:
         if not self._was_freed:
             return
         self._was_freed = False
-        if not self.taken:
+        if self.cache is None or not self.taken:
             self._drop()
             return
         self._note_size()
