@@ -19,7 +19,12 @@ ROOT = Path(__file__).parents[3]
 ART = Path(sys.executable).with_name("art")
 TOKEN = "only-for-this-test"
 SMALL = [
-    *("warmup.num_demonstrations=400", "train.steps=3", "train.schedule_warmup_steps=1"),
+    *(
+        "warmup.num_demonstrations=400",
+        "warmup.epochs=4",
+        "train.steps=3",
+        "train.schedule_warmup_steps=1",
+    ),
     *("eval.episodes=16", "eval.every=3", "engine.use=vllm", "engine.max_model_len=1024"),
     *("engine.extra={enforce_eager: true}", "engine.nodes=1", "name=small"),
 ]

@@ -10,7 +10,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 ART = str(Path(sys.executable).with_name("art"))
 SMALL = [
-    *("warmup.num_demonstrations=400", "train.steps=3", "train.schedule_warmup_steps=1"),
+    *(
+        "warmup.num_demonstrations=400",
+        "warmup.epochs=4",
+        "train.steps=3",
+        "train.schedule_warmup_steps=1",
+    ),
     *("eval.episodes=16", "eval.every=3", "engine.use=vllm", "engine.max_model_len=1024"),
     *("train.minibatches=1", "train.passes=1"),  # all on-policy
     "engine.extra={enforce_eager: true}",

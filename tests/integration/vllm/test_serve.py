@@ -12,7 +12,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 ART = str(Path(sys.executable).with_name("art"))
 SHORT = [
-    *("warmup.num_demonstrations=1000", "train.steps=2", "train.schedule_warmup_steps=1"),
+    *(
+        "warmup.num_demonstrations=1000",
+        "warmup.epochs=4",
+        "train.steps=2",
+        "train.schedule_warmup_steps=1",
+    ),
     *("eval.episodes=8", "eval.every=2", "name=short"),
 ]
 
