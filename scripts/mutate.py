@@ -187,7 +187,7 @@ FAULTS = [
     ),
     *at(
         "engines/embedded/sampler",
-        ("scaled = scaled / sampling.temperature", "pass"),
+        ("logits.float() / sampling.temperature", "logits.float()"),
         ("before >= sampling.top_p", "before > 1 - sampling.top_p"),
         ("- highest - total.log()", "- highest"),
         ("            counts[row] += 1\n", "            counts[row] = 1\n"),

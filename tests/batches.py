@@ -89,6 +89,16 @@ def teaching_nothing(group: TrajectoryGroup) -> TrajectoryGroup:
     return group
 
 
+def with_a_failure_made_likely(groups: list[TrajectoryGroup]) -> list[TrajectoryGroup]:
+    """The same, but a trajectory of negative advantage is some five times as likely as it was: by
+    token, and as a whole."""
+    worst = min((t for g in groups for t in g.valid), key=lambda t: t.advantage or 0.0)
+    assert worst.advantage and worst.advantage < 0
+    for s in worst.sequences:
+        s.engine_logprobs = [e - 1.6 * m for e, m in zip(s.engine_logprobs, s.mask, strict=True)]
+    return groups
+
+
 def gradient_of(model: Any) -> Tensor:
     return torch.cat(
         [

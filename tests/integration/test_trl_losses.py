@@ -16,7 +16,15 @@ from typing import Any
 
 import pytest
 import torch
-from batches import SAMPLING, MakePolicy, config, distance, gradient_of, make_groups
+from batches import (
+    SAMPLING,
+    MakePolicy,
+    config,
+    distance,
+    gradient_of,
+    make_groups,
+    with_a_failure_made_likely,
+)
 from own_venv import python_with
 
 from art_cli.config.schema import MAX_MODEL_LEN
@@ -59,7 +67,7 @@ def test_trl_finds_the_same_losses_and_gradients(
     policy: Policy, make_policy: MakePolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(grpo.MAX_LOGPROB_GAP, torch.float32, 100.0)  # ratios are far from one
-    groups = unforked(make_groups(policy, noise=0.25))
+    groups = with_a_failure_made_likely(unforked(make_groups(policy, noise=0.25)))
     theirs = by_trl(policy, make_policy(), groups, tmp_path)
     weights = {k: v.clone() for k, v in policy.base.state_dict().items()}
     for (name, kl_coef), (loss, gradient) in theirs.items():

@@ -191,8 +191,6 @@ class Rows:
                 stay.append(row)
                 groups = groups[1:]
             parted += [(row, group) for group in groups]
-        if not parted:
-            return stay
         return sorted([*stay, *self._seats.copy(parted)], key=lambda row: row.index)
 
     def _share_prefix(self, arriving: list[Row]) -> None:

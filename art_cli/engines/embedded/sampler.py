@@ -60,9 +60,7 @@ def log_distribution(logits: Tensor, sampling: SamplingConfig) -> Tensor:
 
 def _cut(logits: Tensor, sampling: SamplingConfig) -> Tensor:
     """Apply the temperature, then top_k, then keep the smallest set of tokens that holds top_p."""
-    scaled = logits.float()
-    if sampling.temperature != 1:
-        scaled = scaled / sampling.temperature
+    scaled = logits.float() / sampling.temperature
     if 0 < sampling.top_k < scaled.shape[1]:
         least = scaled.topk(sampling.top_k, -1).values[:, -1:]
         scaled = scaled.masked_fill(scaled < least, -torch.inf)

@@ -22,6 +22,7 @@ from batches import (
     make_groups,
     step,
     teaching_nothing,
+    with_a_failure_made_likely,
 )
 from torch import Tensor
 
@@ -114,7 +115,7 @@ def test_the_gradient_is_autograds_of_the_plain_formula(
     torch.manual_seed(7)
     for p in policy.trainable:
         p.data += 0.02 * torch.randn_like(p)
-    groups, model = make_groups(policy), hf_copy(policy)
+    groups, model = with_a_failure_made_likely(make_groups(policy)), hf_copy(policy)
     plain = plain_loss(model, groups, loss, ref=ref, kl_coef=kl_coef)
     plain.backward()
     mine, metrics = step(policy, groups, loss=loss, kl_coef=kl_coef)
