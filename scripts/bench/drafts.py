@@ -56,7 +56,8 @@ def main() -> None:
         parser.error(f"unknown size {', '.join(sorted(unknown))}; there are {', '.join(SIZES)}")
     for name in args.sizes:
         torch.manual_seed(0)
-        config = Qwen2Config(**dict(zip(NAMES, SIZES[name], strict=True)), tie_word_embeddings=True)
+        sizes: dict[str, Any] = dict(zip(NAMES, SIZES[name], strict=True))
+        config = Qwen2Config(**sizes, tie_word_embeddings=True)
         policy = Policy(Qwen2ForCausalLM(config).eval(), cast(Any, None))  # nothing is said
         print(f"\n{name}, ms of CPU for a step and what forwards of 2, 4 and 8 tokens a row cost;")
         print("then the speed-up at most (and the draft's tokens), by how often one is right")

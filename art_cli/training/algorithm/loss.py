@@ -73,7 +73,7 @@ class Counts:
 
 
 # The ratio that a token of A < 0 counts with at most (dual clip, 1912.09729, eq. 5). PPO's bound
-# has none: of a token that came to be 90 times as likely by the first update with a batch, the
+# has none: of a token that came to be 93 times as likely by the first update with a batch, the
 # second's gradient was 200 times as long as usual, and ended the policy. verl has 3, too.
 DUAL_CLIP = 3.0
 
