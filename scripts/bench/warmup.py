@@ -1,0 +1,117 @@
+"""How well a warm-up teaches: the loss of demonstrations that it has not read, and its CPU time.
+
+    python scripts/bench/warmup.py configs/quickstart.yaml --seeds 4
+    python scripts/bench/warmup.py configs/tic-tac-toe.yaml warmup.epochs=1 --factor 13
+
+Demonstrations that leave something to chance have a least loss of their own: compare rows, and
+take no zero for granted. CPU s are of this machine, and rise with what else it does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from typing import Any
+from unittest import mock
+
+import torch
+
+from art_cli.cli.inputs import load
+from art_cli.config.load import LoadedExperiment
+from art_cli.envs.registry import env_class
+from art_cli.envs.tools import schemas_of
+from art_cli.models.loading import load_policy
+from art_cli.models.policy import Policy
+from art_cli.models.render import Renderer
+from art_cli.training.algorithm.logprobs import head_loss
+from art_cli.training.algorithm.packing import TrainSequence, pack
+from art_cli.training.demonstrations import load_demonstrations, texts_of
+from art_cli.training.trainers import muon, warmup
+from art_cli.training.trainers.budget import TokenBudget
+from art_cli.types import Message
+
+HELD_OUT = 256  # demonstrations behind those that are read
+AT_ONCE = 8  # of them, in a forward
+
+
+def main() -> None:
+    """Warm up once a seed, and print a row for each."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("config", help="with model.base: tiny")
+    parser.add_argument("overrides", nargs="*", help="key=value, as for art run")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--factor", type=float, default=warmup.MUON_FACTOR, help="see MUON_FACTOR")
+    parser.add_argument("--momentum", type=float, default=muon.MOMENTUM, help="Muon's")
+    args = parser.parse_args()
+    loaded = load([args.config, *args.overrides])
+    cfg = loaded.experiment
+    if cfg.warmup is None or cfg.model.base != "tiny":
+        parser.error("the config needs a warmup section, and model.base: tiny")
+    torch.set_num_threads(1)
+    env, num = env_class(cfg.env.use), cfg.warmup.num_demonstrations
+    found = load_demonstrations(cfg.warmup.demonstrations, env, loaded.env_settings, num + HELD_OUT)
+    read, held_out = found[:-HELD_OUT], found[-HELD_OUT:]
+    print(
+        "| seed | demonstrations | updates | nats each, held out | CPU s |\n|---|---|---|---|---|"
+    )
+    losses = []
+    with (
+        mock.patch.object(muon, "MOMENTUM", args.momentum),
+        mock.patch.object(warmup, "MUON_FACTOR", args.factor),
+        mock.patch.object(warmup.KeptWarmup, "load", lambda _: None),
+        mock.patch.object(warmup.KeptWarmup, "save", lambda *_: None),
+    ):
+        for seed in range(args.seeds):
+            policy, renderer = _fresh(loaded, env, read, seed)
+            began, updates = time.process_time(), 0
+            budget = TokenBudget(cfg.train.microbatch_tokens, print)
+            length = cfg.engine.max_model_len
+            for done, _, _ in warmup.fine_tune(
+                policy, renderer, read, cfg.warmup, seed, budget, length
+            ):
+                updates = done
+            took = time.process_time() - began
+            losses.append(_loss(policy, renderer, held_out))
+            print(
+                f"| {seed} | {len(read)} | {updates} | {losses[-1]:.3f} | {took:.1f} |", flush=True
+            )
+    print(f"\nmean {statistics.fmean(losses):.3f}")
+
+
+def _fresh(
+    loaded: LoadedExperiment, env: Any, read: list[list[Message]], seed: int
+) -> tuple[Policy, Renderer]:
+    model = loaded.experiment.model
+    policy = load_policy(model, texts_of(read, env), seed)
+    stop, how = policy.eos_token_ids, model.tool_format
+    return policy, Renderer(policy.tokenizer, schemas_of(env), stop, how, model.template_args)
+
+
+@torch.no_grad()
+def _loss(policy: Policy, renderer: Renderer, conversations: list[list[Message]]) -> float:
+    """Return -log p of what the assistant says in a conversation, in nats, on average."""
+    total = 0.0
+    for i in range(0, len(conversations), AT_ONCE):
+        several = [warmup.demonstration(renderer, c) for c in conversations[i : i + AT_ONCE]]
+        sequences = [
+            TrainSequence(ids=s.ids, mask=s.mask, engine_logprobs=s.engine_logprobs)
+            for each in several
+            for s in each
+        ]
+        batch = pack(sequences, policy.ways.shares)
+        hidden = policy.hidden(batch.ids, batch.positions, batch.layout, batch.hidden_at)
+        repeats = torch.bincount(batch.row, minlength=len(batch.targets)).float()
+        loss, _ = head_loss(hidden, policy.head, batch.targets, 1.0, warmup._nll(repeats))
+        total += float(loss)
+    return total / len(conversations)
+
+
+if __name__ == "__main__":
+    main()
