@@ -206,8 +206,7 @@ class TrainConfig:
     schedule: Literal["constant", "linear", "cosine"] = "constant"  # of the learning rate, to 0
     schedule_warmup_steps: CountOrZero = 0  # in which the learning rate rises from 0
     weight_decay: NonNegative = 0.0  # how much of each weight an update takes away, times the rate
-    # A longer gradient is shortened to it: one that is far longer than usual can end the policy.
-    max_grad_norm: Positive = 0.1
+    max_grad_norm: Positive = 1.0  # a longer gradient is shortened to it
     loss: LossName | Own = "token_mean"  # what each is, here and elsewhere: docs/losses.md
     # How much better than its siblings an episode was: its reward less their mean, and over what.
     advantage: AdvantageName | Own = "mean"

@@ -20,7 +20,6 @@ from art_cli.why.evidence import (
 from art_cli.why.finding import RunFinding
 
 DROP = 0.1  # of a reward between 0 and 1
-LONG = 3.0  # times as long as usual: of a gradient
 
 
 def falls(run: Evidence) -> Iterator[RunFinding]:
@@ -46,27 +45,15 @@ def falls(run: Evidence) -> Iterator[RunFinding]:
             certainty=0.85,
         )
     elif ended < best - 2 * DROP * scale:
-        seen, shorter = _long_gradient(run)
         yield RunFinding(
             name="rate_too_high",
             weight="serious",
             title="The reward fell from its best",
-            evidence=f"it was {best:.2f} at best and is {ended:.2f} in the last third" + seen,
+            evidence=f"it was {best:.2f} at best and is {ended:.2f} in the last third",
             reason="Updates are too large to keep what was learned.",
-            change=f"{shorter}train.learning_rate: {rate / 3:.2g} (it is {rate:g})",
+            change=f"train.learning_rate: {rate / 3:.2g} (it is {rate:g})",
             certainty=0.85,
         )
-
-
-def _long_gradient(run: Evidence) -> tuple[str, str]:
-    """Return what to say of a gradient that was far longer than usual, and what to change."""
-    norms, most = run.series("loss/grad_norm"), run.experiment.train.max_grad_norm
-    usual = statistics.median(p.value for p in norms) if norms else 0.0
-    longest = max(norms, key=lambda p: p.value, default=None)
-    if longest is None or not usual or longest.value < LONG * usual or most < LONG * usual:
-        return "", ""
-    seen = f"; a gradient of {longest.value:.2g} at step {longest.step}, where {usual:.2g} is usual"
-    return seen, f"train.max_grad_norm: {2 * usual:.1g} (it is {most:g}), or "
 
 
 def wrong_advantages(run: Evidence) -> Iterator[RunFinding]:

@@ -28,7 +28,7 @@ from art_cli.types import ToolCall
 from art_envs.order_desk import OrderDesk
 
 WARMUP = art.WarmupConfig(
-    num_demonstrations=4096, epochs=2, batch_size=16, learning_rate=5.0e-3, optimizer="muon"
+    num_demonstrations=1600, epochs=4, batch_size=8, learning_rate=2.0e-3, optimizer="muon"
 )
 
 

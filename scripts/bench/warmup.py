@@ -1,7 +1,7 @@
 """How well a warm-up teaches: the loss of demonstrations that it has not read, and its CPU time.
 
     python scripts/bench/warmup.py configs/quickstart.yaml --seeds 4
-    python scripts/bench/warmup.py configs/tic-tac-toe.yaml warmup.epochs=1 --factor 13
+    python scripts/bench/warmup.py configs/tic-tac-toe.yaml warmup.epochs=1 --factor 5
 
 Demonstrations that leave something to chance have a least loss of their own: compare rows, and
 take no zero for granted. CPU s are of this machine, and rise with what else it does.

@@ -315,20 +315,6 @@ def test_a_fault_is_found(name: str, plant: Callable[[Evidence], None]) -> None:
     assert name in [finding.name for finding in diagnose(run)]
 
 
-def test_a_long_gradient_is_named_where_the_reward_fell_and_it_could_have_been_shortened() -> None:
-    def found(most: float, longest: float) -> str:
-        run = healthy()
-        over_steps(run, "train/reward", lambda x: 0.9 - abs(x - 0.5))
-        run.metrics[7]["loss/grad_norm"] = longest
-        run.experiment = replace(EXPERIMENT, train=replace(EXPERIMENT.train, max_grad_norm=most))
-        [one] = [one for one in diagnose(run) if one.name == "rate_too_high"]
-        return f"{one.evidence}. {one.change}"
-
-    assert "a gradient of 2 at step 8, where 0.3 is usual. train.max_grad_norm: 0.6" in found(5, 2)
-    assert "gradient" not in found(5, 0.4)
-    assert "grad" not in found(0.5, 2)
-
-
 def test_calls_that_cannot_be_read_may_cost_something_unless_they_do() -> None:
     def change(reward: RewardConfig | None) -> str:
         run = healthy()
