@@ -25,6 +25,7 @@ from art_cli.cli.inputs import load
 from art_cli.config.load import LoadedExperiment
 from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
+from art_cli.errors import ArtError
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
@@ -35,7 +36,7 @@ from art_cli.training.trainers import muon, warmup
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.types import Message
 
-HELD_OUT = 256  # demonstrations behind those that are read
+HELD_OUT = 256  # demonstrations, the last ones: where there are no more, fewer are read
 AT_ONCE = 8  # of them, in a forward
 
 
@@ -50,7 +51,10 @@ def main() -> None:
     parser.add_argument("--factor", type=float, default=warmup.MUON_FACTOR, help="see MUON_FACTOR")
     parser.add_argument("--momentum", type=float, default=muon.MOMENTUM, help="Muon's")
     args = parser.parse_args()
-    loaded = load([args.config, *args.overrides])
+    try:
+        loaded = load([args.config, *args.overrides])
+    except ArtError as e:
+        parser.error(str(e))
     cfg = loaded.experiment
     if cfg.warmup is None or cfg.model.base != "tiny":
         parser.error("the config needs a warmup section, and model.base: tiny")
@@ -58,6 +62,10 @@ def main() -> None:
     env, num = env_class(cfg.env.use), cfg.warmup.num_demonstrations
     found = load_demonstrations(cfg.warmup.demonstrations, env, loaded.env_settings, num + HELD_OUT)
     read, held_out = found[:-HELD_OUT], found[-HELD_OUT:]
+    if not read:
+        parser.error(
+            f"{len(found)} demonstrations: {HELD_OUT} are held out, and none is left to read"
+        )
     print(
         "| seed | demonstrations | updates | nats each, held out | CPU s |\n|---|---|---|---|---|"
     )
