@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -21,6 +22,8 @@ from art_cli.runs.trackers.shorten import in_a_line
 from art_cli.system.files import make_folder
 
 PATIENCE_SECONDS = 4.0  # of the run's end, with a sink that gets nothing done
+# From the first row on, until a sink is open: to import its package takes long on a busy machine.
+OPENING_SECONDS = 60.0
 
 
 class Sink(Protocol):
@@ -51,12 +54,15 @@ class Mirror:
         self._known = frozenset(known)
         self._rows: deque[Mapping[str, Any]] = deque()  # that have not arrived
         self._problem = ""  # why the first of them has not
+        self._began = math.inf  # when the first row came, in seconds of the monotonic clock
+        self._tried = threading.Event()  # to open the sink
         self._is_told = self._is_ending = False
         self._background = BackgroundQueue(f"art-{name.lower()}")
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Have a row sent, unless an earlier session of the run has sent it."""
         if row_name(metrics) not in self._known:
+            self._began = min(self._began, time.monotonic())
             self._rows.append(metrics)
             self._background.hand(self._send_next)
 
@@ -66,6 +72,8 @@ class Mirror:
         for _ in range(len(self._rows)):  # what failed before is tried once more
             self._background.hand(self._send_next)
         self._background.hand(lambda: self._close(state))
+        if self._rows:
+            self._tried.wait(max(0.0, self._began + OPENING_SECONDS - time.monotonic()))
         in_time = self._background.catches_up(PATIENCE_SECONDS)
         if self._rows or self._problem:
             why = self._problem if in_time or self._problem else "it takes too long"
@@ -82,7 +90,10 @@ class Mirror:
             return
         row = self._rows[0]
         try:
-            self._sink = self._sink or self._open_sink()
+            try:
+                self._sink = self._sink or self._open_sink()
+            finally:
+                self._tried.set()
             self._sink.take(row)
             make_folder(self._arrived.parent)
             with self._arrived.open("a") as file:

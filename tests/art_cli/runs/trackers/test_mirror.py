@@ -113,6 +113,29 @@ def test_a_place_that_hangs_is_left_behind(run: RunDir, monkeypatch: pytest.Monk
     shelf.works.set()
 
 
+@pytest.mark.parametrize("opening", [60.0, 0.0])
+def test_a_place_whose_package_takes_long_to_import_is_waited_for(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, opening: float
+) -> None:
+    """Though not for ever."""
+    monkeypatch.setattr(mirror_file, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(mirror_file, "OPENING_SECONDS", opening)
+    shelf, said, imported = Shelf(), [], threading.Event()
+
+    def open_shelf() -> Shelf:
+        imported.wait(1 if opening else 300)
+        return shelf
+
+    mirror = Mirror("Shelf", run, open_shelf, said.append)
+    for row in steps(1):
+        mirror.log(row)
+    mirror.finish("done")
+    imported.set()
+    late = "Shelf lacks 2 rows of the run: it takes too long. --resume sends what is missing"
+    assert said == ([] if opening else [late])
+    assert not opening or shelf.rows == list(steps(1))
+
+
 def test_several_that_hang_cost_what_one_does(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror_file, "PATIENCE_SECONDS", 0.5)
     shelf, said = Shelf(), []
