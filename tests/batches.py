@@ -21,8 +21,8 @@ MakePolicy = Callable[..., Policy]
 
 
 def config(**changes: Any) -> TrainConfig:
-    """Gradients are not clipped, and steps are small."""
-    settings: dict[str, Any] = {"learning_rate": 1e-3, "max_grad_norm": 1e9}
+    """Gradients are not clipped, and steps are small and whole."""
+    settings: dict[str, Any] = {"learning_rate": 1e-3, "max_grad_norm": 1e9, "max_kl": None}
     return TrainConfig(steps=10, **(settings | changes))
 
 

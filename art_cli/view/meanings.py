@@ -49,6 +49,16 @@ CURVES: dict[str, tuple[str, str]] = {
         "Gradient norm",
         "Size of the gradient before it is clipped. 0: nothing is learned; jumps: unstable.",
     ),
+    "loss/update_kl": (
+        "Longest update",
+        "How far the longest update of the step would have moved the policy, in nats a token. What "
+        "goes further than train.max_kl is shortened.",
+    ),
+    "loss/shortened": (
+        "Shortened updates",
+        "Share of the step's updates that train.max_kl shortened. Most of them: lower "
+        "train.learning_rate.",
+    ),
     "loss/clip_fraction": (
         "Clipped tokens",
         "Share of the tokens whose ratio was outside the clip range and which taught nothing more.",

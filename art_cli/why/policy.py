@@ -11,6 +11,9 @@ from art_cli.why.finding import RunFinding
 # Mean |log ratio| between engine and trainer of a batch that was sampled with the same weights.
 # In float32 it is some 1e-6, in bfloat16 between two engines some 0.01.
 GAP = 0.03
+# Share of updates that train.max_kl shortened. Of runs that learn it was up to 0.62 (the game that
+# `art init` makes).
+SHORTENED = 0.8
 # Of held-out episodes that go token by token as before. Runs that learn had 0.3 to 0.7 of them
 # after 21 steps (scripts/bench/faults.py).
 MOST = 0.8
@@ -168,6 +171,25 @@ def gradients(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
+def updates_too_long(run: Evidence) -> Iterator[RunFinding]:
+    """train.max_kl shortens most updates."""
+    shortened, distances = run.series("loss/shortened"), run.series("loss/update_kl")
+    if len(shortened) < 5 or not (share := mean(shortened)) > SHORTENED:
+        return
+    train = run.experiment.train
+    yield RunFinding(
+        name="updates_too_long",
+        weight="notable",
+        title="Most updates would move the policy further than they may",
+        evidence=f"{share:.0%} of the updates were shortened; whole, the longest of a step would "
+        f"have gone {mean(distances):.2g} nats a token, and train.max_kl is {train.max_kl}",
+        reason="A step that is halved again and again leaves it to chance how long it is.",
+        change=f"train.learning_rate: {train.learning_rate / 3:.2g} (it is "
+        f"{train.learning_rate:g})",
+        certainty=0.5 + share / 4,
+    )
+
+
 def masks(run: Evidence) -> Iterator[RunFinding]:
     """Tokens that are trained on as sampled have no log-probability, or others have one."""
     trained = without = astray = 0
@@ -211,5 +233,6 @@ RULES = (
     policy_stands_still,
     entropy,
     gradients,
+    updates_too_long,
     masks,
 )

@@ -40,7 +40,8 @@ from art_cli.models.reading.tree_attention import works
 from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.algorithm.logprobs import chosen_logprobs
 from art_cli.training.algorithm.packing import TrainSequence, num_packed, pack, partition
-from art_cli.training.trainers.grpo import GRPOTrainer, training_sequences
+from art_cli.training.trainers.grpo import GRPOTrainer
+from art_cli.training.trainers.sequences import training_sequences
 from art_cli.types import Scenario, Sequence, Trajectory, TrajectoryGroup
 
 PEAK_TFLOPS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "4090": 165}  # dense bf16

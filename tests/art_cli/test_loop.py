@@ -127,6 +127,8 @@ def test_every_metric_of_a_step_is_there(tmp_path: Path) -> None:
         "loss/kl",
         "loss/entropy",
         "loss/grad_norm",
+        "loss/update_kl",
+        "loss/shortened",
         "loss/clip_fraction",
         "loss/ratio_mean",
         "loss/ratio_max",

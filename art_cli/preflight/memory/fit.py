@@ -158,6 +158,7 @@ def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
         checkpointing=recomputes(train.gradient_checkpointing, size, on_gpu=True),
         num_processes=train.num_processes,
         has_reference=train.kl_coef > 0,
+        is_bounded=train.max_kl is not None,
         num_opponents=len(saved),
         has_twin="start" in seats or (train.max_staleness > 0 and cfg.engine.use == "transformers"),
         engine="elsewhere" if cfg.engine.url else cfg.engine.use,

@@ -15,6 +15,8 @@ from art_cli.training.trainers.budget import TokenBudget
 from art_cli.types import TrajectoryGroup
 
 RATIOS = "loss/clip_fraction", "loss/ratio_mean", "loss/ratio_max"
+LARGEST = "loss/grad_norm", "loss/update_kl"
+SHORTENED = "loss/shortened"
 TOKENS = "data/tokens_trained", "data/tokens_packed"
 
 
@@ -60,18 +62,21 @@ def take_updates(
 
     One with each of its minibatches (1707.06347), and so in each pass (mu of GRPO, 2402.03300). All
     but the first are off-policy: their ratio is against what was sampled. `loss/*` is of the first,
-    but what tells of the ratio is of the last; tokens are those of all.
+    but what tells of the ratio is of the last; gradient and step are the largest of all, tokens
+    those of all, and `loss/shortened` is a share of all.
     """
     updates = [update_with(part) for part in minibatches(groups, cfg.minibatches)]
-    metrics: dict[str, float] = dict.fromkeys(TOKENS, 0)
-    for _ in range(cfg.passes):
-        for update in updates:
-            last = update()
-            if not last["data/tokens_trained"]:
-                continue
-            tokens = {name: metrics[name] + last[name] for name in TOKENS}
-            metrics = last | metrics | {name: last[name] for name in RATIOS} | tokens
-    return metrics
+    each = [update() for _ in range(cfg.passes) for update in updates]
+    taken = [metrics for metrics in each if metrics["data/tokens_trained"]]
+    tokens = {name: sum(metrics[name] for metrics in taken) for name in TOKENS}
+    if not taken:
+        return tokens
+    first, last = taken[0], taken[-1]
+    whole = first | {name: last[name] for name in RATIOS} | tokens
+    whole |= {name: max(m[name] for m in taken) for name in LARGEST if name in first}
+    if SHORTENED in first:
+        whole[SHORTENED] = sum(metrics[SHORTENED] for metrics in taken) / len(taken)
+    return whole
 
 
 def minibatches(groups: list[TrajectoryGroup], num: int) -> list[list[TrajectoryGroup]]:

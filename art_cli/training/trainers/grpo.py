@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,26 +17,37 @@ from torch.distributed.tensor import DTensor
 from art_cli.config.schema import MAX_MODEL_LEN, SamplingConfig, TrainConfig
 from art_cli.errors import EngineError, TrainerError
 from art_cli.system.progress import silent
-from art_cli.training.algorithm.advantage import teaches
-from art_cli.training.algorithm.loss import Counts, Tokens, kl_k3, loss_named
+from art_cli.training.algorithm.loss import Tokens, kl_k3, loss_named
 from art_cli.training.algorithm.packing import Microbatch, TrainSequence, pack
 from art_cli.training.trainers.base import Update, take_updates
+from art_cli.training.trainers.bounded_step import bounded_step
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.forward import Forward, Trainable
 from art_cli.training.trainers.masks import masks_of
 from art_cli.training.trainers.optimizers import make_optimizer
 from art_cli.training.trainers.router_load import AllRanks, RouterLoad
 from art_cli.training.trainers.schedule import factor
+from art_cli.training.trainers.sequences import training_sequences
 from art_cli.training.trainers.stats import Stats
-from art_cli.types import Trajectory, TrajectoryGroup
+from art_cli.types import TrajectoryGroup
 
 # On-policy, the engine and the trainer must agree on every token. In fp32 they differ by rounding;
 # bf16 keeps 8 bits of a logit, so 1e-2 is usual (2510.26788).
 MAX_LOGPROB_GAP = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
+FURTHEST = 10.0  # nats; of a token whose probability an update multiplied by 12 or divided by e^11
 MAX_CHECKED = 8  # sequences of a first batch of which nothing is trained
 
 Part = list[TrainSequence] | None  # of one microbatch; None: only take part in what all ranks do
 IDLE = [TrainSequence(ids=[0, 0], mask=[0, 1], engine_logprobs=[0.0, 0.0])]  # of weight 0
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A microbatch by which it is told how far an update moved the policy."""
+
+    batch: Microbatch
+    logprobs: Tensor  # [T], of the policy before the update
+    is_idle: bool  # made of IDLE: only to take part in what all ranks do
 
 
 class NotFiniteError(TrainerError):
@@ -66,6 +78,7 @@ class GRPOTrainer:
         self._clip_high = self._loss.clip_high if cfg.clip_high is None else cfg.clip_high
         self._checked = False
         self._kept: tuple[list[TrainSequence], Microbatch] | None = None  # packed, and as what
+        self._probe: Probe | None = None  # of the last gradient
         self._say = say
         self._updated = False
         self.budget = TokenBudget(cfg.microbatch_tokens, say, policy.ways.shares)
@@ -94,13 +107,13 @@ class GRPOTrainer:
                 assert counts.tokens >= stats.tokens
                 metrics = self.metrics(stats)
                 if stats.tokens:
-                    metrics["loss/grad_norm"] = self.update(step)
+                    metrics |= self.update(step)
                 return metrics
 
             return update
 
         metrics = take_updates(groups, self._cfg, update_with)
-        self._kept = None
+        self._kept = self._probe = None
         self.check_sampled(groups, self.logprobs)
         return metrics
 
@@ -114,9 +127,11 @@ class GRPOTrainer:
         """Make the gradient of these parts of a step. Raises torch.OutOfMemoryError."""
         self.optimizer.zero_grad(set_to_none=True)
         self._routers.begin(self.forward, map(self._packed, parts), self._all_ranks)
-        stats = Stats()
+        stats, self._probe = Stats(), None
         for part in parts:
-            self._accumulate(self._packed(part), Stats() if part is None else stats)
+            batch = self._packed(part)
+            logprobs = self._accumulate(batch, Stats() if part is None else stats)
+            self._probe = self._probe or Probe(batch, logprobs, is_idle=part is None)
         return stats
 
     def _packed(self, part: Part) -> Microbatch:
@@ -134,8 +149,8 @@ class GRPOTrainer:
             self._kept = part, batch
         return batch
 
-    def _accumulate(self, batch: Microbatch, stats: Stats) -> None:
-        """Add the gradient of one microbatch."""
+    def _accumulate(self, batch: Microbatch, stats: Stats) -> Tensor:
+        """Add the gradient of one microbatch. Return the policy's log-probabilities [T]."""
         ref = None
         if self._cfg.kl_coef:
             with torch.no_grad(), self._policy.as_reference():
@@ -168,6 +183,7 @@ class GRPOTrainer:
         clipped = self._loss.is_clipped(policy_logprobs, tokens, self._clip_low, self._clip_high)
         stats.add(float(loss.detach()), policy_logprobs, tokens, int(clipped.sum()))
         stats.packed += batch.ids.shape[1]
+        return policy_logprobs
 
     def metrics(self, stats: Stats) -> dict[str, float]:
         """Return metrics of the whole step. Raise EngineError where the first is not on-policy."""
@@ -178,8 +194,8 @@ class GRPOTrainer:
             self._check_on_policy(metrics["loss/logprob_gap"])
         return metrics
 
-    def update(self, step: int) -> float:
-        """Take the step along the gradient. Return its norm.
+    def update(self, step: int) -> dict[str, float]:
+        """Take the step along the gradient, as far as `train.max_kl` lets it. Return metrics of it.
 
         Raises TrainerError where it is not finite, or no memory is left for the optimizer.
         """
@@ -197,14 +213,38 @@ class GRPOTrainer:
         scale = factor(cfg.schedule, step, cfg.steps, cfg.schedule_warmup_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = cfg.learning_rate * scale
+        metrics = {"loss/grad_norm": norm}
         try:
-            self.optimizer.step()
+            if cfg.max_kl is None:
+                self.optimizer.step()
+            else:
+                kl, is_shortened = bounded_step(self.optimizer, self._moved, cfg.max_kl)
+                metrics |= {"loss/update_kl": kl, "loss/shortened": float(is_shortened)}
         except torch.OutOfMemoryError as e:
             raise TrainerError(
                 f"out of memory for the optimizer's state: {e}. Train an adapter, set "
-                "train.optimizer=adamw_8bit, or train on more devices with train.num_processes"
+                "train.max_kl=null or train.optimizer=adamw_8bit, or train on more devices with "
+                "train.num_processes"
             ) from None
-        return norm
+        return metrics
+
+    def _moved(self) -> float:
+        """Return how far the policy is from that of the last gradient: the KL in nats a token,
+        on the first microbatch of each rank.
+
+        It is k3 (joschu.net/blog/kl-approx.html) on what the older policy sampled, so unbiased on
+        the first update of a batch. A token counts as FURTHEST at most: the mean stays a number.
+        """
+        assert self._probe
+        batch, before = self._probe.batch, self._probe.logprobs
+        d = self.forward(batch)[batch.row] - before
+        terms = (torch.expm1(d) - d).clamp(max=FURTHEST)
+        sums = torch.stack([terms.sum(), torch.full_like(terms.sum(), len(terms))])
+        if self._probe.is_idle:
+            sums.zero_()
+        if self._all_ranks:
+            sums = self._all_ranks(sums)
+        return float(sums[0] / sums[1])
 
     def check_sampled(
         self, groups: list[TrajectoryGroup], logprobs: Callable[[TrainSequence], Tensor]
@@ -259,68 +299,6 @@ class GRPOTrainer:
         """Go on from what `save` wrote."""
         state: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
         self.optimizer.load_state_dict(state)
-
-
-def training_sequences(
-    groups: list[TrajectoryGroup], cfg: TrainConfig, max_model_len: int
-) -> tuple[list[list[TrainSequence]], Counts]:
-    """Return what is trained on, group by group, and the counts that normalise it.
-
-    The trajectories have their advantages.
-
-    Groups without a gradient are left out here, before they cost a forward; they stay in the
-    counts, so leaving them out changes nothing. With a KL term no group is without one.
-    """
-    kept = [(g, [t for t in g.valid if _is_trained(t, cfg)]) for g in groups]
-    by_group = [sum(t.num_sampled for t in trained) for _, trained in kept]
-    counts = Counts(
-        tokens=sum(by_group),
-        trajectories=sum(t.num_sampled > 0 for _, trained in kept for t in trained),
-        groups=sum(n > 0 for n in by_group),
-        max_model_len=max_model_len,
-    )
-    loss = loss_named(cfg.loss)
-    number = itertools.count()
-    out: list[list[TrainSequence]] = []
-    for (group, trained), tokens in zip(kept, by_group, strict=True):
-        if not (teaches(group) or cfg.kl_coef):
-            continue
-        out.append([])
-        for t in trained:
-            of = None if loss.by_token else next(number)
-            out[-1] += [
-                TrainSequence(
-                    ids=s.ids,
-                    mask=s.mask,
-                    engine_logprobs=s.engine_logprobs,
-                    advantages=advantages,
-                    weight=loss.weight(counts, tokens, t.num_sampled),
-                    trajectory=of,
-                    constrained=s.constrained,
-                )
-                for s, advantages in zip(t.sequences, _advantages(t), strict=True)
-            ]
-    return out, counts
-
-
-def _advantages(trajectory: Trajectory) -> list[list[float] | float]:
-    """Return the advantages of each of its sequences; of each token, where turns differ."""
-    if trajectory.advantage is None:
-        raise TrainerError("a trajectory has a reward and no advantage; call set_advantages first")
-    if not trajectory.turn_advantages:
-        return [trajectory.advantage for _ in trajectory.sequences]
-    by_turn = iter(trajectory.turn_advantages)
-    out: list[list[float] | float] = []
-    for s in trajectory.sequences:
-        each = [0.0] * len(s.ids)
-        for begin, end in itertools.pairwise([*s.begins, len(s.ids)]):
-            each[begin:end] = [next(by_turn)] * (end - begin)
-        out.append(each)
-    return out
-
-
-def _is_trained(trajectory: Trajectory, cfg: TrainConfig) -> bool:
-    return not (trajectory.truncated and cfg.overlong == "mask")
 
 
 def unreached(model: nn.Module) -> str:

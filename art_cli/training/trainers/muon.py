@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-MOMENTUM = 0.95
+MOMENTUM = 0.85
 QUINTIC = (3.4445, -4.7750, 2.0315)  # steepest at 0, so that few iterations are enough
 ITERATIONS = 5
 EPSILON = 1e-7  # of a norm

@@ -91,6 +91,8 @@ def healthy() -> Evidence:
             "loss/logprob_gap": 1e-6,
             "loss/ratio_max": 1.0,
             "loss/grad_norm": 0.3,
+            "loss/update_kl": 0.02,
+            "loss/shortened": 0.6,
             "time/step_s": 10.0,
         }
         for s in range(STEPS)
@@ -282,6 +284,7 @@ FAULTS: list[tuple[str, Callable[[Evidence], None]]] = [
     ("entropy_collapse", lambda run: over_steps(run, "loss/entropy", lambda x: 0.5 * (x < 0.5))),
     ("not_finite", lambda run: metric(run, loss__policy=float("nan"))),
     ("no_gradient", lambda run: metric(run, loss__grad_norm=0.0)),
+    ("updates_too_long", lambda run: metric(run, loss__shortened=0.9, loss__update_kl=0.2)),
     ("mask_shifted", shifted),
     ("rate_too_high", lambda run: over_steps(run, "train/reward", lambda x: 0.9 - abs(x - 0.5))),
     ("moves_away", lambda run: over_steps(run, "train/reward", lambda x: 0.6 - 0.5 * x)),

@@ -22,6 +22,7 @@ SMALL = [
     *(
         "warmup.num_demonstrations=400",
         "warmup.epochs=4",
+        "warmup.batch_size=8",
         "train.steps=3",
         "train.schedule_warmup_steps=1",
     ),

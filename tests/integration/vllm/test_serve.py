@@ -15,6 +15,7 @@ SHORT = [
     *(
         "warmup.num_demonstrations=1000",
         "warmup.epochs=4",
+        "warmup.batch_size=8",
         "train.steps=2",
         "train.schedule_warmup_steps=1",
     ),

@@ -54,7 +54,8 @@ from art_cli.training.trainers.distributed.messages import (
     stats_of,
 )
 from art_cli.training.trainers.distributed.sharded import Blueprint, Shard, gather, scatter
-from art_cli.training.trainers.grpo import GRPOTrainer, NotFiniteError, Part, training_sequences
+from art_cli.training.trainers.grpo import GRPOTrainer, NotFiniteError, Part
+from art_cli.training.trainers.sequences import training_sequences
 from art_cli.training.trainers.stats import Stats
 from art_cli.types import TrajectoryGroup
 
@@ -110,14 +111,12 @@ class Rank:
         plain = share(plain_sequence(sequence) if sequence else None)
         return self.trainer.logprobs(sequence or sequence_of(plain))
 
-    def update(self, step: int) -> float:
-        """Take the step everywhere, and give rank 0's policy the new weights. Return the norm.
-
-        Raises TrainerError on all ranks alike.
-        """
-        norm = self.trainer.update(step)
+    def update(self, step: int) -> dict[str, float]:
+        """Take the step everywhere, and give rank 0's policy the new weights. Return its metrics.
+        Raises TrainerError on all ranks alike."""
+        metrics = self.trainer.update(step)
         self._shard.give(self._policy)
-        return norm
+        return metrics
 
     def state(self, _: None = None) -> dict[str, Any]:
         """Return the optimizer's state as one process has it, on the CPU; at rank 0."""
@@ -193,7 +192,7 @@ class RanksTrainer:
                 rank = self._formed()
                 metrics = rank.trainer.metrics(self._all("gradient", shares))
                 if metrics["data/tokens_trained"]:
-                    metrics["loss/grad_norm"] = self._all("update", step)
+                    metrics |= self._all("update", step)
                 return metrics
 
             return update

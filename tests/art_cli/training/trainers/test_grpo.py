@@ -32,7 +32,8 @@ from art_cli.models.policy import Policy
 from art_cli.training.algorithm.packing import pack
 from art_cli.training.trainers import grpo
 from art_cli.training.trainers.distributed.messages import plain_sequence, sequence_of
-from art_cli.training.trainers.grpo import GRPOTrainer, training_sequences
+from art_cli.training.trainers.grpo import GRPOTrainer
+from art_cli.training.trainers.sequences import training_sequences
 from art_cli.types import Completion, Scenario, Sequence, Trajectory, TrajectoryGroup
 
 LOSSES = ["token_mean", "sequence_mean", "group_mean", "grpo", "dr_grpo", "dapo", "gspo", "cispo"]

@@ -29,8 +29,9 @@ from art_cli.errors import TrainerError
 from art_cli.models.policy import Policy
 from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.algorithm.packing import TrainSequence
-from art_cli.training.trainers.grpo import GRPOTrainer, training_sequences
+from art_cli.training.trainers.grpo import GRPOTrainer
 from art_cli.training.trainers.masks import masks_of
+from art_cli.training.trainers.sequences import training_sequences
 from art_cli.types import Constrained, Sequence, Trajectory, TrajectoryGroup
 
 LOSSES = ["token_mean", "gspo", "cispo"]

@@ -18,7 +18,7 @@ def test_it_is_torchs_muon(monkeypatch: pytest.MonkeyPatch, at_once: int) -> Non
     mine = [nn.Parameter(torch.randn(shape)) for shape in SHAPES]
     theirs = copy.deepcopy(mine)
     ours = muon.Muon(mine, lr=0.02, weight_decay=0.1)
-    torchs = torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1)
+    torchs = torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1, momentum=muon.MOMENTUM)
     for step in range(4):
         for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
             a.grad = None if i == 3 and step == 1 else torch.randn_like(a) * 10.0 ** (i - 3)

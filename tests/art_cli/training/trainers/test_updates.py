@@ -12,7 +12,9 @@ from art_cli.models.policy import Policy
 from art_cli.training.trainers.base import minibatches
 from art_cli.training.trainers.grpo import GRPOTrainer
 
+MAX_KL = 0.05
 OF_LAST = ("loss/ratio_max", "loss/ratio_mean", "loss/clip_fraction")
+LARGEST = ("loss/grad_norm", "loss/update_kl")
 TOKENS = ("data/tokens_trained", "data/tokens_packed")
 
 
@@ -33,6 +35,7 @@ def test_updates_with_one_batch_are_that_many_steps_with_the_same_groups(
     # The first is on-policy; the ratio of the others is against what was sampled.
     assert each[0]["loss/ratio_max"] == pytest.approx(1, abs=1e-4) != each[2]["loss/ratio_max"]
     expected = each[0] | {k: each[2][k] for k in OF_LAST}
+    expected["loss/grad_norm"] = max(m["loss/grad_norm"] for m in each)
     assert metrics == expected | {k: 3 * each[0][k] for k in TOKENS}
 
 
@@ -49,16 +52,19 @@ def test_a_batch_that_teaches_nothing_takes_no_update_however_many_are_wanted(
 
 def test_minibatches_take_turns_and_each_is_a_batch_of_its_own(make_policy: MakePolicy) -> None:
     """Two passes over two parts, for three of four groups teach. What is told of the loss is of the
-    first update."""
+    first update, the longest gradient and step of all, and two of the four steps are shortened."""
     apart, dealt = make_policy(), make_policy()
     groups = make_groups(apart, noise=0)
     parts = [groups[0], groups[3]], [groups[2], groups[1]]  # the second teaches nothing
-    single = GRPOTrainer(apart, config(), SAMPLING)
+    single = GRPOTrainer(apart, config(max_kl=MAX_KL), SAMPLING)
     each = [single.step(part, 0) for part in parts * 2]
-    metrics = GRPOTrainer(dealt, config(passes=2, minibatches=3), SAMPLING).step(groups, 0)
+    cfg = config(passes=2, minibatches=3, max_kl=MAX_KL)
+    metrics = GRPOTrainer(dealt, cfg, SAMPLING).step(groups, 0)
     assert_same_weights(apart, dealt)
     assert each[0]["loss/ratio_max"] == pytest.approx(1, abs=1e-4)
     expected = each[0] | {k: each[-1][k] for k in OF_LAST}
+    expected |= {k: max(m[k] for m in each) for k in LARGEST} | {"loss/shortened": 0.5}
+    assert [m["loss/update_kl"] > MAX_KL for m in each].count(True) == 2
     assert metrics == expected | {k: sum(m[k] for m in each) for k in TOKENS}
 
 
