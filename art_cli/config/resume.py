@@ -11,8 +11,7 @@ from art_cli.config.yaml import read_file
 from art_cli.errors import ConfigError, UsageError
 
 # A longer run, another tracker, more checkpoints or more money do not change what a step computes;
-# how its gradient is split up changes the rounding alone, and the tokens by which it is told how far
-# an update went.
+# how its gradient is split up changes the rounding alone.
 MAY_CHANGE = (
     "train.steps",
     "train.microbatch_tokens",

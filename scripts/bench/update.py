@@ -4,6 +4,8 @@
               one GRPOTrainer step of ours against the same step on a padded batch
     prefix    64 siblings whose first 2,000 tokens are the same, against a step that copies the
               prefix's keys and values for each, as layers with a window or sinks still do
+    bound     as in tree: a step of which it is told how far it moved the policy (train.max_kl),
+              against one that is just taken
     adapter   as in tree, LoRA of rank 16 on all linear maps: against PEFT's own layers
     logprobs  1,024 scored tokens, hidden size 512, 151,936 words: our loss on the output head
               against a plain log_softmax, with the head trained and frozen
@@ -42,12 +44,14 @@ if TYPE_CHECKING:
 AGREEMENT = 1e-5  # relative, of loss and gradient
 SIBLINGS = {  # and their tokens
     "tree": (8, 800, (200, 472)),
+    "bound": (8, 800, (200, 472)),
     "adapter": (8, 800, (200, 472)),
     "prefix": (64, 2000, (100, 268)),
 }
 SCORED, HIDDEN, VOCAB = 1024, 512, 151_936
 VARIANTS = {
     "tree": ("padded", "art"),
+    "bound": ("bounded", "free"),
     "adapter": ("peft", "art"),
     "prefix": ("copied", "art"),
     "logprobs": ("plain", "art"),
@@ -220,6 +224,7 @@ def tree(what: str, side: str) -> tuple[Run, Gradient, int]:
         learning_rate=1e-30,  # the weights stay, so that every run is the same
         max_grad_norm=math.inf,
         microbatch_tokens=16384,
+        max_kl=0.01 if side == "bounded" else None,
     )
     trainer = GRPOTrainer(policy, config, SamplingConfig())
 

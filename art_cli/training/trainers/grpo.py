@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,15 +40,6 @@ Part = list[TrainSequence] | None  # of one microbatch; None: only take part in 
 IDLE = [TrainSequence(ids=[0, 0], mask=[0, 1], engine_logprobs=[0.0, 0.0])]  # of weight 0
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A microbatch by which it is told how far an update moved the policy."""
-
-    batch: Microbatch
-    logprobs: Tensor  # [T], of the policy before the update
-    is_idle: bool  # made of IDLE: only to take part in what all ranks do
-
-
 class NotFiniteError(TrainerError):
     """A gradient is not finite; the weights are as they were."""
 
@@ -78,7 +68,7 @@ class GRPOTrainer:
         self._clip_high = self._loss.clip_high if cfg.clip_high is None else cfg.clip_high
         self._checked = False
         self._kept: tuple[list[TrainSequence], Microbatch] | None = None  # packed, and as what
-        self._probe: Probe | None = None  # of the last gradient
+        self._known: list[tuple[Part, Tensor]] = []  # what the last gradient found, [T] of a part
         self._say = say
         self._updated = False
         self.budget = TokenBudget(cfg.microbatch_tokens, say, policy.ways.shares)
@@ -113,7 +103,7 @@ class GRPOTrainer:
             return update
 
         metrics = take_updates(groups, self._cfg, update_with)
-        self._kept = self._probe = None
+        self._kept, self._known = None, []
         self.check_sampled(groups, self.logprobs)
         return metrics
 
@@ -127,11 +117,11 @@ class GRPOTrainer:
         """Make the gradient of these parts of a step. Raises torch.OutOfMemoryError."""
         self.optimizer.zero_grad(set_to_none=True)
         self._routers.begin(self.forward, map(self._packed, parts), self._all_ranks)
-        stats, self._probe = Stats(), None
+        stats, self._known = Stats(), []
         for part in parts:
             batch = self._packed(part)
             logprobs = self._accumulate(batch, Stats() if part is None else stats)
-            self._probe = self._probe or Probe(batch, logprobs, is_idle=part is None)
+            self._known.append((part, logprobs))
         return stats
 
     def _packed(self, part: Part) -> Microbatch:
@@ -229,19 +219,18 @@ class GRPOTrainer:
         return metrics
 
     def _moved(self) -> float:
-        """Return how far the policy is from that of the last gradient: the KL in nats a token,
-        on the first microbatch of each rank.
+        """Return how far the policy is from that of the last gradient: the KL in nats a token.
 
         It is k3 (joschu.net/blog/kl-approx.html) on what the older policy sampled, so unbiased on
         the first update of a batch. A token counts as FURTHEST at most: the mean stays a number.
         """
-        assert self._probe
-        batch, before = self._probe.batch, self._probe.logprobs
-        d = self.forward(batch)[batch.row] - before
-        terms = (torch.expm1(d) - d).clamp(max=FURTHEST)
-        sums = torch.stack([terms.sum(), torch.full_like(terms.sum(), len(terms))])
-        if self._probe.is_idle:
-            sums.zero_()
+        sums = torch.zeros(2, device=self._policy.device)
+        for part, before in self._known:
+            batch = self._packed(part)
+            d = self.forward(batch)[batch.row] - before
+            if part is not None:
+                terms = (torch.expm1(d) - d).clamp(max=FURTHEST)
+                sums += torch.stack([terms.sum(), torch.full_like(terms.sum(), len(terms))])
         if self._all_ranks:
             sums = self._all_ranks(sums)
         return float(sums[0] / sums[1])

@@ -116,25 +116,20 @@ def test_an_update_that_goes_too_far_is_halved(make_policy: MakePolicy, loss: st
     assert all(torch.equal(mine[i]["exp_avg"], theirs[i]["exp_avg"]) for i in theirs)
 
 
-def test_how_far_it_went_is_told_by_the_first_microbatch(
-    make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tokens", [1, 100])
+def test_how_far_it_went_does_not_depend_on_microbatches(
+    make_policy: MakePolicy, tokens: int
 ) -> None:
-    """So a batch in many parts costs one forward more, not half as much again."""
-    policy = make_policy()
-    before, groups = hf_copy(policy), make_groups(policy, noise=0)
-    trainer = GRPOTrainer(policy, config(max_kl=1e9, microbatch_tokens=200), SAMPLING)
-    forward, calls = trainer.forward.forward, []
-
-    def counting(*args: Any, **more: Any) -> Any:
-        calls.append(args[0].ids.numel())
-        return forward(*args, **more)
-
-    monkeypatch.setattr(trainer.forward, "forward", counting)
-    metrics = trainer.step(groups, 0)
-    assert len(calls) > 2 and calls[-1] == calls[0]
-    assert metrics["data/tokens_packed"] == sum(calls[:-1])
-    by_hand = kl_by_hand(before, hf_copy(policy), groups[:1])
-    assert metrics["loss/update_kl"] == pytest.approx(by_hand, rel=1e-3)
+    whole, split = make_policy(), make_policy()
+    groups = make_groups(whole, noise=0)
+    expected = GRPOTrainer(whole, config(max_kl=0.02), SAMPLING).step(groups, 0)
+    cfg = config(max_kl=0.02, microbatch_tokens=tokens)
+    metrics = GRPOTrainer(split, cfg, SAMPLING).step(groups, 0)
+    assert metrics["loss/update_kl"] == pytest.approx(expected["loss/update_kl"], rel=1e-3)
+    assert metrics["data/tokens_packed"] > expected["data/tokens_packed"]
+    assert metrics["loss/shortened"] == expected["loss/shortened"] == 1
+    for a, b in zip(whole.trainable, split.trainable, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
 def test_a_token_that_went_very_far_leaves_the_mean_a_number(make_policy: MakePolicy) -> None:

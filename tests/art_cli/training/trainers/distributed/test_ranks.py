@@ -103,6 +103,22 @@ def test_steps_on_two_ranks_are_those_of_one_process(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
+def test_two_ranks_shorten_an_update_as_one_process_does(
+    make_policy: MakePolicy, tmp_path: Path, rank: int
+) -> None:
+    cfg = settings(max_kl=2e-3)
+    alone, together = make_policy(rank), make_policy(rank)
+    groups = make_groups(alone, noise=0)
+    one = GRPOTrainer(alone, cfg, SAMPLING)
+    with ranks(together, rank, cfg, tmp_path) as two:
+        found = [two.step(groups, i) for i in range(3)]
+        assert_same(found, [one.step(groups, i) for i in range(3)])
+        assert any(metrics["loss/shortened"] for metrics in found)
+        assert distance(alone, together) < 1e-5
+
+
+@pytest.mark.slow
 def test_turns_held_to_a_schema_are_trained_on_two_ranks_as_in_one_process(
     make_policy: MakePolicy, tmp_path: Path
 ) -> None:
