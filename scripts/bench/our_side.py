@@ -28,7 +28,7 @@ from art_cli.types import ToolCall
 from art_envs.order_desk import OrderDesk
 
 WARMUP = art.WarmupConfig(
-    num_demonstrations=1600, epochs=4, batch_size=8, learning_rate=2.0e-3, optimizer="muon"
+    num_demonstrations=1600, epochs=4, batch_size=8, learning_rate=5.0e-3, optimizer="muon"
 )
 
 
@@ -101,6 +101,7 @@ class OurSide:
                 advantage="group_std",
                 clip_low=CLIP_LOW,
                 clip_high=CLIP_HIGH,
+                max_kl=None,  # TRL has no such bound
             ),
             seed=seed,
         )

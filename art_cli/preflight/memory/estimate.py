@@ -47,7 +47,7 @@ class Workload:
     checkpointing: bool = False  # of gradients
     num_processes: int = 1  # that share weights and optimizer (FSDP)
     has_reference: bool = False  # a copy of what is trained, for the KL
-    is_bounded: bool = False  # a copy, too, while an optimizer step is taken
+    is_bounded: bool = False  # train.max_kl: a copy while an optimizer step is taken
     has_twin: bool = False  # another, that rollouts go on with during an update
     engine: Engine = "transformers"
     max_tokens: int = 0  # of one turn
@@ -138,11 +138,9 @@ def estimate(shape: Shape, job: Workload, gpu: int | None = None) -> MemoryEstim
         ours = [replace(part, rollout=0.0) for part in ours]
     makers = {"vllm": _vllm(shape, job, gpu), "transformers": _embedded(shape, job)}
     engine = makers.get(job.engine, ())  # a server of someone else's takes nothing here
-    activations = _activations(shape, job)
     working = Part(name="working memory", update=_working(shape, job), update_least=0.0)
     cuda = Part(name="CUDA", rollout=CUDA, update=CUDA)
-    parts = (*ours, *engine, activations, _step(shape, job, activations.update), working, cuda)
-    return MemoryEstimate(parts=parts, gpu=gpu)
+    return MemoryEstimate(parts=(*ours, *engine, _activations(shape, job), working, cuda), gpu=gpu)
 
 
 def num_trained(shape: Shape, job: Workload) -> int:
@@ -243,7 +241,8 @@ def _activations(shape: Shape, job: Workload) -> Part:
     residual bH a layer, and one layer's tensors, made again in the backward (1604.06174).
 
     A layer's are those of saved_per_token and, where siblings share a prefix, the mask of what each
-    may look at, b for each pair of tokens.
+    may look at, b for each pair of tokens. When they are gone, and a step is bounded, what is
+    trained is held as it was before.
     """
     tokens, b = job.microbatch_tokens, job.weight_bytes
     mask = tokens * min(tokens, job.max_model_len) * b
@@ -252,14 +251,8 @@ def _activations(shape: Shape, job: Workload) -> Part:
     if job.checkpointing:
         kept = tokens * shape.num_layers * shape.hidden * b + layer
     note = f"{tokens} tokens{', checkpointed' if job.checkpointing else ''}"
-    return Part(name="activations", note=note, update=kept, update_least=0.0)
-
-
-def _step(shape: Shape, job: Workload, activations: float) -> Part:
-    """What is trained as it was before an optimizer step: it is held when activations are not."""
-    held = num_trained(shape, job) * job.trained_bytes / job.num_processes * job.is_bounded
-    more = max(0.0, held - activations)
-    return Part(name="weights before a step", update=more, update_least=held)
+    before = num_trained(shape, job) * job.trained_bytes / job.num_processes * job.is_bounded
+    return Part(name="activations", note=note, update=max(kept, before), update_least=before)
 
 
 def _working(shape: Shape, job: Workload) -> float:

@@ -79,6 +79,18 @@ def test_all_weights_in_float32_are_16_bytes_a_parameter() -> None:
     assert kept == 16 * 7_615_616_512
 
 
+def test_a_bounded_step_holds_what_is_trained_as_it_was_when_activations_are_gone() -> None:
+    job = replace(JOB, rank=None, float32=True, is_bounded=True, num_processes=2)
+    assert part("activations", job).update_least == 4 * 7_615_616_512 / 2
+    short = replace(job, microbatch_tokens=1)
+    assert part("activations", short).update == 4 * 7_615_616_512 / 2
+    many, free = (part("activations", replace(JOB, is_bounded=b)) for b in (True, False))
+    assert many.update == free.update and (many.update_least, free.update_least) == (
+        4 * 40_370_176,
+        0,
+    )
+
+
 def test_moments_in_8_bits_are_a_byte_and_a_scale_for_each_block() -> None:
     job = replace(JOB, optimizer="adamw_8bit")
     assert part("optimizer", job).update == (4 + 2 + 2 / 64) * 40_370_176
