@@ -211,10 +211,10 @@ class GRPOTrainer:
                 kl, is_shortened = bounded_step(self.optimizer, self._moved, cfg.max_kl)
                 metrics |= {"loss/update_kl": kl, "loss/shortened": float(is_shortened)}
         except torch.OutOfMemoryError as e:
+            bound = "" if cfg.max_kl is None else "train.max_kl=null or "
             raise TrainerError(
-                f"out of memory for the optimizer's state: {e}. Train an adapter, set "
-                "train.max_kl=null or train.optimizer=adamw_8bit, or train on more devices with "
-                "train.num_processes"
+                f"out of memory for the optimizer's state: {e}. Train an adapter, set {bound}"
+                "train.optimizer=adamw_8bit, or train on more devices with train.num_processes"
             ) from None
         return metrics
 
