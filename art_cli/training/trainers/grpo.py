@@ -33,7 +33,7 @@ from art_cli.types import TrajectoryGroup
 # On-policy, the engine and the trainer must agree on every token. In fp32 they differ by rounding;
 # bf16 keeps 8 bits of a logit, so 1e-2 is usual (2510.26788).
 MAX_LOGPROB_GAP = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
-FURTHEST = 10.0  # nats; of a token whose probability an update multiplied by 12 or divided by e^11
+FURTHEST = 10.0  # nats; of a token that an update made 13 times as likely, or e^11 times less
 MAX_CHECKED = 8  # sequences of a first batch of which nothing is trained
 
 Part = list[TrainSequence] | None  # of one microbatch; None: only take part in what all ranks do
