@@ -207,8 +207,8 @@ class TrainConfig:
     schedule_warmup_steps: CountOrZero = 0  # in which the learning rate rises from 0
     weight_decay: NonNegative = 0.0  # how much of each weight an update takes away, times the rate
     max_grad_norm: Positive = 1.0  # a longer gradient is shortened to it
-    # How far one update may move the policy, in nats a token: what goes further is shortened.
-    max_kl: Positive | None = 0.01  # null: any distance, for a forward less an update
+    # How far one update may move the policy, in nats a token; it is shortened to that. null: any.
+    max_kl: Positive | None = 0.01
     loss: LossName | Own = "token_mean"  # what each is, here and elsewhere: docs/losses.md
     # How much better than its siblings an episode was: its reward less their mean, and over what.
     advantage: AdvantageName | Own = "mean"
