@@ -214,8 +214,7 @@ class TrainConfig:
     advantage: AdvantageName | Own = "mean"
     # How far below 1 a token's ratio still counts; null: the loss's own.
     clip_low: NonNegative | None = None
-    # How far above 1; null: the loss's own.
-    clip_high: NonNegative | None = None
+    clip_high: NonNegative | None = None  # how far above 1; null: the loss's own
     kl_coef: NonNegative = 0.0  # k3 to the policy of step 0
     # Of a loss that spreads tokens over the experts (2101.03961); a mixture of experts only.
     router_aux_coef: NonNegative = 0.0

@@ -34,7 +34,7 @@ model:
   base: tiny
   adapter: null
   tiny: {{hidden_size: 32, num_layers: 1, vocab_size: 300}}
-warmup: {{num_demonstrations: 100, epochs: 3, learning_rate: 5.0e-3, optimizer: muon}}
+warmup: {{num_demonstrations: 100, epochs: 3, learning_rate: 1.25e-2, optimizer: muon}}
 sampling: {{max_tokens: 4}}
 train: {{steps: 4, scenarios_per_step: 3, group_size: 4, learning_rate: 4.0e-3}}
 eval: {{every: 4, episodes: 12}}
@@ -295,7 +295,7 @@ def test_the_opponent_from_the_start_stays_what_it_was(tmp_path: Path) -> None:
                 weights="all",
             ),
             sampling=api.SamplingConfig(max_tokens=4),
-            train=api.TrainConfig(steps=1, learning_rate=0.5, group_size=6),
+            train=api.TrainConfig(steps=1, learning_rate=0.5, group_size=6, max_kl=None),
         )
         async with api.LocalBackend(tmp_path) as backend:
             await model.register(backend)
