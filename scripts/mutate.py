@@ -261,7 +261,7 @@ FAULTS = [
         "training/trainers/bounded_step",
         ("if now <= most:", "if now > 0:"),
         ("p.lerp_(old, 0.5)", "p.lerp_(old, 0.25)"),
-        ("    if not is_near:\n        _put_back(params, before)\n", ""),
+        ("    if not now <= most:", "    if now > most:"),
         ("        _put_back(params, before)\n        raise", "        raise"),
         ("return whole, not", "return now, not"),
         ("p.copy_(old)", "pass"),
@@ -283,7 +283,6 @@ FAULTS = [
         ("key=lambda group: not teaches(group)", "key=teaches"),
         ("first | {name: last[name]", "last | {name: first[name]"),
         ("{name: max(m[name]", "{name: min(m[name]"),
-        ("for metrics in taken) / len(taken)", "for metrics in taken) / len(each)"),
     ),
     *at(
         "training/trainers/schedule",

@@ -58,7 +58,7 @@ def cut_distribution(run: Evidence) -> Iterator[RunFinding]:
 
 def policy_stands_still(run: Evidence) -> Iterator[RunFinding]:
     """The same held-out episodes are played token by token as before the first update."""
-    if len(run.held_out) < 2 or run.steps < 5:
+    if len(run.held_out) < 2 or run.steps < 5 or _is_cut_short(run):
         return
     first, last = (run.held_out[s] for s in (min(run.held_out), max(run.held_out)))
     before = {played(row): _tokens(row) for row in first}
@@ -173,19 +173,22 @@ def gradients(run: Evidence) -> Iterator[RunFinding]:
 
 def updates_too_long(run: Evidence) -> Iterator[RunFinding]:
     """train.max_kl shortens most updates."""
-    shortened, distances = run.series("loss/shortened"), run.series("loss/update_kl")
-    if len(shortened) < 5 or not (share := mean(shortened)) > SHORTENED:
+    if not _is_cut_short(run):
         return
+    share, distance = mean(run.series("loss/shortened")), mean(run.series("loss/update_kl"))
     train = run.experiment.train
+    assert train.max_kl
+    # A KL grows with the square of the step.
+    rate = train.learning_rate * min(1 / 3, math.sqrt(train.max_kl / distance))
     yield RunFinding(
         name="updates_too_long",
-        weight="notable",
+        weight="serious",
         title="Most updates would move the policy further than they may",
         evidence=f"{share:.0%} of the updates were shortened; whole, the longest of a step would "
-        f"have gone {mean(distances):.2g} nats a token, and train.max_kl is {train.max_kl}",
-        reason="A step that is halved again and again leaves it to chance how long it is.",
-        change=f"train.learning_rate: {train.learning_rate / 3:.2g} (it is "
-        f"{train.learning_rate:g})",
+        f"have gone {distance:.2g} nats a token, and train.max_kl is {train.max_kl}",
+        reason="How long a step is that is halved again and again is left to chance, and one that "
+        "is still too long after six times is not taken at all.",
+        change=f"train.learning_rate: {rate:.2g} (it is {train.learning_rate:g})",
         certainty=0.5 + share / 4,
     )
 
@@ -212,6 +215,11 @@ def masks(run: Evidence) -> Iterator[RunFinding]:
             change="whoever makes the sequences: mask is 1 on sampled tokens, and there alone",
             certainty=1.0,
         )
+
+
+def _is_cut_short(run: Evidence) -> bool:
+    shortened = run.series("loss/shortened")
+    return len(shortened) >= 5 and mean(shortened) > SHORTENED
 
 
 def _tokens(row: Row) -> list[list[int]]:

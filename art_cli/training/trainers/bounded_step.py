@@ -33,11 +33,10 @@ def bounded_step(
             for p, old in zip(params, before, strict=True):
                 p.lerp_(old, 0.5)
             now = distance()
-        is_near = now <= most  # False for what is no number, too
     except BaseException:
         _put_back(params, before)
         raise
-    if not is_near:
+    if not now <= most:  # so it is where `now` is no number, too
         _put_back(params, before)
     return whole, not whole <= most
 

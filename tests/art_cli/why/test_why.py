@@ -318,6 +318,17 @@ def test_a_fault_is_found(name: str, plant: Callable[[Evidence], None]) -> None:
     assert name in [finding.name for finding in diagnose(run)]
 
 
+def test_a_policy_that_its_bound_holds_still_is_not_told_to_move_further() -> None:
+    run = healthy()
+    still(run)
+    assert "stale_weights" in [finding.name for finding in diagnose(run)]
+    metric(run, loss__shortened=1.0, loss__update_kl=1.0)
+    found = {finding.name: finding.change for finding in diagnose(run)}
+    assert "stale_weights" not in found
+    rate = run.experiment.train.learning_rate
+    assert found["updates_too_long"] == f"train.learning_rate: {rate / 10:.2g} (it is {rate:g})"
+
+
 def test_calls_that_cannot_be_read_may_cost_something_unless_they_do() -> None:
     def change(reward: RewardConfig | None) -> str:
         run = healthy()

@@ -34,6 +34,7 @@ from art_cli.training.trainers.distributed.ranks import RanksTrainer, serve_if_l
 from art_cli.training.trainers.grpo import GRPOTrainer
 from tests import tiny_moe
 
+MAX_KL = 0.005
 DEADLINE = 300.0  # seconds: on a busy machine a start alone takes a minute
 
 
@@ -71,10 +72,11 @@ def distance(a: Policy, b: Policy) -> float:
 def test_steps_on_two_ranks_are_those_of_one_process(
     make_policy: MakePolicy, tmp_path: Path, rank: int, loss: str
 ) -> None:
-    """With a KL, recomputed layers, a clipped gradient, two passes or minibatches. Then each goes
-    on from the other's checkpoint, and a gradient that is not finite stops neither."""
+    """With a KL, recomputed layers, a clipped gradient, shortened steps, two passes or minibatches.
+    Then each goes on from the other's checkpoint, and a gradient that is not finite stops neither.
+    """
     more = {"clip_low": 0.2, "clip_high": 0.28} | ({"minibatches": 3} if rank else {"passes": 2})
-    cfg = settings(kl_coef=0.1, max_grad_norm=0.5, loss=loss, **more)
+    cfg = settings(kl_coef=0.1, max_grad_norm=0.5, max_kl=MAX_KL, loss=loss, **more)
     alone, together = make_policy(rank), make_policy(rank)
     for policy in (alone, together):
         policy.keep_reference()
@@ -82,9 +84,9 @@ def test_steps_on_two_ranks_are_those_of_one_process(
     groups = make_groups(alone, noise=0)
     one = GRPOTrainer(alone, cfg, SAMPLING)
     with ranks(together, rank, cfg, tmp_path) as two:
-        assert_same(
-            [two.step(groups, i) for i in range(5)], [one.step(groups, i) for i in range(5)]
-        )
+        found = [two.step(groups, i) for i in range(5)]
+        assert_same(found, [one.step(groups, i) for i in range(5)])
+        assert {metrics["loss/shortened"] > 0 for metrics in found} == {True, False}
         assert distance(alone, together) < 1e-5
         one.save(tmp_path / "one.pt")
         two.save(tmp_path / "two.pt")
@@ -99,22 +101,6 @@ def test_steps_on_two_ranks_are_those_of_one_process(
         with pytest.raises(TrainerError, match="the gradient of step 6 is not finite"):
             two.step(broken, 5)
         assert_same([two.step(groups, 5)], [one.step(groups, 5)])
-        assert distance(alone, together) < 1e-5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
-def test_two_ranks_shorten_an_update_as_one_process_does(
-    make_policy: MakePolicy, tmp_path: Path, rank: int
-) -> None:
-    cfg = settings(max_kl=2e-3)
-    alone, together = make_policy(rank), make_policy(rank)
-    groups = make_groups(alone, noise=0)
-    one = GRPOTrainer(alone, cfg, SAMPLING)
-    with ranks(together, rank, cfg, tmp_path) as two:
-        found = [two.step(groups, i) for i in range(3)]
-        assert_same(found, [one.step(groups, i) for i in range(3)])
-        assert any(metrics["loss/shortened"] for metrics in found)
         assert distance(alone, together) < 1e-5
 
 
