@@ -4,7 +4,7 @@ import json
 import os
 import urllib.request
 
-from openai import OpenAI
+from openai import LengthFinishReasonError, OpenAI
 
 client = OpenAI()
 with open(os.environ["ART_SCENARIO_FILE"]) as file:
@@ -25,7 +25,10 @@ for _ in range(5):
     ) as stream:
         for _ in stream:
             pass
-        message = stream.get_final_completion().choices[0].message
+        try:
+            message = stream.get_final_completion().choices[0].message
+        except LengthFinishReasonError as cut:  # this client raises on a turn that did not end
+            message = cut.completion.choices[0].message
     messages.append(message.model_dump(exclude_none=True, exclude={"parsed"}))
     if not message.tool_calls:
         break
