@@ -287,11 +287,11 @@ def _no_step() -> None:
 
 FAULTS: dict[str, Fault] = {
     "learning rate x 100": Fault(
-        ("rate_too_high", "moves_away", "entropy_explodes", "truncated"),
+        ("updates_too_long", "rate_too_high", "moves_away", "entropy_explodes", "truncated"),
         ("train.learning_rate=0.1", "train.schedule=constant"),
     ),
     "learning rate x 30": Fault(
-        ("rate_too_high", "moves_away", "entropy_explodes"),
+        ("updates_too_long", "rate_too_high", "moves_away", "entropy_explodes"),
         ("train.learning_rate=0.03", "train.schedule=constant"),
     ),
     "learning rate / 300": Fault(("rate_too_low",), ("train.learning_rate=3e-6",)),
