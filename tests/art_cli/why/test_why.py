@@ -318,6 +318,21 @@ def test_a_fault_is_found(name: str, plant: Callable[[Evidence], None]) -> None:
     assert name in [finding.name for finding in diagnose(run)]
 
 
+@pytest.mark.parametrize(
+    ("longest", "name"),
+    [(1e-3, "stale_weights"), (3e-8, "rate_too_low"), (0.0, "stale_weights")],
+)
+def test_updates_that_are_lost_are_told_from_those_that_are_too_small(
+    longest: float, name: str
+) -> None:
+    run = healthy()
+    still(run)
+    metric(run, loss__update_kl=longest)
+    found = {f.name: f.evidence for f in diagnose(run)}
+    assert {"stale_weights", "rate_too_low"} & set(found) == {name}
+    assert f"moved the policy by {longest:.1g} nats" in found[name]
+
+
 def test_a_policy_that_its_bound_holds_still_is_not_told_to_move_further() -> None:
     run = healthy()
     still(run)
