@@ -70,8 +70,8 @@ def record(config: str, folder: Path, step: int) -> tuple[list[Text], list[Text]
                 stream.feed(os.read(ours, 65536))
             except OSError:  # the other end is closed
                 break
-            shown = "\n".join(screen.display)
-            if not before and re.search(rf"\b{step}/\d+", shown):
+            shown = "\n".join(screen.display)  # the warm-up counts its batches, too
+            if not before and re.search(rf"^step\b.*\b{step}/\d+", shown, re.M):
                 time.sleep(0.3)
                 before = lines_of(screen)
         if process.wait():
