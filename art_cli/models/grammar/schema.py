@@ -28,7 +28,6 @@ DRAFT = re.compile(r"https?://json-schema\.org/draft-0([467])/schema")
 # How JSON is written: as json.dumps does, or without the spaces. Any white space would let a policy
 # that does not know better go on with it for ever.
 WRITTEN = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
-ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
 def checked_schema(schema: Any) -> str:
