@@ -148,6 +148,13 @@ RULES = (
         {"engine.sync": "adapter", "model.adapter": None},
         "is adapter, but model.adapter is null: all weights are trained, and sent; remove it",
     ),
+    Rule(
+        "train.minibatches",
+        ("train.scenarios_per_step",),
+        lambda parts, scenarios: parts > scenarios,
+        "is {0}, but train.scenarios_per_step is {1}: each update takes the episodes of at least "
+        "one scenario; write at most {1}",
+    ),
     clash(
         {"train.max_staleness": is_positive, "train.refill": True},
         "does not go with train.refill, which says only after a batch where the next one begins; "

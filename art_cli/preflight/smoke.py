@@ -67,6 +67,7 @@ def overrides(cfg: Experiment, settings: Any, base: StandIn) -> list[str]:
         "sampling.max_tokens": min(cfg.sampling.max_tokens, LONGEST_TURN),
         "train.steps": 1,
         "train.scenarios_per_step": 2,
+        "train.minibatches": min(cfg.train.minibatches, 2),
         "train.group_size": 2,
         "train.schedule_warmup_steps": 0,
         "train.overlong": "keep",  # a random model never ends a turn

@@ -389,6 +389,7 @@ def test_a_malformed_override_is_a_problem(problems, override):
         (["train.loss=cispo", "train.clip_low=.2"], "train.clip_low: has no effect with train.los"),
         (["engine.max_model_len=512"], "engine.max_model_len: must be more than sampling.max_toke"),
         (["sampling.max_tokens=9999"], "engine.max_model_len: must be more than sampling.max_toke"),
+        (["train.minibatches=9"], "train.minibatches: is 9, but train.scenarios_per_step is 8"),
         (["warmup.weights=adapter", "model.adapter=null"], "warmup.weights: is adapter, but model"),
         (["model.base=tiny", "warmup.epochs=1"], "warmup.weights: must be all with model.base=ti"),
         (["model.quantize=4bit", "model.adapter=null"], "model.quantize: keeps the base as it is"),
