@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from art_cli.runs.directory import RunDir
 
 Names = list[str] | None
+WHO = (
+    "Who else plays: untrained, base (before the warm-up), best, last, a step, random (turns of "
+    "the demonstrations, drawn at random: what chance earns), or a model as litellm names it "
+    "(openai/gpt-4.1), with settings behind commas: "
+    "openai/NAME,api_base=http://HOST/v1,api_key_env=KEY,prices.input=1,prices.output=4,"
+    "params.temperature=0. May be repeated. With a config, only those named play."
+)
 SMALLEST_BUDGET = 1e-9  # US dollars: what is known from before may still be said
 
 
@@ -37,15 +44,7 @@ def evaluate_command(
     checkpoint: Annotated[
         Names, typer.Option(help="best, last, or a step; default: best. May be repeated.")
     ] = None,
-    candidate: Annotated[
-        Names,
-        typer.Option(
-            help="Who else plays: untrained, base (before the warm-up), best, last, a step, or a "
-            "model as litellm names it (openai/gpt-4.1), with settings behind commas: "
-            "openai/NAME,api_base=http://HOST/v1,api_key_env=KEY,prices.input=1,prices.output=4,"
-            "params.temperature=0. May be repeated. With a config, only those named play."
-        ),
-    ] = None,
+    candidate: Annotated[Names, typer.Option(help=WHO)] = None,
     trials: Annotated[
         int, typer.Option(min=1, help="How often each plays a scenario: pass^1 to pass^TRIALS.")
     ] = 1,

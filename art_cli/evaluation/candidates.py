@@ -17,8 +17,10 @@ from art_cli.errors import UsageError, did_you_mean
 from art_cli.runs.checkpoint import find_checkpoint
 from art_cli.runs.directory import RunDir
 
-Source = Literal["start", "checkpoint", "base", "llm"]
-WORDS = ("untrained", "base", "best", "last")
+Source = Literal["start", "checkpoint", "base", "llm", "random"]
+RANDOM = "random"
+ANYWHERE = ("untrained", "base", RANDOM)
+WORDS = (*ANYWHERE, "best", "last")
 SEPARATOR = re.compile(r",(?=[A-Za-z_][\w.]*=)")
 EXAMPLE = '"openai/NAME,api_base=http://127.0.0.1:8000/v1,prices.input=0,prices.output=0"'
 
@@ -31,6 +33,11 @@ class Candidate:
     source: Source
     step: int | None = None  # of a checkpoint
     llm: LLMConfig | None = None  # where it is a model that is asked
+
+    @property
+    def is_weights(self) -> bool:
+        """Whether it is a policy that is loaded."""
+        return self.source not in ("llm", "random")
 
 
 def default_names(
@@ -46,7 +53,7 @@ def default_names(
         raise UsageError("there is no run yet, so there is no checkpoint; leave out --checkpoint")
     if not named:
         return own
-    if checkpoints or (is_run and all("/" in name for name in named)):
+    if checkpoints or (is_run and all(name == RANDOM or "/" in name for name in named)):
         return [*own, *(name for name in named if name not in own)]
     return named
 
@@ -88,10 +95,12 @@ def _candidate(name: str, cfg: Experiment, run: RunDir | None) -> Candidate:
         if cfg.warmup is None:
             raise UsageError("there is no warm-up, so `base` is the same as `untrained`")
         return Candidate(name=name, source="base")
+    if name == RANDOM:
+        return Candidate(name=name, source="random")
     if run and (name in ("best", "last") or name.isdecimal()):
         return Candidate(name=name, source="checkpoint", step=find_checkpoint(run, name))
     steps = list(map(str, run.checkpoint_steps())) if run else []
-    there = [w for w in (*WORDS, *steps) if run or w in ("untrained", "base")]
+    there = [w for w in (*WORDS, *steps) if run or w in ANYWHERE]
     raise UsageError(
         f"there is no candidate {name!r}.{did_you_mean(name, there)} Expected "
         f"{', '.join(there)}, "

@@ -17,6 +17,7 @@ from art_cli.envs.tools import schemas_of
 from art_cli.errors import EnvError, UsageError
 from art_cli.evaluation.attempts import AttemptStore
 from art_cli.evaluation.candidates import Candidate
+from art_cli.evaluation.chance import RandomAgents, random_agents
 from art_cli.evaluation.comparison import Comparison, compare
 from art_cli.evaluation.identity import (
     key_of,
@@ -43,7 +44,8 @@ from art_cli.types import Split
 
 WAVE = 32  # episodes of a policy, where its users' money may run out: what is begun may be lost
 START = Candidate(name="untrained", source="start")
-PLAYING_ORDER = ("start", "checkpoint", "base", "llm")  # a model is loaded once for the first two
+# A model is loaded once for the first two.
+PLAYING_ORDER = ("start", "checkpoint", "base", "llm", "random")
 
 
 class Policies(Protocol):
@@ -68,6 +70,7 @@ class EvalSession:
     task: EvalTask
     experiment: Experiment
     records: list[Record]  # one a candidate
+    random: RandomAgents | None = None  # where it is among them
 
     @classmethod
     def open(
@@ -105,16 +108,22 @@ class EvalSession:
                 "env.opponents.eval=script"
             )
         run = folder if folder.config.is_file() else None
+        at_random = None
+        if any(c.source == "random" for c in candidates):
+            at_random = random_agents(cfg, env, settings)
         about = [*task_identity(env, settings), *opponent_identity(cfg, run), *price_identity(cfg)]
         records = []
         for c in candidates:
             if c.llm:
                 who = llm_identity(c.llm, cfg.agent)
+            elif c.source == "random":
+                assert at_random
+                who = ["random", cfg.seed, at_random.turns]
             else:
                 who = policy_identity(cfg, run, c.source, c.step)
             store = AttemptStore(folder.attempts(key_of([about, who])))
             records.append(Record.open(c, task, store, [about, who], fresh=fresh))
-        return cls(task=task, experiment=cfg, records=records)
+        return cls(task=task, experiment=cfg, records=records, random=at_random)
 
     @property
     def num_finished(self) -> int:
@@ -165,18 +174,22 @@ class EvalSession:
                 *models_of_env(self.experiment.env, settings),
                 *models_of(self.experiment.agent),
             ]
-            limited = budget.is_limited and bool(asked)
+            waves = {"in_waves": WAVE} if budget.is_limited and asked else {}
             for r in sorted(todo, key=lambda r: PLAYING_ORDER.index(r.candidate.source)):
-                if r.candidate.llm:
+                who, limits = r.candidate, waves
+                if who.is_weights:
+                    agents, services = await policies().at(who)
+                else:
                     needs_policies = shared is None or _meets_weights(self.experiment)
                     needs_policies |= hosted and asks_base(self.experiment.agent)
                     given = await policies().at(START) if needs_policies else None
                     services = shared or (given[1] if given else NoServices())
-                    llm = llms[r.candidate.name]
-                    agents, limits = await self._agents(stack, llm, given, services, budget)
-                else:
-                    agents, services = await policies().at(r.candidate)
-                    limits = {"in_waves": WAVE} if limited else {}
+                    if who.llm:
+                        llm = llms[who.name]
+                        agents, limits = await self._agents(stack, llm, given, services, budget)
+                    else:
+                        assert self.random
+                        agents = self._seated(self.random, given, services)
                 await play_missing(self.task, r, agents, services, report=report, **limits)
         return None if max_usd is None else max_usd - budget.spent
 

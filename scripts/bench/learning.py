@@ -3,8 +3,9 @@
     python scripts/bench/learning.py configs/quickstart.yaml --seeds 5
 
 Prints a Markdown table: mean held-out reward of 512 test scenarios (or what --episodes says) of
-the policy before the first update and of the last checkpoint, with the 95% confidence interval, and
-the curve of the validation reward over the run. Wall time and memory are of the whole `art run`.
+turns that are drawn at random from the demonstrations, of the policy before the first update and of
+the last checkpoint, with the 95% confidence interval, and the curve of the validation reward over
+the run. Wall time and memory are of the whole `art run`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from art_cli.cli.inputs import load
+
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -32,18 +35,21 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=512)
     args = parser.parse_args()
     print(f"{args.config} {' '.join(args.overrides)}\n")
-    print("| seed | untrained | trained | change | validation curve | steps | s | peak GB |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| seed | random | untrained | trained | change | validation curve | steps | s | peak GB |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     changes, finals = [], []
     for seed in range(args.seeds):
         with tempfile.TemporaryDirectory() as folder:
             row = run(args.config, args.overrides, seed, args.episodes, Path(folder))
         before, after = (row[who]["metrics"]["reward"] for who in ("untrained", "trained"))
+        chance = _cell(row["random"]["metrics"]["reward"]) if "random" in row else "-"
         changes.append(row["trained"]["difference"]["reward"]["value"])
         finals.append(after["value"])
         print(
-            f"| {seed} | {_cell(before)} | {_cell(after)} | {changes[-1]:+.3f} | {row['curve']} "
-            f"| {row['steps']} | {row['seconds']:.0f} | {row['peak_gb']:.2f} |",
+            f"| {seed} | {chance} | {_cell(before)} | {_cell(after)} | {changes[-1]:+.3f} "
+            f"| {row['curve']} | {row['steps']} | {row['seconds']:.0f} | {row['peak_gb']:.2f} |",
             flush=True,
         )
     print(
@@ -70,7 +76,11 @@ def run(
     seconds = time.monotonic() - began
     run_dir = folder / "bench" / f"seed-{seed}"
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    how = ["--checkpoint", "last", "--split", "test", "--episodes", str(episodes), "--json"]
+    how = ["--split", "test", "--episodes", str(episodes), "--json"]
+    experiment = load([str(config), *overrides]).experiment
+    is_shown = experiment.warmup is not None and experiment.agent.type == "builtin"
+    for who in ("untrained", "last", *["random"] * is_shown):
+        how += ["--candidate", who]
     evaluated = subprocess.run(
         [*art, "eval", str(run_dir), *how], stdout=subprocess.PIPE, check=True, text=True
     )
@@ -78,6 +88,7 @@ def run(
     return {
         "untrained": results["untrained"],
         "trained": results["last"],
+        **({"random": results["random"]} if is_shown else {}),
         "curve": sparkline([r["val/reward"] for r in rows if "val/reward" in r]),
         "steps": max(r["training_step"] for r in rows),
         "step_s": statistics.median(r["time/step_s"] for r in rows if "time/step_s" in r),

@@ -22,7 +22,7 @@ LONG_FILES = {
 }
 LONG_FUNCTIONS = {
     "cli/deploy.py:deploy": 78,
-    "cli/eval.py:evaluate_command": 88,
+    "cli/eval.py:evaluate_command": 80,
     "cli/run.py:run": 79,
 }
 

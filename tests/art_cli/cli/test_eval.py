@@ -97,6 +97,16 @@ def test_differences_are_paired_and_say_whether_they_exclude_0(folder: Path) -> 
     assert f"{gain:+.3f}" in line and "*" in line
 
 
+def test_chance_says_what_is_demonstrated_and_needs_no_model(folder: Path) -> None:
+    row = evaluated("--candidate", "random")["random"]  # its only demonstration says yes
+    assert row["metrics"]["reward"]["value"] == 1.0 and row["failed"] == 0
+    told = [{"role": "assistant", "content": "no"}]
+    (folder / "told.jsonl").write_text(json.dumps({"messages": told}))
+    weights = "warmup={demonstrations: told.jsonl, weights: all}"
+    row = evaluated(weights, "--candidate", "random")["random"]
+    assert row["metrics"]["reward"]["value"] == 0.0
+
+
 def test_a_repeated_evaluation_asks_nobody_and_fresh_asks_again(folder: Path) -> None:
     player = Player()
     with LoopbackJudge(then=player) as server:
@@ -343,6 +353,14 @@ def test_a_threshold_on_the_reward_says_what_passes(folder: Path) -> None:
         (["--candidate", "untraind"], "Did you mean 'untrained'?"),
         (["--candidate", "gpt-4.1"], "provider/model: openai/gpt-4.1"),
         (["--candidate", "base"], "there is no warm-up, so `base` is the same as `untrained`"),
+        (
+            [f"env.use={QUIZ}:Essay", "--candidate", "random"],
+            "random says turns of demonstrations, but Essay has no demonstrations",
+        ),
+        (
+            ["agent={type: program, command: [x]}", "--candidate", "random"],
+            "does not play through an agent (agent.type=program); leave it out",
+        ),
         (["--candidate", "openai/x,timout=3"], "timout: unknown key. Did you mean 'timeout'?"),
         (
             ["--candidate", "openai/x,timeout=soon"],

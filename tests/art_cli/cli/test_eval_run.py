@@ -75,6 +75,17 @@ def test_any_number_of_checkpoints_and_the_base_before_the_warm_up(run: RunDir) 
     assert {n: again[n]["metrics"] for n in again} == {n: found[n]["metrics"] for n in again}
 
 
+def test_chance_plays_beside_the_policies(run: RunDir) -> None:
+    words = ("--candidate", "random", "--episodes", "64", "--trials", "4")
+    found = evaluated(*words)
+    assert list(found) == ["untrained", "best", "random"]
+    # Each of four colours is asked as often, and one answer is right, whatever is demonstrated.
+    assert reward(found["random"]) == pytest.approx(0.25, abs=0.06)
+    assert found["random"]["metrics"]["turns"]["value"] == 2
+    again = evaluated(*words, "--fresh")
+    assert reward(again["random"]) == reward(found["random"])
+
+
 def test_what_else_is_evaluated_and_what_is_known_changes_nothing(run: RunDir) -> None:
     def numbers(*arguments: str) -> dict[str, Any]:
         found = evaluated("--candidate", "last", *arguments)["last"]["metrics"]

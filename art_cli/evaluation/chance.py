@@ -1,0 +1,68 @@
+"""The candidate `random`: what chance earns at a task.
+
+It says turns of the demonstrations, drawn at random, whatever the episode. So it knows how one
+speaks in the env, and nothing of the task; who is hardly better has learned as much.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from art_cli.config.schema import Experiment
+from art_cli.envs.base import Env
+from art_cli.errors import UsageError
+from art_cli.rollout.agent import TurnAgent
+from art_cli.training.demonstrations import load_demonstrations
+from art_cli.types import Message, Trajectory
+
+NUM_DEMONSTRATIONS = 256
+
+
+class RandomAgent(TurnAgent):
+    """Says one of the turns, each as likely."""
+
+    def __init__(self, rng: random.Random, turns: Sequence[str]) -> None:
+        self._rng, self._turns = rng, turns
+        self._num_said = 0
+
+    async def act(self, messages: list[Message]) -> str:
+        """See TurnAgent."""
+        self._num_said += 1
+        return self._rng.choice(self._turns)
+
+    def record(self, trajectory: Trajectory) -> None:
+        """See Agent. No model has sampled it, so there are no tokens."""
+        trajectory.policy_versions = [0] * self._num_said
+
+
+@dataclass(frozen=True, slots=True)
+class RandomAgents:
+    """Implement AgentFactory: the same turns in each episode, drawn anew."""
+
+    turns: list[str]
+
+    def open(self, seed: int) -> RandomAgent:
+        """See AgentFactory."""
+        return RandomAgent(random.Random(seed), self.turns)
+
+
+def random_agents(cfg: Experiment, env_class: type[Env], settings: Any) -> RandomAgents:
+    """Return players with the turns that the policy warms up on, or else those that the env has.
+
+    Raises UsageError where there are none.
+    """
+    if cfg.agent.type != "builtin":
+        raise UsageError(
+            "the candidate random says turns itself, and does not play through an agent "
+            f"(agent.type={cfg.agent.type}); leave it out"
+        )
+    source = cfg.warmup.demonstrations if cfg.warmup else "env"
+    try:
+        found = load_demonstrations(source, env_class, settings, NUM_DEMONSTRATIONS)
+    except UsageError as e:
+        raise UsageError(f"the candidate random says turns of demonstrations, but {e}") from None
+    said = [m["content"] for told in found for m in told if m["role"] == "assistant"]
+    return RandomAgents(said)
