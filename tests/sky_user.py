@@ -51,6 +51,10 @@ class Mine(Opposites):
 
 
 class Patient(Mine):
+    @classmethod
+    def demonstrations(cls, cfg, num):
+        return Mine.demonstrations(cfg, num)  # one after another: a second each would be minutes
+
     async def score(self, trajectory):
         await asyncio.sleep(1)  # who runs without end leaves the machine to others
         return await super().score(trajectory)
