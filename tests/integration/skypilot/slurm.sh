@@ -75,10 +75,16 @@ place_uv() { # for a cluster without the internet; SkyPilot's bootstrap download
 words=(); for word in "\$@"; do [ "\$word" = 3.10 ] && word=/usr/bin/python3; words+=("\$word"); done
 exec $dir/bin/uv.real "\${words[@]}"
 WRAPPER
+    # Where a cluster has no such file yet, SkyPilot kills any skylet on its node: that of another cluster,
+    # which is then started again and again, at a third of a core, and never gets its port back.
     cat >"$dir/bin/prolog" <<PROLOG
 #!/bin/bash
 bin=$dir/home/.sky_clusters/\$SLURM_JOB_NAME/.local/bin
 setpriv --reuid=$user --regid=$(id -gn $user) --clear-groups sh -c "mkdir -p \$bin && cp $dir/bin/uv \$bin/uv"
+for tmp in $dir/nodes/n*/tmp; do
+    install -d -o $user \$tmp/\$SLURM_JOB_NAME \$tmp/\$SLURM_JOB_NAME/.sky
+    install -o $user -m 644 <(echo 0) \$tmp/\$SLURM_JOB_NAME/.sky/skylet_pid
+done
 exit 0
 PROLOG
     chmod 755 "$dir/bin/uv" "$dir/bin/prolog"
