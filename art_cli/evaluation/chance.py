@@ -6,36 +6,16 @@ speaks in the env, and nothing of the task; who is hardly better has learned as 
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from art_cli.config.schema import Experiment
 from art_cli.envs.base import Env
 from art_cli.errors import UsageError
-from art_cli.rollout.agent import TurnAgent
+from art_cli.rollout.agents.scripted import RandomTurns
 from art_cli.training.demonstrations import load_demonstrations
-from art_cli.types import Message, Trajectory
 
 NUM_DEMONSTRATIONS = 256
-
-
-class RandomAgent(TurnAgent):
-    """Says one of the turns, each as likely."""
-
-    def __init__(self, rng: random.Random, turns: Sequence[str]) -> None:
-        self._rng, self._turns = rng, turns
-        self._num_said = 0
-
-    async def act(self, messages: list[Message]) -> str:
-        """See TurnAgent."""
-        self._num_said += 1
-        return self._rng.choice(self._turns)
-
-    def record(self, trajectory: Trajectory) -> None:
-        """See Agent. No model has sampled it, so there are no tokens."""
-        trajectory.policy_versions = [0] * self._num_said
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +24,9 @@ class RandomAgents:
 
     turns: list[str]
 
-    def open(self, seed: int) -> RandomAgent:
+    def open(self, seed: int) -> RandomTurns:
         """See AgentFactory."""
-        return RandomAgent(random.Random(seed), self.turns)
+        return RandomTurns(seed, self.turns)
 
 
 def random_agents(cfg: Experiment, env_class: type[Env], settings: Any) -> RandomAgents:

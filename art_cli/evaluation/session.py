@@ -108,17 +108,14 @@ class EvalSession:
                 "env.opponents.eval=script"
             )
         run = folder if folder.config.is_file() else None
-        at_random = None
-        if any(c.source == "random" for c in candidates):
-            at_random = random_agents(cfg, env, settings)
         about = [*task_identity(env, settings), *opponent_identity(cfg, run), *price_identity(cfg)]
-        records = []
+        records, at_random = [], None
         for c in candidates:
             if c.llm:
                 who = llm_identity(c.llm, cfg.agent)
             elif c.source == "random":
-                assert at_random
-                who = ["random", cfg.seed, at_random.turns]
+                at_random = random_agents(cfg, env, settings)
+                who = ["random", cfg.seed, key_of(at_random.turns)]
             else:
                 who = policy_identity(cfg, run, c.source, c.step)
             store = AttemptStore(folder.attempts(key_of([about, who])))

@@ -44,7 +44,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             row = run(args.config, args.overrides, seed, args.episodes, Path(folder))
         before, after = (row[who]["metrics"]["reward"] for who in ("untrained", "trained"))
-        chance = _cell(row["random"]["metrics"]["reward"]) if "random" in row else "-"
+        chance = _cell(row["random"]["metrics"]["reward"]) if row["random"] else "-"
         changes.append(row["trained"]["difference"]["reward"]["value"])
         finals.append(after["value"])
         print(
@@ -86,9 +86,9 @@ def run(
     )
     results = json.loads(evaluated.stdout)
     return {
+        "random": results.get("random"),
         "untrained": results["untrained"],
         "trained": results["last"],
-        **({"random": results["random"]} if is_shown else {}),
         "curve": sparkline([r["val/reward"] for r in rows if "val/reward" in r]),
         "steps": max(r["training_step"] for r in rows),
         "step_s": statistics.median(r["time/step_s"] for r in rows if "time/step_s" in r),

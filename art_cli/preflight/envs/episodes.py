@@ -14,7 +14,7 @@ from art_cli.envs.base import NoServicesError
 from art_cli.preflight.envs.instances import content
 from art_cli.preflight.envs.other import play_elsewhere
 from art_cli.preflight.envs.play import Played
-from art_cli.preflight.envs.players import GoldError, Player, call_text
+from art_cli.preflight.envs.players import GoldError, call_text
 from art_cli.preflight.envs.state import changed, generators, snapshot
 from art_cli.preflight.envs.subject import NUM_REPLAYED, Subject
 from art_cli.preflight.finding import (
@@ -27,6 +27,7 @@ from art_cli.preflight.finding import (
     warning,
     where_and_what,
 )
+from art_cli.rollout.agents.scripted import Player
 from art_cli.system.deadline import DeadlineError
 from art_cli.types import Message, Scenario
 

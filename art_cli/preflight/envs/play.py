@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from art_cli.envs.base import Done, Env, NoServices
-from art_cli.preflight.envs.players import Player, Repeater
+from art_cli.preflight.envs.players import Repeater
+from art_cli.rollout.agents.scripted import Player
 from art_cli.rollout.episode import Episode
 from art_cli.types import Message, Scenario, Trajectory
 

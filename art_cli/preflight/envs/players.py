@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from art_cli.envs.base import Env
-from art_cli.rollout.agent import TurnAgent
-from art_cli.types import Message, Trajectory
+from art_cli.rollout.agents.scripted import Player
+from art_cli.types import Message
 
 IDLE = ("", "I am sorry, I cannot help with that.", "It is done.")
 MANY_WORDS = 400  # of what was read, that a random player draws from
@@ -21,24 +21,6 @@ WORD = re.compile(r"[\w@#.:-]*\w")
 
 class GoldError(Exception):
     """gold() does not play its episode."""
-
-
-class Player(TurnAgent):
-    """Remembers what it said."""
-
-    def __init__(self) -> None:
-        self.turns: list[str] = []
-
-    def answer(self, messages: list[Message]) -> str:
-        """Return the next turn."""
-        raise NotImplementedError
-
-    async def act(self, messages: list[Message]) -> str:
-        self.turns.append(self.answer(messages))
-        return self.turns[-1]
-
-    def record(self, trajectory: Trajectory) -> None:
-        trajectory.policy_versions = [0] * len(self.turns)
 
 
 class Repeater(Player):
@@ -89,17 +71,6 @@ class RandomWords(Player):
     def _read(self, messages: list[Message]) -> None:
         self._words += [w for m in messages for w in WORD.findall(m["content"])]
         self._words = self._words[-MANY_WORDS:]
-
-
-class RandomTurns(RandomWords):
-    """Turns out of the demonstrations, whatever the episode."""
-
-    def __init__(self, seed: int, turns: Sequence[str]) -> None:
-        super().__init__(seed)
-        self._turns = turns
-
-    def answer(self, messages: list[Message]) -> str:
-        return self._rng.choice(self._turns)
 
 
 class RandomCalls(RandomWords):

@@ -19,13 +19,13 @@ from art_cli.preflight.envs.players import (
     IDLE,
     Gold,
     RandomCalls,
-    RandomTurns,
     RandomWords,
     Repeater,
 )
 from art_cli.preflight.envs.state import UNUSUAL, drawn_from, generators, seeded_generators
 from art_cli.preflight.envs.watch import Stuck, Watch
 from art_cli.preflight.finding import own_files
+from art_cli.rollout.agents.scripted import RandomTurns
 from art_cli.types import Message, Scenario, Split
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")

@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 from loopback_judge import Answer, Ask, LoopbackJudge, hanging, refused, says, scored
 from quiz import NUM, PASSES, Player, Quiz
+from spoken import call
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
 from art_cli.errors import ArtError, BudgetError, EnvError, PreflightError, UsageError
+from art_cli.evaluation import policies
 
 QUIZ = Path(Quiz.scenarios.__code__.co_filename)
 CONFIG = f"""
@@ -97,14 +99,19 @@ def test_differences_are_paired_and_say_whether_they_exclude_0(folder: Path) -> 
     assert f"{gain:+.3f}" in line and "*" in line
 
 
-def test_chance_says_what_is_demonstrated_and_needs_no_model(folder: Path) -> None:
+def test_chance_says_what_is_demonstrated_and_loads_no_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies, "RunPolicies", None)
     row = evaluated("--candidate", "random")["random"]  # its only demonstration says yes
     assert row["metrics"]["reward"]["value"] == 1.0 and row["failed"] == 0
-    told = [{"role": "assistant", "content": "no"}]
-    (folder / "told.jsonl").write_text(json.dumps({"messages": told}))
-    weights = "warmup={demonstrations: told.jsonl, weights: all}"
-    row = evaluated(weights, "--candidate", "random")["random"]
-    assert row["metrics"]["reward"]["value"] == 0.0
+    told = [[{"role": "assistant", "content": call("answer", text=t)}] for t in ("yes", "no")]
+    lines = [json.dumps({"messages": messages}) for messages in told]
+    (folder / "told.jsonl").write_text("\n".join(lines))
+    own = "warmup={demonstrations: told.jsonl, weights: all}"
+    row = evaluated(own, "--candidate", "random", "--trials", "16")["random"]
+    assert row["metrics"]["reward"]["value"] == pytest.approx(0.5, abs=0.12)
+    assert 0 < row["metrics"]["pass^2"]["value"] < 0.4  # drawn anew in each trial
 
 
 def test_a_repeated_evaluation_asks_nobody_and_fresh_asks_again(folder: Path) -> None:

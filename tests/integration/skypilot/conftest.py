@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sky_user import User
+from sky_user import SMALL, User
 
 ONE, OTHER = "art-one", "art-other"
-SMALL = "{infra: slurm/loop, cpus: 2, memory: 4}"
 
 
 @pytest.fixture

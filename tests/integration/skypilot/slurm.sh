@@ -68,15 +68,16 @@ configure() {
         >"$dir/slurm/gres.conf"
 }
 
-place_uv() { # for a cluster without the internet; SkyPilot's bootstrap downloads uv and Python
+prepare_clusters() { # uv, for nodes without the internet: SkyPilot's bootstrap downloads it and Python
     install -m 755 "$(command -v uv)" "$dir/bin/uv.real"
     cat >"$dir/bin/uv" <<WRAPPER
 #!/bin/bash
 words=(); for word in "\$@"; do [ "\$word" = 3.10 ] && word=/usr/bin/python3; words+=("\$word"); done
 exec $dir/bin/uv.real "\${words[@]}"
 WRAPPER
-    # Where a cluster has no such file yet, SkyPilot kills any skylet on its node: that of another cluster,
-    # which is then started again and again, at a third of a core, and never gets its port back.
+    # And a file with a process number: where a cluster has none yet, SkyPilot kills any skylet on its
+    # node, that of another cluster, which is then started again and again, at a third of a core, and
+    # never gets its port back.
     cat >"$dir/bin/prolog" <<PROLOG
 #!/bin/bash
 bin=$dir/home/.sky_clusters/\$SLURM_JOB_NAME/.local/bin
@@ -114,7 +115,7 @@ up() {
     make_user
     start_munge
     configure
-    place_uv
+    prepare_clusters
     node ctl slurmctld
     for i in $(seq $nodes); do
         mkdir -p "$dir/spool/n$i"

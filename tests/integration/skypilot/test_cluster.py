@@ -6,7 +6,7 @@ import json
 import re
 import signal
 
-from sky_user import ENDLESS, User, eventually, jobs_of, read_until, slurm
+from sky_user import ENDLESS, SMALL, User, eventually, jobs_of, read_until, slurm
 
 from art_cli.runs.directory import RunDir
 
@@ -87,7 +87,7 @@ def test_a_run_may_be_silent_and_a_launch_may_not(user: User, cluster: str) -> N
     watching.communicate(timeout=600)
     printed = user.art(*slow, "--on", cluster, "--attach", silence=4)
     assert "step 1/1" in printed
-    rented = ("backend.use=skypilot", "backend.resources={infra: slurm/loop, cpus: 2, memory: 4}")
+    rented = ("backend.use=skypilot", f"backend.resources={SMALL}")
     launch = ("launch-cluster", "config.yaml", *rented, "--name", "art-silent", "--yes")
     printed = user.art(*launch, code=1, silence=0.5)
     assert "SkyPilot has said nothing of the launch of art-silent" in printed

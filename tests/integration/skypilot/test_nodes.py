@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterator
 
 import pytest
-from sky_user import User, slurm
+from sky_user import SMALL, User, slurm
 
 from art_cli.runs.directory import RunDir
 
@@ -16,7 +16,7 @@ NODES = (
     "backend.use=skypilot",
     "backend.cluster=art-two",
     "backend.num_nodes=2",
-    "backend.resources={infra: slurm/loop, cpus: 2, memory: 4}",
+    f"backend.resources={SMALL}",
 )
 SERVED = ("engine.use=vllm", "engine.nodes=1")
 
@@ -65,9 +65,7 @@ def test_a_run_finds_its_node_that_serves_and_hears_what_it_lacks(user: User) ->
 def test_skypilot_s_own_command_rents_a_cluster_with_art_on_it(
     user: User, request: pytest.FixtureRequest
 ) -> None:
-    (user.folder / "loop.yaml").write_text(
-        "backend: {use: skypilot, resources: {infra: slurm/loop, cpus: 2, memory: 4}}\n"
-    )
+    (user.folder / "loop.yaml").write_text(f"backend: {{use: skypilot, resources: {SMALL}}}\n")
     configs = ("config.yaml", "loop.yaml")
     printed = user.art("launch-cluster", *configs, "--export", "task")
     assert "sky launch -c NAME" in printed and (user.folder / "task" / "task.yaml").is_file()

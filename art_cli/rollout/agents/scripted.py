@@ -1,0 +1,42 @@
+"""Players that no model is behind: they say turns that are known beforehand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from art_cli.rollout.agent import TurnAgent
+from art_cli.types import Message, Trajectory
+
+
+class Player(TurnAgent):
+    """Remembers what it said."""
+
+    def __init__(self) -> None:
+        self.turns: list[str] = []
+
+    def answer(self, messages: list[Message]) -> str:
+        """Return the next turn."""
+        raise NotImplementedError
+
+    async def act(self, messages: list[Message]) -> str:
+        """See TurnAgent."""
+        self.turns.append(self.answer(messages))
+        return self.turns[-1]
+
+    def record(self, trajectory: Trajectory) -> None:
+        """See Agent. No model has sampled it, so there are no tokens."""
+        trajectory.policy_versions = [0] * len(self.turns)
+
+
+class RandomTurns(Player):
+    """Turns out of demonstrations, each as likely, whatever the episode."""
+
+    def __init__(self, seed: int, turns: Sequence[str]) -> None:
+        super().__init__()
+        self._rng = random.Random(seed)
+        self._demonstrated = turns
+
+    def answer(self, messages: list[Message]) -> str:
+        """See Player."""
+        return self._rng.choice(self._demonstrated)
