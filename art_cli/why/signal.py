@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from art_cli.why.evidence import (
     Evidence,
+    Row,
     conduct_of,
     last_third,
     mean,
@@ -20,7 +21,10 @@ from art_cli.why.finding import RunFinding
 
 FLAT = 0.7  # of the groups without a gradient
 ENOUGH = 100  # groups, of which a share can be known
+FEW = 12  # scenarios, which a policy soon knows by heart
 NEAR = 0.05  # rewards, of the scale from the lowest to the highest seen
+
+Answers = dict[tuple[str, ...], str]
 
 
 def no_signal(run: Evidence) -> Iterator[RunFinding]:
@@ -138,28 +142,65 @@ def siblings_differ_at_start(run: Evidence) -> Iterator[RunFinding]:
 
 
 def scenarios_repeat(run: Evidence) -> Iterator[RunFinding]:
-    """Scenarios of different names open alike, or few are played again and again."""
-    by_id = {row["scenario_id"]: opening_of(row) for row in run.rows}
-    if len(by_id) < 12:
-        if by_id and run.steps >= 5:
-            yield _few(len(by_id))
+    """Scenarios of different names are the same, or few are played again and again."""
+    num = len({row["scenario_id"] for row in run.rows})
+    if num < FEW:
+        if num and run.steps >= 5:
+            yield _few(num)
         return
-    different = len(set(by_id.values()))
-    # One text for all may be how a task opens: the first question then asks for its instance.
-    results = {
-        row["scenario_id"]: tuple(str(s["result"]) for s in row["steps"]) for row in run.rows
-    }
-    if different / len(by_id) < 0.5 and len(set(results.values())) / len(by_id) < 0.5:
+    apart = _told_apart(run.rows)
+    different = sum(apart)
+    if different / num < 0.5:
+        # What is not known from the opening has to be found out, and cannot be learned by heart.
+        is_known = different < FEW and max(apart) == 1
         yield RunFinding(
             name="scenarios_repeat",
-            weight="serious",
+            weight="serious" if is_known else "notable",
             title="Scenarios of different names are the same",
-            evidence=f"{len(by_id)} scenarios have {different} different openings",
+            evidence=f"{num} scenarios are {different} different ones: the others open alike, and "
+            "answer alike where the model does the same",
             reason="The policy sees little variety, and learns that little by heart.",
             change="the env: make each instance from self.scenario.seed (self.rng), or drop "
             "duplicates from the data",
             certainty=0.85,
         )
+
+
+def _told_apart(rows: list[Row]) -> list[int]:
+    """Return of each opening how many scenarios have it, of those that a player could tell apart.
+
+    Two are the same where they open alike and answered alike whatever was done in both. Of two
+    that open alike, in which nothing was done that was done in the other, nobody knows, and they
+    count as two.
+    """
+    answers_of: dict[str, Answers] = defaultdict(dict)
+    opening: dict[str, tuple[str, ...]] = {}
+    for row in rows:
+        opening[row["scenario_id"]] = opening_of(row)
+        answers_of[row["scenario_id"]].update(_answers(row))
+    apart: dict[tuple[str, ...], list[Answers]] = defaultdict(list)
+    for name, answers in answers_of.items():
+        for known in apart[opening[name]]:
+            shared = known.keys() & answers.keys()
+            is_comparable = shared or not (known and answers)
+            if is_comparable and all(known[done] == answers[done] for done in shared):
+                known.update(answers)
+                break
+        else:
+            apart[opening[name]].append(answers)
+    return [len(known) for known in apart.values()]
+
+
+def _answers(row: Row) -> Answers:
+    """Return what the env said to each thing that was done, after all that was done before it."""
+    answers: Answers = {}
+    done: tuple[str, ...] = ()
+    for message in row["messages"]:
+        if message["role"] == "assistant":
+            done += (str(message.get("tool_calls") or message["content"]),)
+        elif done:
+            answers[done] = answers.get(done, "") + str(message["content"])
+    return answers
 
 
 def _few(num: int) -> RunFinding:

@@ -318,6 +318,41 @@ def test_a_fault_is_found(name: str, plant: Callable[[Evidence], None]) -> None:
     assert name in [finding.name for finding in diagnose(run)]
 
 
+def opens_alike(run: Evidence, hidden: int) -> None:
+    """One opening for all; a tool then tells which of so many cases it is, or that it is not."""
+
+    def change(one: Any) -> None:
+        case = one["seed"] % hidden
+        for guess in (one["index"] % hidden, case):
+            call = [{"name": "guess", "arguments": {"case": guess}}]
+            one["messages"] += [
+                {"role": "assistant", "content": "", "tool_calls": call},
+                {"role": "tool", "content": "yes" if guess == case else f"go to {case}"},
+            ]
+        one["messages"][0]["content"] = "find the case"
+        one["messages"][1]["content"] = "I shall"
+
+    each(run, change)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "found"),
+    [
+        (10**6, []),
+        (16, [("notable", "72 scenarios are 16 different ones")]),
+        (3, [("notable", "72 scenarios are 3 different ones")]),
+        (1, [("serious", "72 scenarios are 1 different ones")]),
+    ],
+)
+def test_scenarios_that_open_alike_are_told_apart_by_what_they_answer(
+    hidden: int, found: list[tuple[str, str]]
+) -> None:
+    run = healthy()
+    opens_alike(run, hidden)
+    repeat = [f for f in diagnose(run) if f.name == "scenarios_repeat"]
+    assert [(f.weight, f.evidence.partition(":")[0]) for f in repeat] == found
+
+
 @pytest.mark.parametrize(
     ("longest", "name"),
     [(1e-3, "stale_weights"), (3e-8, "rate_too_low"), (0.0, "stale_weights")],
