@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
+from itertools import combinations
 
 from art_cli.llms.judges.audit import kendall_tau, mean_with_ci
 from art_cli.runs.trajectories import env_reward_of
 from art_cli.why.evidence import Evidence, Row, last_third, mean, place
 from art_cli.why.finding import RunFinding
 
+Scores = tuple[float, float]  # of one trajectory: the judge's, the env's own
+
 
 def judge_ties(run: Evidence) -> Iterator[RunFinding]:
-    """The judge gives siblings the same score."""
-    ties = mean(last_third(run.series("judge/tie_rate")))
+    """The judge gives siblings the same score: of those that the env tells apart, if it does."""
+    ties, which = mean(last_third(run.series("judge/tie_rate"))), "the last pairs"
+    scored = [pair for group in run.late_groups for pair in _scored_pairs(group)]
+    if scored:
+        told_apart = [a[0] == b[0] for a, b in scored if a[1] != b[1]]
+        ties = statistics.fmean(told_apart) if len(told_apart) >= 12 else 0.0
+        which = f"the last {len(told_apart)} pairs that the env's own score tells apart"
     if ties > 0.5:
         yield RunFinding(
             name="judge_ties",
             weight="serious" if ties > 0.8 else "notable",
             title="The judge cannot tell siblings apart",
-            evidence=f"{ties:.0%} of the last pairs have the same score",
+            evidence=f"{ties:.0%} of {which} have the same score",
             reason="Siblings with one score teach nothing.",
             change="judge.rubric: say what makes one better than another; a stronger judge.model",
             certainty=0.7,
@@ -139,17 +147,21 @@ def _length_tau(group: list[Row], score: Callable[[Row], float | None]) -> float
     return kendall_tau([score(row) for row in group], [_length(row) for row in group])
 
 
-def _agreement(group: list[Row]) -> float | None:
-    """Return the share of pairs that judge and env order alike, of those that both tell apart."""
+def _scored_pairs(group: list[Row]) -> Iterator[tuple[Scores, Scores]]:
+    """Return the pairs of siblings that have both scores: the judge's and the env's."""
     scored = [
         (row["metrics"]["ruler_score"], env)
         for row in group
         if "ruler_score" in row["metrics"] and (env := env_reward_of(row)) is not None
     ]
+    return combinations(scored, 2)
+
+
+def _agreement(group: list[Row]) -> float | None:
+    """Return the share of pairs that judge and env order alike, of those that both tell apart."""
     pairs = [
         (a[0] - b[0]) * (a[1] - b[1]) > 0
-        for i, a in enumerate(scored)
-        for b in scored[i + 1 :]
+        for a, b in _scored_pairs(group)
         if a[0] != b[0] and a[1] != b[1]
     ]
     return sum(pairs) / len(pairs) if pairs else None

@@ -353,6 +353,17 @@ def test_scenarios_that_open_alike_are_told_apart_by_what_they_answer(
     assert [(f.weight, f.evidence.partition(":")[0]) for f in repeat] == found
 
 
+@pytest.mark.parametrize(("env_tells_apart", "found"), [(False, []), (True, ["judge_ties"])])
+def test_ties_of_the_judge_count_where_the_env_tells_siblings_apart(
+    env_tells_apart: bool, found: list[str]
+) -> None:
+    run = healthy()
+    metric(run, judge__tie_rate=0.9)
+    same = {"ruler_score": 0.9}
+    each(run, lambda r: r.update(metrics=same | {"env_reward": r["index"] * env_tells_apart}))
+    assert [f.name for f in diagnose(run) if f.name == "judge_ties"] == found
+
+
 @pytest.mark.parametrize(
     ("longest", "name"),
     [(1e-3, "stale_weights"), (3e-8, "rate_too_low"), (0.0, "stale_weights")],
