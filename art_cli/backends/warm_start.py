@@ -148,9 +148,11 @@ class WarmStart:
             cfg.engine.max_model_len,
             self._say,
         )
+        # How many there are may be fewer than warmup.num_demonstrations.
+        doing = f"warming up on {len(demonstrations):,} demonstrations"
         with closing(steps):
             for step, total, loss in steps:
-                self._report(f"warming up on demonstrations, loss {loss:.3f}", step, total)
+                self._report(f"{doing}, loss {loss:.3f}", step, total)
                 if self._stop.requested:
                     raise Interrupted("stopped during the warm-up; it goes on with --resume")
 

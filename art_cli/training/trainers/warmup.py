@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from art_cli.config.schema import WarmupConfig
-from art_cli.errors import TrainerError
+from art_cli.errors import TrainerError, UsageError
 from art_cli.models.policy import Policy
 from art_cli.models.render import Conversation, Renderer
 from art_cli.system.progress import silent
@@ -58,13 +58,14 @@ def fine_tune(
     One that was made before, with the same weights, demonstrations and settings, is taken from the
     disk, and one that was stopped goes on: to the same weights, bit for bit. `say` is told of it.
 
-    Raises TrainerError where a loss is not finite.
+    Raises UsageError where no demonstration fits into `max_length` tokens, TrainerError where a
+    loss is not finite.
     """
     data = [
         [TrainSequence(ids=s.ids, mask=s.mask, engine_logprobs=s.engine_logprobs) for s in d]
         for d in (demonstration(renderer, messages) for messages in demonstrations)
     ]
-    data = [d for d in data if all(len(s.ids) <= max_length for s in d)]
+    data = _fitting(data, max_length, say)
     rng = random.Random(seed)
     batches = list(_batches(data, cfg, rng))
     optimizers = _optimizers(policy, cfg)
@@ -92,6 +93,24 @@ def fine_tune(
             if not is_last:
                 kept.save(_state(policy, optimizers, budget, step + 1))
             raise
+
+
+def _fitting(
+    data: list[list[TrainSequence]], max_length: int, say: Callable[[str], None]
+) -> list[list[TrainSequence]]:
+    lengths = [max(len(s.ids) for s in d) for d in data]
+    fitting = [d for d, length in zip(data, lengths, strict=True) if length <= max_length]
+    if not fitting:
+        raise UsageError(
+            f"warmup: no demonstration fits into engine.max_model_len, {max_length} tokens; the "
+            f"shortest of {len(data)} has {min(lengths)}, the longest {max(lengths)}"
+        )
+    if left_out := len(data) - len(fitting):
+        say(
+            f"the warm-up leaves out {left_out} of {len(data)} demonstrations, which are longer "
+            f"than engine.max_model_len, {max_length} tokens; the longest has {max(lengths)}"
+        )
+    return fitting
 
 
 def _state(

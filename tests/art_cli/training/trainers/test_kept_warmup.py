@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from art_cli.cli.main import app
 from art_cli.config.schema import WarmupConfig
+from art_cli.errors import UsageError
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
 from art_cli.runs.directory import RunDir
@@ -48,6 +49,7 @@ def warm(folder: Path, make_policy: Callable[..., Policy]) -> Warm:
         seed: int = 0,
         weights: int = 0,
         learning_rate: float = 1e-2,
+        max_length: int = 2000,
     ) -> tuple[list[Tensor], int, list[str]]:
         policy, said, done = make_policy(rank=rank, seed=weights), [], 0
         renderer = Renderer(policy.tokenizer, None, policy.eos_token_ids)
@@ -60,7 +62,7 @@ def warm(folder: Path, make_policy: Callable[..., Policy]) -> Warm:
         demonstrations = [demonstration(n) for n in (*range(5), last)]
         budget = TokenBudget(4000, said.append)
         steps = warmup.fine_tune(
-            policy, renderer, demonstrations, cfg, seed, budget, 2000, said.append
+            policy, renderer, demonstrations, cfg, seed, budget, max_length, said.append
         )
         for done, _ in enumerate(steps, 1):
             if done == stop_after:
@@ -87,6 +89,27 @@ def test_one_that_was_stopped_goes_on_and_the_same_is_made_once(warm: Warm, rank
     whole, num, said = warm(rank=rank)
     assert (num, said) == (6, [])
     assert same(whole, resumed) and same(whole, taken)
+
+
+def test_demonstrations_that_do_not_fit_are_counted_and_none_at_all_is_refused(
+    warm: Warm, make_policy: Callable[..., Policy]
+) -> None:
+    policy = make_policy()
+    renderer = Renderer(policy.tokenizer, None, policy.eos_token_ids)
+    lengths = [
+        len(sequence.ids)
+        for number in (*range(5), 10**9)
+        for sequence in warmup.demonstration(renderer, demonstration(number))
+    ]
+    short, long = min(lengths), max(lengths)
+    _, num, said = warm(last=10**9, max_length=long - 1)
+    assert num == 6  # two passes over five, two at a time
+    assert said == [
+        "the warm-up leaves out 1 of 6 demonstrations, which are longer than "
+        f"engine.max_model_len, {long - 1} tokens; the longest has {long}"
+    ]
+    with pytest.raises(UsageError, match=rf"{short - 1} tokens; the shortest of 6 has {short}, "):
+        warm(last=10**9, max_length=short - 1)
 
 
 def test_one_that_was_killed_goes_on_from_what_was_kept_last(
