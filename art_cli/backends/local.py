@@ -17,7 +17,6 @@ from art_cli.engines.base import Engine
 from art_cli.engines.build import check_engine, make_engine
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.engines.vllm.machines import on_one_machine
-from art_cli.envs.tools import schemas_of
 from art_cli.llms.base import Budget
 from art_cli.llms.judges.base import Judge
 from art_cli.llms.judges.build import ask_once, make_judge
@@ -146,8 +145,8 @@ class LocalBackend:
         self._report("asking the judge")
         judge = await make_judge(cfg, model.experiment.seed, costs=run.costs, say=self._say)
         self._open.push_async_callback(judge.close)
-        opening = await check_env(model.env_class, model.settings)
-        await ask_once(judge, opening, schemas_of(model.env_class))
+        first = await check_env(model.env_class, model.settings)
+        await ask_once(judge, first.opening, first.tools)
         judge.usage.take()  # what is counted belongs to steps
         return judge
 
@@ -158,8 +157,8 @@ class LocalBackend:
         judge = await make_judge(
             cfg.judge, cfg.seed, reference=self._reference_llm(model, parts.policy)
         )
-        opening = await check_env(model.env_class, model.settings, parts.services)
-        judge.check_room(opening, schemas_of(model.env_class))
+        first = await check_env(model.env_class, model.settings, parts.services)
+        judge.check_room(first.opening, first.tools)
         return judge
 
     def _reference_llm(self, model: TrainableModel, policy: Policy) -> ReferenceLLM:

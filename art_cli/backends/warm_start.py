@@ -21,6 +21,7 @@ from art_cli.models.adapter import chosen_parts
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
+from art_cli.rollout.first_episode import check_env
 from art_cli.runs.checkpoint import (
     MAKE_AGAIN,
     Progress,
@@ -83,7 +84,8 @@ class WarmStart:
         demonstrations: list[list[Message]] = []
         if not made and (warmup or cfg.model.base == "tiny"):
             demonstrations = await self._demonstrations()
-        policy = load_policy(model_cfg, texts_of(demonstrations, self._env_class), cfg.seed)
+        texts = texts_of(demonstrations, await self._tools()) if demonstrations else []
+        policy = load_policy(model_cfg, texts, cfg.seed)
         if cfg.model.adapter:
             chosen_parts(policy.base, cfg.model.adapter.targets)
         check_router(policy.base, cfg.train.router_aux_coef)
@@ -100,7 +102,7 @@ class WarmStart:
             cfg.model.template_args,
         )
         if warmup and warm_all and not made:
-            self._warm_up(policy, renderer, demonstrations)
+            await self._warm_up(policy, renderer, demonstrations)
         if not made and (warm_all or cfg.model.base == "tiny"):
             policy.base.name_or_path = str(run.base)
             write_folder(run.base, policy.save)
@@ -130,17 +132,23 @@ class WarmStart:
         if first.exists():
             check_weights(first, MAKE_AGAIN)
             return policy.load(first)
-        self._warm_up(policy, renderer, demonstrations or await self._demonstrations())
+        await self._warm_up(policy, renderer, demonstrations or await self._demonstrations())
         save_checkpoint(self._run, policy, None, Progress())
         return None
 
-    def _warm_up(
+    async def _tools(self) -> list[dict[str, Any]]:
+        """Return what an episode offers, as JSON schemas. Some envs know as it begins."""
+        if self._env_class.tools is Env.tools:
+            return schemas_of(self._env_class)
+        return (await check_env(self._env_class, self._settings)).tools
+
+    async def _warm_up(
         self, policy: Policy, renderer: Renderer, demonstrations: list[list[Message]]
     ) -> None:
         cfg = self._cfg
         steps = fine_tune(
             policy,
-            renderer,
+            renderer.offering(await self._tools()),
             demonstrations,
             self._warmup,
             cfg.seed,

@@ -160,7 +160,7 @@ async def _run(
     from art_cli.system.screen import Screen
 
     cfg = loaded.experiment
-    opening = await check_env(env_of(cfg.env), loaded.env_settings)
+    first = await check_env(env_of(cfg.env), loaded.env_settings)
     check_trackers(loaded)  # raises now, not after the warm-up
     run = RunDir(runs_dir / cfg.project / cfg.name)
     going_on = run if resume and run.is_begun() else None
@@ -168,7 +168,7 @@ async def _run(
     tight = check_fit(loaded, present())
     if smoke:
         smoke.play_gold()
-        smoke.make_model(opening)
+        smoke.make_model(first)
     if overwrite and run.is_begun():  # the config and its env are right, as far as can be known
         run.remove()
     history = run.read_metrics() if resume else []

@@ -17,7 +17,6 @@ from rich.text import Text
 from art_cli.cli import inputs
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import REFERENCE, TrackConfig
-from art_cli.envs.tools import schemas_of
 from art_cli.errors import UsageError
 from art_cli.llms.services import models_of_env
 from art_cli.preflight.smoke import (
@@ -32,12 +31,12 @@ from art_cli.preflight.smoke import (
     stand_in_for,
 )
 from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.first_episode import FirstEpisode
 from art_cli.rollout.groups import shown
 from art_cli.runs.directory import RunDir
 from art_cli.system.files import atomic_write
 from art_cli.system.screen import Screen
 from art_cli.training.demonstrations import load_demonstrations, texts_of
-from art_cli.types import Message
 
 
 @dataclass(kw_only=True)
@@ -51,6 +50,7 @@ class Smoke:
     config: list[str]  # as it was typed
     family: str = "qwen3"
     gold: GoldPlay = field(default_factory=GoldPlay)
+    tools: list[dict[str, Any]] = field(default_factory=list)  # of an episode, as JSON schemas
     model_class: ClassVar[type[SmokeModel]] = SmokeModel
 
     def play_gold(self) -> None:
@@ -59,12 +59,13 @@ class Smoke:
         with contextlib.redirect_stdout(sys.stderr):  # what the env prints is not our report
             self.gold = play_gold(env, cfg, self.real.env_settings)
 
-    def make_model(self, opening: list[Message]) -> None:
+    def make_model(self, first: FirstEpisode) -> None:
         """Empty its directory, and put the model there that stands in for the base."""
         RunDir.replace_smoke(self.run.root)
+        self.tools = first.tools
         if self.stand_in.name == "tiny":
             return
-        texts = texts_of([opening], env_of(self.real.experiment.env))
+        texts = texts_of([first.opening], first.tools)
         self.family = make_small(self.stand_in, texts, self.real.experiment.seed)
 
     def report(self) -> dict[str, Any]:
@@ -195,7 +196,7 @@ class Smoke:
             (messages,) = load_demonstrations("env", env, self.real.env_settings, 1)
         except UsageError:
             return []
-        return render(messages, folder, schemas_of(env), self.loaded.experiment.model)
+        return render(messages, folder, self.tools, self.loaded.experiment.model)
 
 
 def begin(config: list[str], real: LoadedExperiment, runs_dir: Path) -> Smoke:

@@ -16,10 +16,9 @@ from art_cli.printed import say
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
     from art_cli.config.schema import Experiment
-    from art_cli.envs.base import Env
     from art_cli.preflight.memory.fit import Forecast
+    from art_cli.rollout.first_episode import FirstEpisode
     from art_cli.system.screen import Screen
-    from art_cli.types import Message
 
 FITS = {"fits": "green", "may run out": "yellow", "does not fit": "bold red"}
 
@@ -54,9 +53,9 @@ def validate(
         make_runner(loaded.experiment.agent)
         if loaded.experiment.backend.use == "local":
             check_trackers(loaded)
-        opening = await check_env(env, loaded.env_settings)
+        first = await check_env(env, loaded.env_settings)
         if loaded.experiment.judge:
-            await _check_judge(loaded.experiment, opening, env, ping)
+            await _check_judge(loaded.experiment, first, ping)
         return loaded, forecast(loaded, card), inputs.check_base(loaded)
 
     try:
@@ -115,8 +114,7 @@ def _print_memory(memory: Forecast, console: Screen) -> None:
     return None
 
 
-async def _check_judge(cfg: Experiment, opening: list[Message], env: type[Env], ping: bool) -> None:
-    from art_cli.envs.tools import schemas_of
+async def _check_judge(cfg: Experiment, first: FirstEpisode, ping: bool) -> None:
     from art_cli.llms.judges.build import ask_once, check_setup, make_judge
 
     assert cfg.judge
@@ -125,6 +123,6 @@ async def _check_judge(cfg: Experiment, opening: list[Message], env: type[Env], 
         return
     judge = await make_judge(cfg.judge, cfg.seed)
     try:
-        await ask_once(judge, opening, schemas_of(env))
+        await ask_once(judge, first.opening, first.tools)
     finally:
         await judge.close()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from art_cli.envs.base import Env, NoServices, NoServicesError, Services
-from art_cli.envs.tools import tools_of
+from art_cli.envs.tools import schemas_of, tools_of
 from art_cli.errors import ArtError, UsageError, blame
 from art_cli.rollout.episode import Episode
 from art_cli.system.deadline import DeadlineError, watchdog
@@ -15,12 +15,19 @@ from art_cli.types import Message, Trajectory
 BLOCK_GRACE = 10.0  # seconds beyond start's deadline before a standstill ends the program
 
 
+class FirstEpisode(NamedTuple):
+    """What the first train episode begins with, and the JSON schemas of the tools it offers."""
+
+    opening: list[Message]
+    tools: list[dict[str, Any]]
+
+
 async def check_env(
     env_class: type[Env], settings: Any, services: Services | None = None
-) -> list[Message]:
-    """Make and open one episode, and return what it begins with.
+) -> FirstEpisode:
+    """Make and open one episode, and return how it begins.
 
-    That is nothing where it asks a model first and there are no `services`.
+    That is with nothing where it asks a model first and there are no `services`.
 
     Raises UsageError with the user's own file and line.
     """
@@ -31,7 +38,7 @@ async def check_env(
     except ArtError:
         raise
     except NoServicesError:
-        return []
+        return FirstEpisode([], schemas_of(env_class))
     except DeadlineError as e:
         raise UsageError(f"the env {name} does not work: {e}") from None
     except Exception as e:
@@ -39,7 +46,7 @@ async def check_env(
         raise UsageError(f"the env {name} does not work: {place}") from e
 
 
-async def _open_one(env_class: type[Env], settings: Any, services: Services) -> list[Message]:
+async def _open_one(env_class: type[Env], settings: Any, services: Services) -> FirstEpisode:
     name = env_class.__name__
     tools_of(env_class)
     scenario = next(iter(env_class.scenarios(settings, "train")), None)
@@ -47,7 +54,8 @@ async def _open_one(env_class: type[Env], settings: Any, services: Services) -> 
         raise UsageError(f"{name}.scenarios() gives no train scenario")
     env = env_class(scenario, settings)
     env.services = services
-    episode = Episode(env, Trajectory(scenario=scenario))
+    trajectory = Trajectory(scenario=scenario)
+    episode = Episode(env, trajectory)
     try:
         messages = await episode.start()
     except Exception:
@@ -55,4 +63,4 @@ async def _open_one(env_class: type[Env], settings: Any, services: Services) -> 
             await episode.close()
         raise
     await episode.close()
-    return messages
+    return FirstEpisode(messages, trajectory.tools)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.envs.base import Env
-from art_cli.envs.tools import offered_by
 from art_cli.errors import UsageError, blame
 from art_cli.models.openai_format import ChatFormatError, read_messages
 from art_cli.system.files import read_text
@@ -51,14 +50,18 @@ def load_demonstrations(
     return found
 
 
-def texts_of(demonstrations: list[list[Message]], env_class: type[Env]) -> list[str]:
-    """Return what a tokenizer for the env should know: what is said in it, and its tools."""
+def texts_of(demonstrations: list[list[Message]], tools: list[dict[str, Any]]) -> list[str]:
+    """Return what a tokenizer for the env should know: what is said in it, and its tools.
+
+    `tools` are JSON schemas.
+    """
     said = [f"{m['role']}\n{m['content']}" for d in demonstrations for m in d]
-    tools = [
-        f"{t.name} {' '.join(t.parameters['properties'])}: {t.description}"
-        for t in offered_by(env_class)
+    functions = [tool["function"] for tool in tools]
+    described = [
+        f"{f['name']} {' '.join(f['parameters'].get('properties', ()))}: {f['description']}"
+        for f in functions
     ]
-    return said + tools
+    return said + described
 
 
 def _conversation(line: str, place: str) -> list[Message]:

@@ -27,6 +27,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from art_cli.config.schema import TinyConfig
+from art_cli.envs.tools import schemas_of
 from art_cli.models import tiny
 from art_cli.training.demonstrations import texts_of
 from art_envs.order_desk import OrderDesk
@@ -93,7 +94,7 @@ def both(family: str, seed: int, steps: int, root: Path) -> None:
 def make_base(family: str, seed: int, folder: Path) -> Path:
     """Write a model that knows nothing, and the tokenizer of the task."""
     played = OrderDesk.demonstrations(OrderDesk.Config(), 400)
-    _, tokenizer = tiny.make(TinyConfig(), texts_of(list(played), OrderDesk), seed)
+    _, tokenizer = tiny.make(TinyConfig(), texts_of(list(played), schemas_of(OrderDesk)), seed)
     model_type, own = FAMILIES[family]
     sizes = {
         "vocab_size": len(tokenizer),

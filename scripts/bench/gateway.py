@@ -29,6 +29,7 @@ from typing import Any
 from aiohttp import ClientSession, TCPConnector, web
 
 from art_cli.config.schema import TinyConfig
+from art_cli.envs.tools import schemas_of
 from art_cli.models import tiny
 from art_cli.models.render import Renderer
 from art_cli.rollout.episode import Episode
@@ -157,7 +158,7 @@ async def measure(name: str, num: int, *, bare: bool = False) -> Measured:
     """Let so many clients play, against the gateway or a bare server."""
     played = OrderDesk.demonstrations(OrderDesk.Config(), 50)
     demonstrations = await asyncio.to_thread(list, played)  # it plays on a loop of its own
-    _, tokenizer = tiny.make(TinyConfig(), texts_of(demonstrations, OrderDesk), 0)
+    _, tokenizer = tiny.make(TinyConfig(), texts_of(demonstrations, schemas_of(OrderDesk)), 0)
     plain = Renderer(tokenizer)
     engine = WaitingEngine(plain)
     gateway = Gateway(Served(engine, partial(Renderer, tokenizer), 10**6))

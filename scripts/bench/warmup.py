@@ -97,7 +97,7 @@ def _fresh(
     loaded: LoadedExperiment, env: Any, read: list[list[Message]], seed: int
 ) -> tuple[Policy, Renderer]:
     model = loaded.experiment.model
-    policy = load_policy(model, texts_of(read, env), seed)
+    policy = load_policy(model, texts_of(read, schemas_of(env)), seed)
     stop, how = policy.eos_token_ids, model.tool_format
     return policy, Renderer(policy.tokenizer, schemas_of(env), stop, how, model.template_args)
 
