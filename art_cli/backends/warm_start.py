@@ -21,7 +21,7 @@ from art_cli.models.adapter import chosen_parts
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
-from art_cli.rollout.first_episode import check_env
+from art_cli.rollout.first_episode import offered_tools
 from art_cli.runs.checkpoint import (
     MAKE_AGAIN,
     Progress,
@@ -84,7 +84,10 @@ class WarmStart:
         demonstrations: list[list[Message]] = []
         if not made and (warmup or cfg.model.base == "tiny"):
             demonstrations = await self._demonstrations()
-        texts = texts_of(demonstrations, await self._tools()) if demonstrations else []
+        texts: list[str] = []
+        if demonstrations:
+            tools = await offered_tools(self._env_class, self._settings)
+            texts = texts_of(demonstrations, tools)
         policy = load_policy(model_cfg, texts, cfg.seed)
         if cfg.model.adapter:
             chosen_parts(policy.base, cfg.model.adapter.targets)
@@ -136,19 +139,14 @@ class WarmStart:
         save_checkpoint(self._run, policy, None, Progress())
         return None
 
-    async def _tools(self) -> list[dict[str, Any]]:
-        """Return what an episode offers, as JSON schemas. Some envs know as it begins."""
-        if self._env_class.tools is Env.tools:
-            return schemas_of(self._env_class)
-        return (await check_env(self._env_class, self._settings)).tools
-
     async def _warm_up(
         self, policy: Policy, renderer: Renderer, demonstrations: list[list[Message]]
     ) -> None:
         cfg = self._cfg
+        tools = await offered_tools(self._env_class, self._settings)
         steps = fine_tune(
             policy,
-            renderer.offering(await self._tools()),
+            renderer.offering(tools),
             demonstrations,
             self._warmup,
             cfg.seed,

@@ -136,12 +136,12 @@ def _play(
     async def play() -> None:
         left = await session.play(open_policies, max_usd, progress)
         if unscored(session.records):
-            tools = schemas_of(session.task.env_class)
+            tools = await offered_tools(session.task.env_class, session.task.settings)
             async with _judge(loaded, run, left) as judge:
                 await judge_pairs(session.records, baseline, judge, tools, progress)
 
-    from art_cli.envs.tools import schemas_of
     from art_cli.evaluation.pairwise import judge_pairs, unscored
+    from art_cli.rollout.first_episode import offered_tools
 
     try:
         asyncio.run(play())

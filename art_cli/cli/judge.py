@@ -128,7 +128,7 @@ async def _audit(
     loaded, folder, is_run = inputs.open_target(target, runs_dir)
     run = folder if is_run or folder.trajectory_steps("train") else None
     if run:
-        groups = some_groups(run, loaded, num)
+        groups = await some_groups(run, loaded, num)
     else:
         groups = await untrained_groups(loaded, num, progress)
     results = []
@@ -197,7 +197,7 @@ async def _rescore(target: list[str], judges: list[str], step: int | None) -> li
 
     loaded, run = inputs.open_run(Path(target[0]), target[1:])
     steps = run.trajectory_steps("train") if step is None else [step]
-    groups = stored_groups(run, loaded, steps)
+    groups = await stored_groups(run, loaded, steps)
     rows = []
     for name, cfg in _judge_configs(loaded, judges):
         async with open_judge(cfg, loaded, run, progress) as judge:

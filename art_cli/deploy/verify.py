@@ -11,13 +11,12 @@ import asyncio
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from art_cli.config.llm import PricesConfig
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import LLMConfig
 from art_cli.deploy.base import Deployment, Source
-from art_cli.envs.tools import schemas_of
 from art_cli.evaluation.candidates import Candidate
 from art_cli.evaluation.policies import RunPolicies
 from art_cli.llms.base import LLM, Budget
@@ -27,10 +26,17 @@ from art_cli.rollout.agents.prompted import PromptedAgent
 from art_cli.rollout.env_worker.remote import env_of
 from art_cli.rollout.groups import eval_seed, play_groups, scenarios_in, slots_of
 from art_cli.system.progress import Report
-from art_cli.types import Message
+from art_cli.types import Message, Trajectory
 
 SCENARIOS = 16
 FREE = PricesConfig(input=0.0, output=0.0)  # billed by the hour, or not at all
+
+
+class AskedTurn(NamedTuple):
+    """What was said before a turn, and the JSON schemas of what it could call."""
+
+    before: list[Message]
+    tools: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +57,11 @@ async def verify(
     loaded: LoadedExperiment, source: Source, deployment: Deployment, report: Report
 ) -> Agreement:
     """Raises LLMError where it does not answer."""
-    env = env_of(loaded.experiment.env)
-    tools = schemas_of(env)
-    conversations = await _play(loaded, source, report)
+    played = await _play(loaded, source, report)
     turns = [
-        (said[:n], message["content"])
-        for said in conversations
-        for n, message in enumerate(said)
+        (AskedTurn(t.messages[:n], t.tools), message["content"])
+        for t in played
+        for n, message in enumerate(t.messages)
         if message["role"] == "assistant" and n
     ]
     cfg = LLMConfig(
@@ -67,9 +71,9 @@ async def verify(
         prices=FREE,
         params={"temperature": 0, "max_tokens": loaded.experiment.sampling.max_tokens},
     )
-    llm = await open_remote(cfg, Budget(None), tools)
+    llm = await open_remote(cfg, Budget(None), played[0].tools if played else None)
     try:
-        answers = await _ask(llm, [before for before, _ in turns], tools, cfg.concurrency, report)
+        answers = await _ask(llm, [turn for turn, _ in turns], cfg.concurrency, report)
     finally:
         await llm.close()
     pairs = [(mine, theirs) for (_, mine), theirs in zip(turns, answers, strict=True)]
@@ -81,7 +85,7 @@ async def verify(
     )
 
 
-async def _play(loaded: LoadedExperiment, source: Source, report: Report) -> list[list[Message]]:
+async def _play(loaded: LoadedExperiment, source: Source, report: Report) -> list[Trajectory]:
     cfg = loaded.experiment
     env, settings = env_of(cfg.env), loaded.env_settings
     split = cfg.eval.split if cfg.eval else "val"
@@ -103,23 +107,21 @@ async def _play(loaded: LoadedExperiment, source: Source, report: Report) -> lis
     finally:
         await policies.close()
     played = [groups[n].trajectories[0] for n in sorted(groups)]
-    return [t.messages for t in played if not t.failed]
+    return [t for t in played if not t.failed]
 
 
-async def _ask(
-    llm: LLM, prompts: list[list[Message]], tools: list[Any], at_once: int, report: Report
-) -> list[str]:
+async def _ask(llm: LLM, asked: list[AskedTurn], at_once: int, report: Report) -> list[str]:
     turns, done = asyncio.Semaphore(at_once), 0
 
-    async def ask(before: list[Message]) -> str:
+    async def ask(turn: AskedTurn) -> str:
         nonlocal done
         async with turns:
-            text = await PromptedAgent(llm, tools).act(before)
+            text = await PromptedAgent(llm, turn.tools).act(turn.before)
         done += 1
-        report("asking the served model", done, len(prompts))
+        report("asking the served model", done, len(asked))
         return text
 
-    return await asyncio.gather(*(ask(before) for before in prompts))
+    return await asyncio.gather(*(ask(turn) for turn in asked))
 
 
 def _meaning(turn: str) -> tuple[str, list[str]]:

@@ -18,7 +18,6 @@ from typing import Any
 from art_cli.backends.local import LocalBackend
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import REFERENCE, JudgeConfig
-from art_cli.envs.tools import schemas_of
 from art_cli.errors import JudgeError, UsageError
 from art_cli.evaluation.policies import player
 from art_cli.llms.judges.audit import JudgedGroup
@@ -26,6 +25,7 @@ from art_cli.llms.judges.base import Judge, Transcript, Verdict
 from art_cli.llms.judges.build import make_judge
 from art_cli.llms.judges.scorer import stored_transcript
 from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.first_episode import offered_tools
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trajectories import can_be_judged, env_reward_of, grouped
 from art_cli.system.progress import Report, silent
@@ -83,12 +83,14 @@ class Rejudged:
         return len(self.groups) + len(self.errors)
 
 
-def stored_groups(run: RunDir, loaded: LoadedExperiment, steps: list[int]) -> list[StoredGroup]:
+async def stored_groups(
+    run: RunDir, loaded: LoadedExperiment, steps: list[int]
+) -> list[StoredGroup]:
     """Return the train groups of these steps that have two trajectories to compare.
 
     Raises UsageError where there is none.
     """
-    tools = schemas_of(env_of(loaded.experiment.env))
+    tools = await offered_tools(env_of(loaded.experiment.env), loaded.env_settings)
     rows = [group for step in steps for group in grouped(run.read_trajectories(step, "train"))]
     groups = [StoredGroup.of(group, tools) for group in rows]
     found = [group for group in groups if len(group.transcripts) > 1]
@@ -97,13 +99,13 @@ def stored_groups(run: RunDir, loaded: LoadedExperiment, steps: list[int]) -> li
     return found
 
 
-def some_groups(run: RunDir, loaded: LoadedExperiment, num: int) -> list[StoredGroup]:
+async def some_groups(run: RunDir, loaded: LoadedExperiment, num: int) -> list[StoredGroup]:
     """At most `num` groups, evenly from the first step to the last. Raises UsageError."""
     steps = run.trajectory_steps("train")
     if not steps:
         raise UsageError(f"{run.root} has no train trajectories yet; audit its config instead")
     some = sorted({steps[i * (len(steps) - 1) // max(1, num - 1)] for i in range(num)})
-    groups = stored_groups(run, loaded, some)
+    groups = await stored_groups(run, loaded, some)
     return [groups[i * len(groups) // num] for i in range(num)] if len(groups) > num else groups
 
 
@@ -121,7 +123,7 @@ async def untrained_groups(
                 model, scenarios, group_size=size, report=report
             )
             model.parts.run.write_trajectories(0, "train", groups)
-            return stored_groups(model.parts.run, loaded, [0])
+            return await stored_groups(model.parts.run, loaded, [0])
 
 
 @contextlib.asynccontextmanager

@@ -46,6 +46,16 @@ async def check_env(
         raise UsageError(f"the env {name} does not work: {place}") from e
 
 
+async def offered_tools(env_class: type[Env], settings: Any) -> list[dict[str, Any]]:
+    """Return the JSON schemas of what an episode offers; some envs know it as one begins.
+
+    Raises UsageError where that one does not begin.
+    """
+    if env_class.tools is Env.tools:
+        return schemas_of(env_class)
+    return (await check_env(env_class, settings)).tools
+
+
 async def _open_one(env_class: type[Env], settings: Any, services: Services) -> FirstEpisode:
     name = env_class.__name__
     tools_of(env_class)

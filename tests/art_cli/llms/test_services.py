@@ -100,4 +100,4 @@ def test_the_reference_needs_an_adapter() -> None:
 
 def test_without_a_run_an_env_that_asks_first_is_not_opened() -> None:
     cfg = Talk.Config(user=LLMConfig(model="openai/gpt-4.1"))
-    assert asyncio.run(check_env(Talk, cfg)) == []
+    assert asyncio.run(check_env(Talk, cfg)).opening == []
