@@ -77,7 +77,7 @@ def deploy(
         wrong = f"--to {kind}: there is no such target.{hint}" if kind else "where to? Add --to"
         raise UsageError(f"{wrong} (one of {', '.join(TARGETS)})")
     own = configured if configured and configured.to == kind else None
-    source = Source.open(folder, loaded.experiment, checkpoint)
+    source = Source.open(folder, loaded.experiment, loaded.env_settings, checkpoint)
     target = make_target(kind, read_settings(kind, own.args if own else {}, settings or []))
     plan = target.plan(source, name or (own and own.name) or source.default_name)
     known = check_name(kind, plan)

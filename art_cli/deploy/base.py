@@ -22,11 +22,12 @@ class Source:
 
     run: RunDir
     experiment: Experiment
+    env_settings: Any  # an instance of the env's own Config
     step: int
     val_reward: float | None
 
     @classmethod
-    def open(cls, run: RunDir, experiment: Experiment, which: str) -> Source:
+    def open(cls, run: RunDir, experiment: Experiment, env_settings: Any, which: str) -> Source:
         """`which` is best, last or a step. Raise UsageError where it is not there, and
         CheckpointError where it or the base that the run made is damaged."""
         step = find_checkpoint(run, which)
@@ -37,6 +38,7 @@ class Source:
         return cls(
             run=run,
             experiment=experiment,
+            env_settings=env_settings,
             step=step,
             val_reward=read_progress(folder).val_reward,
         )

@@ -80,7 +80,7 @@ async def deploy_model(
     target = make_target(deploy_to, read_settings(deploy_to, settings, ()))
 
     def bring() -> Deployment:
-        source = Source.open(model.parts.run, model.experiment, str(step))
+        source = Source.open(model.parts.run, model.experiment, model.settings, str(step))
         plan = target.plan(source, name or source.default_name)
         return deploy(deploy_to, target, plan, report, wait=wait_for_completion)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,10 +21,10 @@ from art_cli.deploy.targets.merged import (
     remove_merged,
 )
 from art_cli.deploy.targets.ollama.go_template import go_template
-from art_cli.envs.tools import schemas_of
 from art_cli.errors import ArtError
 from art_cli.models.render import Renderer
 from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.first_episode import offered_tools
 from art_cli.system.files import atomic_write
 
 CREATE_TIMEOUT = 3600.0  # seconds
@@ -97,7 +98,7 @@ def _template(source: Source) -> tuple[str, str]:
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(str(source.folder))
-    tools = schemas_of(env_of(source.experiment.env))
+    tools = asyncio.run(offered_tools(env_of(source.experiment.env), source.env_settings))
     model = source.experiment.model
     ends = [tokenizer.eos_token_id]
     renderer = Renderer(tokenizer, tools, ends, model.tool_format, model.template_args)
