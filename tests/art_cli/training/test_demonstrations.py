@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from art_cli.envs.base import Env
+from art_cli.envs.tools import schemas_of
 from art_cli.errors import UsageError
 from art_cli.training.demonstrations import load_demonstrations, texts_of
 from art_cli.types import Message
@@ -107,6 +108,6 @@ def test_files_that_are_not_there_or_not_text_are_told(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_learns_from_what_is_said_and_from_the_tools() -> None:
-    texts = texts_of([[{"role": "user", "content": "hello"}]], OrderDesk)
+    texts = texts_of([[{"role": "user", "content": "hello"}]], schemas_of(OrderDesk))
     assert texts[0] == "user\nhello"
     assert "exchange_order order_id size: Exchange an order." in texts
