@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from art_cli.envs.base import Env, NoServices, NoServicesError, Services
 from art_cli.envs.tools import schemas_of, tools_of
 from art_cli.errors import ArtError, UsageError, blame
-from art_cli.rollout.episode import Episode
+from art_cli.rollout.episode import Episode, tools_in
 from art_cli.system.deadline import DeadlineError, watchdog
 from art_cli.types import Message, Trajectory
 
@@ -37,8 +37,6 @@ async def check_env(
             return await _open_one(env_class, settings, services or NoServices())
     except ArtError:
         raise
-    except NoServicesError:
-        return FirstEpisode([], schemas_of(env_class))
     except DeadlineError as e:
         raise UsageError(f"the env {name} does not work: {e}") from None
     except Exception as e:
@@ -68,6 +66,12 @@ async def _open_one(env_class: type[Env], settings: Any, services: Services) -> 
     episode = Episode(env, trajectory)
     try:
         messages = await episode.start()
+    except NoServicesError:
+        await episode.close()
+        tools = schemas_of(env_class)
+        with suppress(Exception):  # those of others are known only once it has begun
+            tools = [tool.schema() for tool in tools_in(env.tools())]
+        return FirstEpisode([], tools)
     except Exception:
         with suppress(Exception):  # what went wrong first is what the user must know
             await episode.close()

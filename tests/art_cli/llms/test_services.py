@@ -10,10 +10,11 @@ from loopback_judge import LoopbackJudge, refused, says
 from art_cli.config.llm import PricesConfig
 from art_cli.config.schema import EnvConfig, LLMConfig
 from art_cli.envs.base import Done, Env
+from art_cli.envs.tools import Tool
 from art_cli.errors import PreflightError
 from art_cli.llms.services import RunServices
 from art_cli.rollout.agent import TurnAgent
-from art_cli.rollout.first_episode import check_env
+from art_cli.rollout.first_episode import check_env, offered_tools
 from art_cli.rollout.rollout import rollout
 from art_cli.types import Message, Scenario, Trajectory
 
@@ -101,3 +102,17 @@ def test_the_reference_needs_an_adapter() -> None:
 def test_without_a_run_an_env_that_asks_first_is_not_opened() -> None:
     cfg = Talk.Config(user=LLMConfig(model="openai/gpt-4.1"))
     assert asyncio.run(check_env(Talk, cfg)).opening == []
+
+
+class Clerk(Talk):
+    """Knows its tools before it begins, and asks as it does."""
+
+    def tools(self) -> list[Tool]:
+        of = {"type": "object", "properties": {}}
+        return [Tool(name="look", description="Look it up.", parameters=of, writes=False)]
+
+
+def test_tools_that_are_known_before_the_first_question_are_known_without_it() -> None:
+    cfg = Clerk.Config(user=LLMConfig(model="openai/gpt-4.1"))
+    (tool,) = asyncio.run(offered_tools(Clerk, cfg))
+    assert tool["function"]["name"] == "look"
