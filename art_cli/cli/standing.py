@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def is_complete(run: RunDir, loaded: LoadedExperiment) -> bool:
-    """Return whether a resumed run has no step left and nothing to send; needs no torch to say.
+    """Return whether a resumed run has no step left, nothing to send and nothing half written.
+
+    Needs no torch to say.
 
     Raises UsageError where it cannot go on with this config, PreflightError where it goes on.
     """
@@ -28,6 +30,8 @@ def is_complete(run: RunDir, loaded: LoadedExperiment) -> bool:
     check_same(run.root, run.config, loaded.to_yaml())
     status, cfg = run.read_status(), loaded.experiment
     if status is None or status.state != "done" or status.step < cfg.train.steps:
+        return False
+    if any(run.root.glob(".*.tmp")):  # it was killed as it wrote its page
         return False
     lacks_nothing = cfg.track == TrackConfig()  # a tracker may, by a dead network
     read = [run.checkpoint(step) for step in run.checkpoint_steps()[-1:]]

@@ -85,6 +85,13 @@ def test_resuming_a_finished_run_shows_what_it_came_to_and_changes_nothing(art: 
     assert files() == before
 
 
+def test_the_page_of_a_run_that_was_killed_as_it_wrote_it_is_written_again(art: Art) -> None:
+    half = here().root / ".report.html.1.tmp"
+    half.write_text("<html>")
+    assert art(*RUN, "--resume").exit_code == 0
+    assert here().report.exists() and not half.exists()
+
+
 def test_a_resumed_run_ends_with_the_table_that_an_unbroken_one_ends_with(art: Art) -> None:
     shown = art(*RUN, "train.steps=4", "--resume")
     assert shown.exit_code == 0, shown.exception
