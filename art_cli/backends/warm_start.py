@@ -84,11 +84,8 @@ class WarmStart:
         demonstrations: list[list[Message]] = []
         if not made and (warmup or cfg.model.base == "tiny"):
             demonstrations = await self._demonstrations()
-        texts: list[str] = []
-        if demonstrations:
-            tools = await offered_tools(self._env_class, self._settings)
-            texts = texts_of(demonstrations, tools)
-        policy = load_policy(model_cfg, texts, cfg.seed)
+        tools = await self._tools() if demonstrations else schemas_of(self._env_class)
+        policy = load_policy(model_cfg, texts_of(demonstrations, tools), cfg.seed)
         if cfg.model.adapter:
             chosen_parts(policy.base, cfg.model.adapter.targets)
         check_router(policy.base, cfg.train.router_aux_coef)
@@ -99,13 +96,13 @@ class WarmStart:
         policy.recompute_layers(cfg.train.gradient_checkpointing)
         renderer = Renderer(
             policy.tokenizer,
-            schemas_of(self._env_class),
+            tools,
             policy.eos_token_ids,
             cfg.model.tool_format,
             cfg.model.template_args,
         )
         if warmup and warm_all and not made:
-            await self._warm_up(policy, renderer, demonstrations)
+            self._warm_up(policy, renderer, demonstrations)
         if not made and (warm_all or cfg.model.base == "tiny"):
             policy.base.name_or_path = str(run.base)
             write_folder(run.base, policy.save)
@@ -135,18 +132,23 @@ class WarmStart:
         if first.exists():
             check_weights(first, MAKE_AGAIN)
             return policy.load(first)
-        await self._warm_up(policy, renderer, demonstrations or await self._demonstrations())
+        if not demonstrations:  # the base was made by a run that was stopped after it
+            demonstrations = await self._demonstrations()
+            renderer = renderer.offering(await self._tools())
+        self._warm_up(policy, renderer, demonstrations)
         save_checkpoint(self._run, policy, None, Progress())
         return None
 
-    async def _warm_up(
+    async def _tools(self) -> list[dict[str, Any]]:
+        return await offered_tools(self._env_class, self._settings)
+
+    def _warm_up(
         self, policy: Policy, renderer: Renderer, demonstrations: list[list[Message]]
     ) -> None:
         cfg = self._cfg
-        tools = await offered_tools(self._env_class, self._settings)
         steps = fine_tune(
             policy,
-            renderer.offering(tools),
+            renderer,
             demonstrations,
             self._warmup,
             cfg.seed,

@@ -66,15 +66,14 @@ async def _open_one(env_class: type[Env], settings: Any, services: Services) -> 
     episode = Episode(env, trajectory)
     try:
         messages = await episode.start()
-    except NoServicesError:
-        await episode.close()
-        tools = schemas_of(env_class)
-        with suppress(Exception):  # those of others are known only once it has begun
-            tools = [tool.schema() for tool in tools_in(env.tools())]
-        return FirstEpisode([], tools)
-    except Exception:
+    except Exception as e:
         with suppress(Exception):  # what went wrong first is what the user must know
             await episode.close()
-        raise
+        if not isinstance(e, NoServicesError):
+            raise
+        tools = schemas_of(env_class)
+        with suppress(Exception):  # some envs know theirs only once an episode has begun
+            tools = [tool.schema() for tool in tools_in(env.tools())]
+        return FirstEpisode([], tools)
     await episode.close()
     return FirstEpisode(messages, trajectory.tools)

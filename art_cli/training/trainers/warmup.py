@@ -103,7 +103,8 @@ def _fitting(
     if not fitting:
         raise UsageError(
             f"warmup: no demonstration fits into engine.max_model_len, {max_length} tokens; the "
-            f"shortest of {len(data)} has {min(lengths)}, the longest {max(lengths)}"
+            f"shortest of {len(data)} has {min(lengths)}, the longest {max(lengths)}. Raise it, or "
+            "give shorter ones"
         )
     if left_out := len(data) - len(fitting):
         say(
