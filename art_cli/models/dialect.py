@@ -37,6 +37,7 @@ TOOL: dict[str, Any] = {
     },
 }
 CALL = ToolCall(name="zlookz", arguments={"zkeyz": "zvaluez", "znumz": 17})
+CALL_ID = re.compile(r"call0000\d")  # of a call that a template writes here
 SCHEMAS = schemas_by_name([TOOL])
 TAG_BEGUN = re.compile(r"[<\[][^>\]\s]*\Z")
 USER = {"role": "user", "content": "zquestionz"}
@@ -160,9 +161,9 @@ class Dialect:
             begin = TAG_BEGUN.sub("", begin)
         return alone[len(begin) : self.body_end(alone, len(begin))]
 
-    def written_call(self) -> str | None:
-        """Return how a turn is written that calls a tool; None where nothing here can."""
-        turn = _turn(calls=1)
+    def written_call(self, num: int = 1) -> str | None:
+        """Return how a turn of `num` calls is written; None where nothing here can."""
+        turn = _turn(calls=num)
         return self.written(turn) if self.writes_calls else self.speech.write(turn)
 
     def body_end(self, text: str, begin: int) -> int:

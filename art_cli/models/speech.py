@@ -58,11 +58,11 @@ class Speech:
     def write(self, turn: Turn) -> str | None:
         """Return a turn in the model's words, where a template cannot; None: nor can this."""
         calls: list[ToolCall] = [c for c in turn.calls if not isinstance(c, str)]
-        if len(calls) < len(turn.calls) or (calls and not self.format.write):
+        if len(calls) < len(turn.calls) or (calls and not self.format.writes):
             return None
         opening, closing = self.tags
         thought = f"{opening}\n{turn.thought}\n{closing}\n\n" if turn.thought else ""
-        written = self.format.write(calls) if calls and self.format.write else ""
+        written = self.format.write(calls) if calls else ""
         return thought + "\n".join(filter(None, (turn.words.strip(), written)))
 
     def opening(self, name: str | None) -> str:

@@ -25,15 +25,30 @@ FORMATS = (
     *("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"),
 )
 DRAFT = re.compile(r"https?://json-schema\.org/draft-0([467])/schema")
+OPEN = {"additionalProperties", "patternProperties", "$ref", "allOf", "anyOf", "oneOf"}
+SILENT = {"title", "description", "default", "examples", "$defs", "definitions", "$schema", "$id"}
+# Of a schema without bounds the library takes 1e999, and integers of a thousand digits.
+BOUNDS = {"minimum": -(10**18), "maximum": 10**18}
+ANY = "art.any"  # the name of any value among a schema's definitions
+ANY_VALUE: dict[str, Any] = {
+    "anyOf": [
+        {"type": ["string", "boolean", "null"]},
+        {"type": "number", **BOUNDS},
+        {"type": "array", "items": {"$ref": f"#/$defs/{ANY}"}},
+        {"type": "object", "additionalProperties": {"$ref": f"#/$defs/{ANY}"}},
+    ]
+}
 # How JSON is written: as json.dumps does, or without the spaces. Any white space would let a policy
 # that does not know better go on with it for ever.
 WRITTEN = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
 
 
-def checked_schema(schema: Any) -> str:
+def checked_schema(schema: Any, *, of_arguments: bool = False) -> str:
     """Return a schema as the library takes it, as JSON. Raise ConstraintError for what it is not.
 
-    What the library itself does not know, it says when the schema is compiled.
+    What the library itself does not know, it says when the schema is compiled. The schema
+    `of_arguments` of a tool admits only what a tool call can be read from: an object that lists its
+    properties has no others, and every number is finite as a float.
     """
     if schema is True:
         schema = {}
@@ -49,7 +64,9 @@ def checked_schema(schema: Any) -> str:
         )
     _check_depth(schema)
     counted = [0.0]
-    known = _checked(schema, counted)
+    known = _checked(schema, counted, of_arguments)
+    if of_arguments:
+        known["$defs"] = {**known.get("$defs", {}), ANY: ANY_VALUE}
     if not counted[0] <= MAX_REPEATED:
         raise ConstraintError(
             f"{', '.join(COUNTED)} of the JSON schema add up to more than {MAX_REPEATED}"
@@ -68,10 +85,10 @@ def _check_depth(schema: Any) -> None:
         depth += 1
 
 
-def _checked(schema: Any, counted: list[float]) -> Any:
+def _checked(schema: Any, counted: list[float], closed: bool) -> Any:
     """Return a schema without what means nothing; add what it counts to `counted`."""
     if isinstance(schema, list):
-        return [_checked(each, counted) for each in schema]
+        return [_checked(each, counted, closed) for each in schema]
     if not isinstance(schema, dict):
         return schema
     made: dict[str, Any] = {}
@@ -90,10 +107,30 @@ def _checked(schema: Any, counted: list[float]) -> Any:
                     f"{key} of the JSON schema has {len(value)} entries, at most {MAX_PROPERTIES} "
                     "are supported"
                 )
-            made[key] = {name: _checked(each, counted) for name, each in value.items()}
-        else:
-            made[key] = value if key in DATA else _checked(value, counted)
-    return made
+            made[key] = {name: _checked(each, counted, closed) for name, each in value.items()}
+        else:  # a part of allOf says nothing of what the other parts have
+            inside = closed and key != "allOf"
+            made[key] = value if key in DATA else _checked(value, counted, inside)
+    return _closed(made) if closed else made
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema of arguments without values that no call can be read from."""
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if not schema.keys() - SILENT:
+        return {**schema, "$ref": f"#/$defs/{ANY}"}
+    if {"number", "integer"} & set(kinds) and "multipleOf" not in schema:
+        for side, bound in BOUNDS.items():
+            if f"exclusive{side.capitalize()}" not in schema:
+                schema.setdefault(side, bound)
+    if "array" in kinds and not {"items", "prefixItems"} & schema.keys():
+        schema["items"] = {"$ref": f"#/$defs/{ANY}"}
+    if "object" in kinds and not OPEN & schema.keys():
+        schema["additionalProperties"] = (
+            False if "properties" in schema else {"$ref": f"#/$defs/{ANY}"}
+        )
+    return schema
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

@@ -29,7 +29,7 @@ def typed(name: str, text: str, schema: Schema) -> Any:
     """
     properties = schema.get("properties")
     found = properties.get(name) if isinstance(properties, Mapping) else None
-    kinds = _kinds(found, schema, DEPTH)
+    kinds = kinds_of(found, schema)
     word = text.strip().lower()
     if "string" in kinds:
         return None if "null" in kinds and word in ("null", "none") else text
@@ -47,12 +47,16 @@ def typed(name: str, text: str, schema: Schema) -> Any:
     return text
 
 
-def _kinds(schema: Any, root: Schema, depth: int) -> set[str]:
+def kinds_of(schema: Any, root: Schema) -> set[str]:
     """Return the JSON types that a value may have; none: nothing is known of it."""
+    return _kinds(schema, root, DEPTH)
+
+
+def _kinds(schema: Any, root: Schema, depth: int) -> set[str]:
     if not isinstance(schema, Mapping) or not depth:
         return set()
     if isinstance(reference := schema.get("$ref"), str):
-        return _kinds(_at(reference, root), root, depth - 1)
+        return _kinds(at(reference, root), root, depth - 1)
     kinds = schema.get("type")
     kinds = {kinds} if isinstance(kinds, str) else {k for k in _list(kinds) if isinstance(k, str)}
     values = [*_list(schema.get("enum")), *([schema["const"]] if "const" in schema else [])]
@@ -68,7 +72,8 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _at(reference: str, root: Schema) -> Any:
+def at(reference: str, root: Schema) -> Any:
+    """Return what a reference in a schema names; None: nothing."""
     found: Any = root
     for step in reference.removeprefix("#/").split("/"):
         found = found.get(step) if isinstance(found, Mapping) else None

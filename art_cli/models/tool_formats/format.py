@@ -6,12 +6,53 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from art_cli.models.tool_formats.readers import Reader, Schemas
-from art_cli.models.turns import Turn, WrittenCall, call_text
+from art_cli.models.turns import MARKERS, Turn, WrittenCall
 from art_cli.types import ToolCall
 
-NAME = "%s"  # where a call's name comes in `begin`
+# What a format's texts leave open: places that a call fills.
+NAME = "%s"  # its name
+ARGUMENTS = "%a"
+NUMBER = "%n"  # of the call in its turn, from 0
+KEY = "%k"  # of an argument
+VALUE = "%v"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Arguments that stand one by one, rather than in a JSON object."""
+
+    text: str  # an argument that is text, with KEY and VALUE
+    other: str = ""  # any other, as JSON, where it is written differently
+    between: str = ""  # two arguments
+    python: bool = False  # values are literals of Python
+
+    def of(self, is_text: bool) -> str:
+        """Return how an argument is written."""
+        return self.text if is_text else self.other or self.text
+
+    def write(self, arguments: dict[str, Any]) -> str:
+        """Return arguments as a call has them."""
+        return self.between.join(self._pair(k, v) for k, v in arguments.items())
+
+    def _pair(self, key: str, value: Any) -> str:
+        if self.python:
+            written = repr(value)
+        else:
+            written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return self.of(isinstance(value, str)).replace(KEY, key, 1).replace(VALUE, written, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What stands around the names and the arguments of the calls of a turn."""
+
+    before: str  # the first name
+    middle: str  # between a name and its arguments
+    join: str  # between the arguments of a call and the next name
+    end: str  # behind the last arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +63,48 @@ class ToolFormat:
     shape: str  # as the model is told it
     section: re.Pattern[str]  # what holds calls in a turn, and has what `read` gets as `body`
     read: Reader
-    begin: str  # how a call begins, up to its arguments
+    call: str  # one call, with NAME and ARGUMENTS
+    opening: str = ""  # before the first call
+    between: str = ""  # two calls
+    closing: str = ""  # behind the last call
+    pairs: Pairs | None = None  # None: the arguments are a JSON object
+    writes: bool = False  # calls that a template cannot write
     mark: str = ""  # what shows in a prompt that describes the format
     tags: str = ""  # further special tokens of it, that its shape does not show
-    write: Callable[[list[ToolCall]], str] | None = None  # where a template cannot
     turn: Callable[[str, str], Turn] | None = None  # reads a whole turn: thinking has no own tags
     id: re.Pattern[str] | None = None  # of a call, as templates take it
     serves: str | None = None  # the name of vLLM's parser
+
+    @property
+    def begin(self) -> str:
+        """How a call begins, up to its arguments, with NAME."""
+        return self.opening + self.call.partition(ARGUMENTS)[0].replace(NUMBER, "0")
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """What its texts put around names and arguments."""
+        before, _, behind = self.call.partition(NAME)
+        middle, _, after = behind.partition(ARGUMENTS)
+        join, end = after + self.between + before, after + self.closing
+        return Surroundings(self.opening + before, middle, join, end)
+
+    def write(self, calls: list[ToolCall]) -> str:
+        """Return calls as the format has them."""
+        written = self.between.join(self._written(n, c) for n, c in enumerate(calls))
+        return self.opening + written + self.closing
+
+    def _written(self, number: int, call: ToolCall) -> str:
+        name, arguments = call["name"], call["arguments"]
+        if self.pairs:
+            text = self.pairs.write(arguments)
+        else:
+            name, text = json.dumps(name)[1:-1], json.dumps(arguments, ensure_ascii=False)
+            if any(marker in text for marker in MARKERS):
+                text = text.replace("<", "\\u003c")  # the same to a reader of JSON
+        before, _, after = self.call.replace(NUMBER, str(number), 1).partition(ARGUMENTS)
+        if "```" in self.closing:
+            text = text.replace("```", r"\x60\x60\x60")  # in a string; it would end the section
+        return before.replace(NAME, name, 1) + text + after
 
     def pieces(self, said: str, schemas: Schemas) -> tuple[str | WrittenCall, ...]:
         """Return words and calls of what was said, in order."""
@@ -46,35 +122,3 @@ class ToolFormat:
 def between(opening: str, closing: str) -> re.Pattern[str]:
     """Return what stands between two tags; at the end of a turn the second may be missing."""
     return re.compile(rf"{opening}(?P<body>.*?)(?:{closing}|\Z)", re.S)
-
-
-def write_list(before: str, after: str) -> Callable[[list[ToolCall]], str]:
-    return lambda calls: before + json.dumps(calls, ensure_ascii=False) + after
-
-
-def write_python(before: str, between: str, after: str) -> Callable[[list[ToolCall]], str]:
-    def one(call: ToolCall) -> str:
-        text = f"{call['name']}({', '.join(f'{k}={v!r}' for k, v in call['arguments'].items())})"
-        return text.replace("```", r"\x60\x60\x60")  # in a string; it would end Gemma's section
-
-    return lambda calls: before + between.join(map(one, calls)) + after
-
-
-def write_hermes(calls: list[ToolCall]) -> str:
-    return "\n".join(call_text(c["name"], json.dumps(c["arguments"])) for c in calls)
-
-
-def write_llama(calls: list[ToolCall]) -> str:
-    return "; ".join(
-        json.dumps({"name": c["name"], "parameters": c["arguments"]}, ensure_ascii=False)
-        for c in calls
-    )
-
-
-def write_kimi(calls: list[ToolCall]) -> str:
-    written = (
-        f"<|tool_call_begin|>functions.{c['name']}:{n}<|tool_call_argument_begin|>"
-        f"{json.dumps(c['arguments'], ensure_ascii=False)}<|tool_call_end|>"
-        for n, c in enumerate(calls)
-    )
-    return f"<|tool_calls_section_begin|>{''.join(written)}<|tool_calls_section_end|>"

@@ -20,6 +20,24 @@ from art_cli.types import ToolCall
 Schemas = dict[str, Schema]
 Reader = Callable[[str, str, Schemas], Iterator[WrittenCall]]  # text, shape, the tools' schemas
 ReadArguments = Callable[[str, Schema], dict[str, Any]]  # raises ValueError
+# Of calls and arguments between tags, with the groups that `named_calls` and `tagged` read.
+QWEN_PARAMETER = (
+    r"<parameter=(?P<key>[^>\n]+)>\n?(?P<value>.*?)\n?</parameter>(?=\s*(?:<parameter=|\Z))"
+)
+GLM_PARAMETER = (
+    r"<arg_key>(?P<key>[^<]+)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>"
+    r"(?=\s*(?:<arg_key>|\Z))"
+)
+INVOKE = (
+    r'<{0}invoke name="(?P<name>[^"]+)">(?P<arguments>.*?)</{0}invoke>(?=\s*(?:<{0}invoke |\Z))'
+)
+MINIMAX_PARAMETER = (
+    r'<parameter name="(?P<key>[^"]+)">(?P<value>.*?)</parameter>(?=\s*(?:<parameter |\Z))'
+)
+DSML_PARAMETER = (
+    r'<｜DSML｜parameter name="(?P<key>[^"]+)" string="(?P<text>true|false)">'
+    r"(?P<value>.*?)</｜DSML｜parameter>(?=\s*(?:<｜DSML｜parameter |\Z))"
+)
 DECODER = json.JSONDecoder()
 DEEP = (SyntaxError, ValueError, RecursionError, MemoryError)  # that Python's own reader raises
 

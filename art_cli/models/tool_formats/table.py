@@ -1,26 +1,32 @@
 """The formats in which models write tool calls, an entry each.
 
 To add one: what stands around its calls, how they are read, the shape that errors and a hand-made
-description show, and how a call begins. Which one a model speaks is found by having its chat
+description show, and how calls are written. Which one a model speaks is found by having its chat
 template write a call and reading that back; one that only describes them is known by `mark`.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from art_cli.models.tool_formats.format import (
+    ARGUMENTS,
+    KEY,
     NAME,
+    NUMBER,
+    VALUE,
+    Pairs,
     ToolFormat,
     between,
-    write_hermes,
-    write_kimi,
-    write_list,
-    write_llama,
-    write_python,
 )
 from art_cli.models.tool_formats.harmony import read_harmony
 from art_cli.models.tool_formats.readers import (
+    DSML_PARAMETER,
+    GLM_PARAMETER,
+    INVOKE,
+    MINIMAX_PARAMETER,
+    QWEN_PARAMETER,
     gemma_object,
     json_calls,
     json_names,
@@ -33,23 +39,11 @@ from art_cli.models.turns import TOOL_CALL_FORMAT
 
 NINE = re.compile(r"[A-Za-z0-9]{9}")
 OBJECT = '{"name": <name>, "arguments": <object>}'
-QWEN_PARAMETER = (
-    r"<parameter=(?P<key>[^>\n]+)>\n?(?P<value>.*?)\n?</parameter>(?=\s*(?:<parameter=|\Z))"
-)
-GLM_PARAMETER = (
-    r"<arg_key>(?P<key>[^<]+)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>"
-    r"(?=\s*(?:<arg_key>|\Z))"
-)
-INVOKE = (
-    r'<{0}invoke name="(?P<name>[^"]+)">(?P<arguments>.*?)</{0}invoke>(?=\s*(?:<{0}invoke |\Z))'
-)
-MINIMAX_PARAMETER = (
-    r'<parameter name="(?P<key>[^"]+)">(?P<value>.*?)</parameter>(?=\s*(?:<parameter |\Z))'
-)
-DSML_PARAMETER = (
-    r'<｜DSML｜parameter name="(?P<key>[^"]+)" string="(?P<text>true|false)">'
-    r"(?P<value>.*?)</｜DSML｜parameter>(?=\s*(?:<｜DSML｜parameter |\Z))"
-)
+OBJECTS: Any = {"call": f'{{"name": "{NAME}", "arguments": {ARGUMENTS}}}', "between": ", "}
+PYTHON: Any = {
+    "call": f"{NAME}({ARGUMENTS})",
+    "pairs": Pairs(text=f"{KEY}={VALUE}", between=", ", python=True),
+}
 DEEPSEEK = between("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 DEEPSEEK_END = r"(?:<｜tool▁call▁end｜>|\Z)"
 
@@ -58,9 +52,10 @@ HERMES = ToolFormat(
     shape=TOOL_CALL_FORMAT,
     section=between("<tool_call>", "</tool_call>"),
     read=json_calls(one=True),
-    begin=f'<tool_call>{{"name": "{NAME}", "arguments": ',
+    call=f'<tool_call>{{"name": "{NAME}", "arguments": {ARGUMENTS}}}</tool_call>',
+    between="\n",
     mark="<tool_call>",
-    write=write_hermes,
+    writes=True,
     serves="hermes",
 )
 
@@ -78,7 +73,9 @@ FORMATS = (
             r"<function=(?P<name>[^>\n]+)>(?P<arguments>.*?)</function>(?=\s*(?:<function=|\Z))",
             tagged(QWEN_PARAMETER),
         ),
-        begin=f"<tool_call>\n<function={NAME}>\n",
+        call=f"<tool_call>\n<function={NAME}>\n{ARGUMENTS}</function>\n</tool_call>",
+        between="\n",
+        pairs=Pairs(text=f"<parameter={KEY}>\n{VALUE}\n</parameter>\n"),
         serves="qwen3_coder",
     ),
     ToolFormat(
@@ -91,7 +88,9 @@ FORMATS = (
         read=named_calls(
             r"(?P<name>[^\s<]+)\s*(?P<arguments>(?:<arg_key>.*)?)\Z", tagged(GLM_PARAMETER)
         ),
-        begin=f"<tool_call>{NAME}\n",
+        call=f"<tool_call>{NAME}\n{ARGUMENTS}</tool_call>",
+        between="\n",
+        pairs=Pairs(text=f"<arg_key>{KEY}</arg_key>\n<arg_value>{VALUE}</arg_value>\n"),
         serves="glm45",
     ),
     ToolFormat(
@@ -101,9 +100,10 @@ FORMATS = (
             r'\A\s*(?:<\|python_tag\|>)?(?P<body>\s*\{\s*"(?:name|parameters)".*)\Z', re.S
         ),
         read=json_calls(arguments=("parameters", "arguments")),
-        begin=f'{{"name": "{NAME}", "parameters": ',
+        call=f'{{"name": "{NAME}", "parameters": {ARGUMENTS}}}',
+        between="; ",
         tags="<|python_tag|>",
-        write=write_llama,
+        writes=True,
         serves="llama3_json",
     ),
     ToolFormat(
@@ -115,9 +115,12 @@ FORMATS = (
             re.S,
         ),
         read=python_calls,
-        begin=f"[{NAME}(",
+        opening="[",
+        between=", ",
+        closing="]",
+        **PYTHON,
         tags="<|python_start|><|python_end|>",
-        write=write_python("[", ", ", "]"),
+        writes=True,
         serves="pythonic",
     ),
     ToolFormat(
@@ -128,7 +131,7 @@ FORMATS = (
             r"(?P<name>[^\s\[{]+)(?:\[CALL_ID\](?P<id>\w*))?\[ARGS\](?P<arguments>.*)\Z",
             json_object,
         ),
-        begin=f"[TOOL_CALLS]{NAME}[ARGS]",
+        call=f"[TOOL_CALLS]{NAME}[ARGS]{ARGUMENTS}",
         tags="[CALL_ID]",
         id=NINE,
         serves="mistral",
@@ -138,7 +141,9 @@ FORMATS = (
         shape=f"[TOOL_CALLS][{OBJECT}]",
         section=re.compile(r"\[TOOL_CALLS\](?P<body>.*)\Z", re.S),
         read=json_calls(),
-        begin=f'[TOOL_CALLS][{{"name": "{NAME}", "arguments": ',
+        opening="[TOOL_CALLS][",
+        **OBJECTS,
+        closing="]",
         id=NINE,
         serves="mistral",
     ),
@@ -152,7 +157,10 @@ FORMATS = (
             rf"(?P<arguments>.*?)\n```{DEEPSEEK_END}",
             json_object,
         ),
-        begin=f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{NAME}\n```json\n",
+        call=f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{NAME}\n```json\n{ARGUMENTS}\n```<｜tool▁call▁end｜>",
+        opening="<｜tool▁calls▁begin｜>",
+        between="\n",
+        closing="<｜tool▁calls▁end｜>",
         serves="deepseek_v3",
     ),
     ToolFormat(
@@ -164,7 +172,9 @@ FORMATS = (
             rf"<｜tool▁call▁begin｜>(?P<name>[^\n<]+)<｜tool▁sep｜>(?P<arguments>.*?){DEEPSEEK_END}",
             json_object,
         ),
-        begin=f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{NAME}<｜tool▁sep｜>",
+        call=f"<｜tool▁call▁begin｜>{NAME}<｜tool▁sep｜>{ARGUMENTS}<｜tool▁call▁end｜>",
+        opening="<｜tool▁calls▁begin｜>",
+        closing="<｜tool▁calls▁end｜>",
         serves="deepseek_v31",
     ),
     ToolFormat(
@@ -173,7 +183,13 @@ FORMATS = (
         'string="true|false">VALUE</｜DSML｜parameter></｜DSML｜invoke></｜DSML｜function_calls>',
         section=between("<｜DSML｜(?:function|tool)_calls>", "</｜DSML｜(?:function|tool)_calls>"),
         read=named_calls(INVOKE.format("｜DSML｜"), tagged(DSML_PARAMETER)),
-        begin=f'<｜DSML｜function_calls>\n<｜DSML｜invoke name="{NAME}">\n',
+        call=f'<｜DSML｜invoke name="{NAME}">\n{ARGUMENTS}</｜DSML｜invoke>\n',
+        opening="<｜DSML｜function_calls>\n",
+        closing="</｜DSML｜function_calls>",
+        pairs=Pairs(
+            text=f'<｜DSML｜parameter name="{KEY}" string="true">{VALUE}</｜DSML｜parameter>\n',
+            other=f'<｜DSML｜parameter name="{KEY}" string="false">{VALUE}</｜DSML｜parameter>\n',
+        ),
         serves="deepseek_v32",
     ),
     ToolFormat(
@@ -182,7 +198,8 @@ FORMATS = (
         "<|call|>",
         section=re.compile(r"(?!)(?P<body>)"),  # read_harmony reads all of a turn
         read=json_calls(),
-        begin=f"<|channel|>commentary to=functions.{NAME} <|constrain|>json<|message|>",
+        call=f"<|channel|>commentary to=functions.{NAME} <|constrain|>json<|message|>{ARGUMENTS}"
+        "<|call|>",
         mark="<|channel|>",
         tags="<|start|><|end|>",
         turn=read_harmony,
@@ -193,7 +210,8 @@ FORMATS = (
         shape='<|tool_call>call:NAME{KEY:<|"|>TEXT<|"|>,KEY:NUMBER}<tool_call|>',
         section=between(r"<\|tool_call>", r"<tool_call\|>"),
         read=named_calls(r"call:(?P<name>[^\s{]+)(?P<arguments>\{.*\})\Z", gemma_object),
-        begin=f"<|tool_call>call:{NAME}{{",
+        call=f"<|tool_call>call:{NAME}{{{ARGUMENTS}}}<tool_call|>",
+        pairs=Pairs(text=f'{KEY}:<|"|>{VALUE}<|"|>', other=f"{KEY}:{VALUE}", between=","),
         mark="<|tool_call>",
         serves="gemma4",
     ),
@@ -202,27 +220,34 @@ FORMATS = (
         shape="```tool_code\\nNAME(KEY=VALUE)\\n```",
         section=between("```tool_code\n", "```"),
         read=python_calls,
-        begin=f"```tool_code\n{NAME}(",
+        opening="```tool_code\n",
+        between="\n",
+        closing="\n```",
+        **PYTHON,
         mark="```tool_code",
-        write=write_python("```tool_code\n", "\n", "\n```"),
+        writes=True,
     ),
     ToolFormat(
         name="phi",
         shape=f"<|tool_call|>[{OBJECT}]<|/tool_call|>",
         section=between(r"<\|tool_call\|>", r"<\|/tool_call\|>"),
         read=json_calls(),
-        begin=f'<|tool_call|>[{{"name": "{NAME}", "arguments": ',
+        opening="<|tool_call|>[",
+        **OBJECTS,
+        closing="]<|/tool_call|>",
         mark="<|/tool_call|>",
-        write=write_list("<|tool_call|>", "<|/tool_call|>"),
+        writes=True,
     ),
     ToolFormat(
         name="granite",
         shape=f"<|tool_call|>[{OBJECT}]",
         section=re.compile(r"<\|tool_call\|>(?P<body>.*)\Z", re.S),
         read=json_calls(),
-        begin=f'<|tool_call|>[{{"name": "{NAME}", "arguments": ',
+        opening="<|tool_call|>[",
+        **OBJECTS,
+        closing="]",
         mark="<|tool_call|>",
-        write=write_list("<|tool_call|>", ""),
+        writes=True,
         serves="granite",
     ),
     ToolFormat(
@@ -235,10 +260,12 @@ FORMATS = (
             r"<\|tool_call_argument_begin\|>(?P<arguments>.*?)(?:<\|tool_call_end\|>|\Z)",
             json_object,
         ),
-        begin=f"<|tool_calls_section_begin|><|tool_call_begin|>functions.{NAME}:0"
-        "<|tool_call_argument_begin|>",
+        call=f"<|tool_call_begin|>functions.{NAME}:{NUMBER}<|tool_call_argument_begin|>{ARGUMENTS}"
+        "<|tool_call_end|>",
+        opening="<|tool_calls_section_begin|>",
+        closing="<|tool_calls_section_end|>",
         mark="<|tool_calls_section_begin|>",
-        write=write_kimi,
+        writes=True,
         id=re.compile(r"\S+:\d+"),
         serves="kimi_k2",
     ),
@@ -248,7 +275,10 @@ FORMATS = (
         "</invoke></minimax:tool_call>",
         section=between("<minimax:tool_call>", "</minimax:tool_call>"),
         read=named_calls(INVOKE.format(""), tagged(MINIMAX_PARAMETER)),
-        begin=f'<minimax:tool_call>\n<invoke name="{NAME}">\n',
+        call=f'<invoke name="{NAME}">\n{ARGUMENTS}</invoke>\n',
+        opening="<minimax:tool_call>\n",
+        closing="</minimax:tool_call>",
+        pairs=Pairs(text=f'<parameter name="{KEY}">{VALUE}</parameter>\n'),
         serves="minimax_m2",
     ),
     ToolFormat(
@@ -256,48 +286,64 @@ FORMATS = (
         shape="<code>NAME(KEY=VALUE)</code>",
         section=between("<code>", "</code>"),
         read=python_calls,
-        begin=f"<code>{NAME}(",
-        write=write_python("<code>", "\n", "</code>"),
+        opening="<code>",
+        between="\n",
+        closing="</code>",
+        **PYTHON,
+        writes=True,
     ),
     ToolFormat(
         name="lfm",
         shape="<|tool_call_start|>[NAME(KEY=VALUE)]<|tool_call_end|>",
         section=between(r"<\|tool_call_start\|>", r"<\|tool_call_end\|>"),
         read=python_calls,
-        begin=f"<|tool_call_start|>[{NAME}(",
+        opening="<|tool_call_start|>[",
+        between=", ",
+        closing="]<|tool_call_end|>",
+        **PYTHON,
         mark="<|tool_list_start|>",
-        write=write_python("<|tool_call_start|>[", ", ", "]<|tool_call_end|>"),
+        writes=True,
     ),
     ToolFormat(
         name="nemotron",
         shape=f"<TOOLCALL>[{OBJECT}]</TOOLCALL>",
         section=between("<TOOLCALL>", "</TOOLCALL>"),
         read=json_calls(),
-        begin=f'<TOOLCALL>[{{"name": "{NAME}", "arguments": ',
+        opening="<TOOLCALL>[",
+        **OBJECTS,
+        closing="]</TOOLCALL>",
         mark="<TOOLCALL>",
-        write=write_list("<TOOLCALL>", "</TOOLCALL>"),
+        writes=True,
     ),
     ToolFormat(
         name="json_list",
         shape=f"<tool_calls>[{OBJECT}]</tool_calls>",
         section=between("<tool_calls>", "</tool_calls>"),
         read=json_calls(),
-        begin=f'<tool_calls>[{{"name": "{NAME}", "arguments": ',
-        write=write_list("<tool_calls>", "</tool_calls>"),
+        opening="<tool_calls>[",
+        **OBJECTS,
+        closing="]</tool_calls>",
+        writes=True,
     ),
     ToolFormat(
         name="apertus",
         shape="<|tools_prefix|>[{<name>: <object>}]<|tools_suffix|>",
         section=between(r"<\|tools_prefix\|>", r"<\|tools_suffix\|>"),
         read=json_names,
-        begin=f'<|tools_prefix|>[{{"{NAME}": ',
+        call=f'{{"{NAME}": {ARGUMENTS}}}',
+        opening="<|tools_prefix|>[",
+        between=", ",
+        closing="]<|tools_suffix|>",
     ),
     ToolFormat(
         name="cohere",
         shape='<|START_ACTION|>[{"tool_name": <name>, "parameters": <object>}]<|END_ACTION|>',
         section=between(r"<\|START_ACTION\|>", r"<\|END_ACTION\|>"),
         read=json_calls("tool_name", ("parameters",)),
-        begin=f'<|START_ACTION|>[{{"tool_name": "{NAME}", "parameters": ',
+        call=f'{{"tool_name": "{NAME}", "parameters": {ARGUMENTS}}}',
+        opening="<|START_ACTION|>[",
+        between=", ",
+        closing="]<|END_ACTION|>",
     ),
 )
 BY_NAME = {f.name: f for f in FORMATS}

@@ -1,6 +1,10 @@
-"""What a request holds its turn to: a schema of the answer, or of a call's arguments."""
+"""What a request holds its turn to: a schema of the answer, and those of the tools."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from art_cli.engines.base import Engine
 from art_cli.errors import ConstraintError
@@ -8,48 +12,76 @@ from art_cli.models.grammar.schema import checked_schema
 from art_cli.models.grammar.write import answer_grammar, call_grammar, schema_grammar
 from art_cli.models.plain_text import PlainText
 from art_cli.models.render import Renderer
+from art_cli.models.tool_formats.arguments import Schema
 from art_cli.rollout.gateway.asked import Asked, RequestError
 from art_cli.rollout.gateway.exchange import Talk
 from art_cli.system.deadline import beside
 
 
-async def check_schema(asked: Asked, engine: Engine) -> None:
-    """Raise RequestError where a turn could not be held to what a request wants of it."""
-    schema = _wanted(asked)
-    if schema is None:
-        return
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a turn is held to."""
+
+    schema: object | None  # of its words; None: a call is demanded
+    tools: dict[str, Schema]  # that it may call instead, and their parameters
+
+
+async def hold_of(asked: Asked, engine: Engine) -> Hold | None:
+    """Return what a request wants its turn held to; None: it is free.
+
+    A call that is demanded comes before a schema of the words. Raises RequestError where a schema
+    is not supported. A tool that is not `strict` is then held to being called with an object.
+    """
+    functions = [tool["function"] for tool in asked.tools]
+    if asked.forced_tool is not None:
+        functions = [f for f in functions if f["name"] == asked.forced_tool]
+    is_strict = asked.must_call and any(f.get("strict") for f in functions)
+    if asked.response_schema is None and not is_strict:
+        return None
     if asked.prefill:
         raise RequestError(
             400, "a turn that the client begins cannot be held to a schema; leave out one of both"
         )
     try:
-        checked = await beside(asked.size, checked_schema, schema)
-        await engine.grammars.compile(schema_grammar(checked))
+        if not asked.must_call:
+            await _check(asked.response_schema, asked, engine)
+        tools = {f["name"]: await _parameters(f, asked, engine) for f in functions}
     except ConstraintError as e:
         raise RequestError(400, str(e)) from None
+    return Hold(None if asked.must_call else asked.response_schema, tools)
 
 
-def grammar_of(talk: Talk, renderer: Renderer, asked: Asked, engine: Engine) -> str | None:
-    """Return the grammar of the turn behind a conversation; None: it is free.
-
-    A call that is demanded comes before a schema of the words. Raises RequestError.
-    """
-    schema = _wanted(asked)
-    if schema is None or isinstance(talk, PlainText):
+def grammar_of(
+    talk: Talk, renderer: Renderer, asked: Asked, hold: Hold | None, engine: Engine
+) -> str | None:
+    """Return the grammar of the turn behind a conversation. Raises RequestError."""
+    if hold is None or isinstance(talk, PlainText):
         return None
-    specials = engine.grammars.specials
+    specials, parallel = engine.grammars.specials, asked.parallel
     try:
-        if asked.must_call:
-            return call_grammar(renderer, specials, schema)
-        tools = [tool["function"]["name"] for tool in asked.tools]
-        return answer_grammar(renderer, specials, talk.prompt, schema, tools)
+        if hold.schema is None:
+            name = asked.forced_tool
+            return call_grammar(renderer, specials, hold.tools, name, parallel=parallel)
+        return answer_grammar(
+            renderer, specials, talk.prompt, hold.schema, hold.tools, parallel=parallel
+        )
     except ConstraintError as e:
         raise RequestError(400, str(e)) from None
 
 
-def _wanted(asked: Asked) -> object | None:
-    if not asked.must_call:
-        return asked.response_schema
-    functions = [t["function"] for t in asked.tools if t["function"]["name"] == asked.forced_tool]
-    strict = [f for f in functions if f.get("strict")]
-    return strict[0].get("parameters") if strict else None
+async def _check(schema: object, asked: Asked, engine: Engine, **more: bool) -> None:
+    """Raise ConstraintError where a schema is not supported."""
+    checked = await beside(asked.size, partial(checked_schema, **more), schema)
+    await engine.grammars.compile(schema_grammar(checked))
+
+
+async def _parameters(function: dict[str, Any], asked: Asked, engine: Engine) -> Schema:
+    """Return the schema that arguments are held to. Raises ConstraintError for a `strict` tool."""
+    schema = function.get("parameters") or {}
+    try:
+        await _check(schema, asked, engine, of_arguments=True)
+    except ConstraintError as e:
+        if function.get("strict"):
+            raise ConstraintError(f"the tool {function['name']:.100}: {e}") from None
+        return {"type": "object"}
+    return schema

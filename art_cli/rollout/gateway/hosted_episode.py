@@ -22,7 +22,7 @@ from art_cli.models.render import Renderer
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
 from art_cli.rollout.gateway.asked_model import Spoken, ask_model
-from art_cli.rollout.gateway.constraint import check_schema, grammar_of
+from art_cli.rollout.gateway.constraint import grammar_of, hold_of
 from art_cli.rollout.gateway.dialogue import Dialogue
 from art_cli.rollout.gateway.end import AgentEnd
 from art_cli.rollout.gateway.entrance import Secrets
@@ -111,7 +111,7 @@ class Hosted:
             return [await self._ask(route.llm, asked, begun)]
         engine = route.base or self._served.engine
         renderer = await self._renderer(asked)
-        await check_schema(asked, engine)
+        hold = await hold_of(asked, engine)
         thread = self._thread(asked, renderer, route)
         thread.busy = True  # and stays so where this fails: nothing can go on behind it
         talk = thread.conversation
@@ -124,7 +124,7 @@ class Hosted:
             self._context_full |= thread.is_full
             raise
         self._check_goes_on()
-        grammar = grammar_of(talk, renderer, asked, engine)
+        grammar = grammar_of(talk, renderer, asked, hold, engine)
         others = [self._begin(asked, renderer, route, talk.forked()) for _ in range(asked.n - 1)]
         threads = [thread, *others]
         try:

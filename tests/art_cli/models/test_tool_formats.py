@@ -360,7 +360,7 @@ def test_what_a_format_writes_it_reads_back(found: list[dict[str, Any]]) -> None
     turn = _turn(found)
     for each in FORMATS:
         text = Speech(each, ("<think>", "</think>")).write(turn)
-        if each.write and text is not None and not any(m in text for m in ("</", "<|tool")):
+        if each.writes and text is not None and not any(m in text for m in ("</", "<|tool")):
             assert read(each.name, text).calls == turn.calls, each.name
     assert read_turn(write_turn_text(turn)).calls == turn.calls
 

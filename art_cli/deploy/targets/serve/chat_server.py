@@ -32,7 +32,7 @@ from art_cli.models.render import Renderer
 from art_cli.rollout.gateway.apis.endpoints import Endpoints
 from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 from art_cli.rollout.gateway.body import MAX_BODY
-from art_cli.rollout.gateway.constraint import check_schema, grammar_of
+from art_cli.rollout.gateway.constraint import grammar_of, hold_of
 from art_cli.rollout.gateway.exchange import answer, begin, count_tokens, read_in
 from art_cli.rollout.gateway.served import Served
 from art_cli.types import Completion, Message
@@ -107,10 +107,10 @@ class ChatServer:
     async def _complete(self, asked: Asked) -> list[Answered]:
         served = self._served(sampling_of(asked, self._usual))
         renderer = await served.renderer(asked.tools, asked.size)
-        await check_schema(asked, served.engine)
+        hold = await hold_of(asked, served.engine)
         talk = begin(renderer, asked)
         num_prompt = await read_in(talk, asked.messages, asked, served.max_model_len)
-        grammar = grammar_of(talk, renderer, asked, served.engine)
+        grammar = grammar_of(talk, renderer, asked, hold, served.engine)
         seed = random.getrandbits(31) if asked.seed is None else asked.seed
         talks = [talk, *(talk.forked() for _ in range(asked.n - 1))]
         sampled = await asyncio.gather(

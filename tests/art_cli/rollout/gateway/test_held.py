@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import anthropic
 import jsonschema
 import openai
 import pytest
@@ -19,7 +20,7 @@ from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.trainers.grpo import GRPOTrainer
 from art_cli.types import Trajectory, TrajectoryGroup
 
-SAMPLING = SamplingConfig(max_tokens=80, temperature=0.9)
+SAMPLING = SamplingConfig(max_tokens=160, temperature=0.9)
 ORDER = {
     "type": "object",
     "properties": {
@@ -122,6 +123,75 @@ def test_the_arguments_of_a_strict_tool_that_is_demanded_meet_its_schema(play: A
     for seed in range(3):
         trajectory = play(agent, seed)
         assert trajectory.error is None and trajectory.sequences[0].constrained
+
+
+SELL = {"name": "sell", "description": "Sell.", "parameters": ORDER}
+
+
+async def asked_of(api: str, client: openai.AsyncOpenAI, messages: Any) -> tuple[str, list[Any]]:
+    """Return the words and the calls of a turn; neither, where it was cut off."""
+    if api == "chat":
+        tools = [{"type": "function", "function": SELL}]
+        create = client.chat.completions.create
+        answer = await create(
+            model="any", messages=messages, tools=tools, response_format=form(ORDER)
+        )
+        [choice] = answer.choices
+        calls = choice.message.tool_calls or []
+        ended, words = choice.finish_reason, choice.message.content
+        found = [(c.function.name, json.loads(c.function.arguments)) for c in calls]
+        return ("", []) if ended == "length" else (words or "", found)
+    if api == "responses":
+        answer = await client.responses.create(
+            model="any",
+            input=messages,
+            tools=[{"type": "function", **SELL}],
+            text={"format": {"type": "json_schema", "name": "order", "schema": ORDER}},
+        )
+        calls = [each for each in answer.output if each.type == "function_call"]
+        found = [(c.name, json.loads(c.arguments)) for c in calls]
+        return ("", []) if answer.status == "incomplete" else (answer.output_text, found)
+    said = [m for m in messages if m["role"] != "system"]
+    async with anthropic.AsyncAnthropic(
+        base_url=str(client.base_url).removesuffix("/v1/"), api_key=client.api_key
+    ) as other:
+        answer = await other.messages.create(
+            model="any",
+            max_tokens=160,
+            messages=said,
+            tools=[{"name": "sell", "description": "Sell.", "input_schema": ORDER}],
+            extra_body={"output_config": {"format": {"type": "json_schema", "schema": ORDER}}},
+        )
+    found = [(b.name, b.input) for b in answer.content if b.type == "tool_use"]
+    words = "".join(b.text for b in answer.content if b.type == "text")
+    return ("", []) if answer.stop_reason == "max_tokens" else (words, found)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses", "messages"])
+def test_where_there_are_tools_a_turn_is_an_answer_a_call_or_cut_off(play: Any, api: str) -> None:
+    seen: list[str] = []
+
+    async def agent(client: Any, task: Task) -> None:
+        for _ in range(6):
+            words, calls = await asked_of(api, client, task.messages)
+            seen.append("call" if calls else "answer" if words else "cut off")
+            for name, arguments in calls:
+                assert name == "sell"
+                jsonschema.validate(arguments, ORDER)
+            if words or calls:
+                assert bool(words.strip()) != bool(calls)
+            if words.strip():
+                jsonschema.validate(json.loads(words), ORDER)
+
+    trajectories = [play(agent, seed) for seed in range(5)]
+    assert len(seen) == 30 and {"call", "answer"} <= set(seen), seen
+    for n, t in enumerate(trajectories):
+        assert t.error is None, t.error
+        t.reward = float(n % 2)
+    groups = [TrajectoryGroup(trajectories)]
+    set_advantages(groups, "mean")
+    metrics = GRPOTrainer(play.policy, TrainConfig(steps=1), SAMPLING).step(groups, 0)
+    assert metrics["loss/logprob_gap"] < 1e-5 and abs(metrics["loss/ratio_max"] - 1) < 1e-4
 
 
 def test_what_is_asked_for_is_passed_to_the_engine_alone_where_there_is_a_schema(

@@ -1,0 +1,54 @@
+"""Texts as the terminals of a grammar, in the library's dialect of Lark."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+TAG = re.compile(r"</[^<>]+>")
+
+
+@dataclass(frozen=True, slots=True)
+class Terminals:
+    """Writes texts for one tokenizer; `specials` are those of Grammars."""
+
+    specials: dict[str, int]
+
+    def literal(self, text: str) -> str:
+        """Return a text as terminals: special tokens are no text to the library."""
+        return " ".join(self._part(part) for part in self._parts(text)) or '""'
+
+    def loose(self, text: str) -> str:
+        """Return a text as terminals of which line breaks may be missing."""
+        parts = [part for whole in self._parts(text) for part in re.split(r"(\n+)", whole) if part]
+        written = (r"/\n{0,2}/" if part.isspace() else self._part(part) for part in parts)
+        return " ".join(written) or '""'
+
+    def is_special(self, text: str) -> bool:
+        """Return whether a text is a special token, and so in no other text."""
+        return text in self.specials
+
+    def free(self, without: Iterable[str], length: str = "*") -> str:
+        """Return a terminal's body: any text that holds none of these; `length` as in a regex."""
+        ends = "|".join(_regex(text) for text in without)
+        return f"/(?s:.{length})/" + (f" & ~/(?s:.*)({ends})(?s:.*)/" if ends else "")
+
+    def _parts(self, text: str) -> list[str]:
+        cuts = "|".join(map(re.escape, sorted(self.specials, key=len, reverse=True)))
+        return [part for part in (re.split(f"({cuts})", text) if cuts else [text]) if part]
+
+    def _part(self, part: str) -> str:
+        known = self.specials
+        return any_of([known[part]]) if part in known else json.dumps(part, ensure_ascii=False)
+
+
+def any_of(ids: Iterable[int]) -> str:
+    """Return a terminal that is any of these tokens."""
+    return f"<[{','.join(map(str, sorted(ids)))}]>"
+
+
+def _regex(text: str) -> str:
+    """Return a text as the library's regular expressions have it, between slashes."""
+    return re.escape(text).replace("/", r"\/").replace("\n", "n")
