@@ -21,6 +21,8 @@ from art_cli.training.metrics import batch_metrics
 from art_cli.training.model import Stop, TrainableModel
 from art_cli.types import Scenario, TrajectoryGroup
 
+STOP_SECONDS = 0.2  # between two looks at whether the run is asked to stop
+
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
@@ -45,26 +47,29 @@ async def run_loop(
     outcome = Outcome(finished=False, step=model.step)
     sampler = make_sampler(cfg.train.curriculum, scenarios_of(model, "train"), cfg.seed)
     model.parts.run.write_status("running", model.step, cfg.train.steps)
-    if cfg.eval and model.step == 0:
-        outcome.baseline = outcome.final = await _evaluate(model, tracker, report)
+    if model.step == 0:
+        outcome.baseline = await _evaluate_if_due(model, tracker, stop, report)
+        outcome.final = outcome.baseline
+    elif _lacks_evaluation(model) and not stop.requested:
+        outcome.final = await _evaluate_if_due(model, tracker, stop, report)
+        _checkpoint(model, force=True)
     batches = Batches(model, sampler, partial(_roll_out, model, report))
     try:
         while model.step < cfg.train.steps and not stop.requested:
             try:
                 await _step(model, batches, tracker)
-                last = model.step == cfg.train.steps
-                if cfg.eval and (model.step % cfg.eval.every == 0 or last):
-                    outcome.final = await _evaluate(model, tracker, report)
+                evaluation = await _evaluate_if_due(model, tracker, stop, report)
+                outcome.final = evaluation or outcome.final
             except (BudgetError, JudgeError):  # what was learned before has been paid for
                 if model.step:
                     model.save()
                 raise
-            _checkpoint(model, force=last or stop.requested)
+            _checkpoint(model, force=model.step == cfg.train.steps or stop.requested)
             model.parts.run.write_status("running", model.step, cfg.train.steps)
     finally:
         await batches.close()
     outcome.step = model.step
-    outcome.finished = model.step >= cfg.train.steps
+    outcome.finished = model.step >= cfg.train.steps and not _lacks_evaluation(model)
     outcome.best_step = best_checkpoint(model.parts.run)
     return outcome
 
@@ -117,6 +122,37 @@ def _numbers_of(model: TrainableModel, batch: Batch) -> dict[str, float]:
     seconds = max(batch.rolled - batch.began, 1e-9)
     metrics["throughput/rollout_tok_s"] = metrics["data/tokens_sampled"] / seconds
     return metrics
+
+
+def _lacks_evaluation(model: TrainableModel) -> bool:
+    """Return whether an evaluation of this step is due that has not been finished.
+
+    A run that is asked to stop leaves it to `--resume`.
+    """
+    cfg, step = model.experiment.eval, model.step
+    if cfg is None or model.parts.progress.val_reward is not None:
+        return False
+    return step % cfg.every == 0 or step == model.experiment.train.steps
+
+
+async def _evaluate_if_due(
+    model: TrainableModel, tracker: Tracker, stop: Stop, report: Report
+) -> Evaluation | None:
+    """Evaluate, unless none is due or the run is asked to stop: the step is then saved first."""
+    if not _lacks_evaluation(model) or stop.requested:
+        return None
+    evaluating = asyncio.ensure_future(_evaluate(model, tracker, report))
+    try:
+        while not evaluating.done() and not stop.requested:
+            await asyncio.wait([evaluating], timeout=STOP_SECONDS)
+        if stop.requested and not evaluating.done() and model.step:
+            model.save()
+            report(f"step {model.step} is saved; ending its evaluation, which --resume repeats")
+    finally:
+        if not evaluating.done():
+            evaluating.cancel()
+            await asyncio.wait([evaluating])
+    return None if evaluating.cancelled() else evaluating.result()
 
 
 async def _evaluate(model: TrainableModel, tracker: Tracker, report: Report) -> Evaluation:

@@ -50,6 +50,7 @@ class Slow(Opposites):
         if (pause := Path("pause")).exists():
             await asyncio.sleep(float(pause.read_text()))
         while (hold := Path("hold")).exists() and Path(hold.read_text() or "?").exists():
+            Path("held").touch()
             await asyncio.sleep(0.01)
         return await super().score(trajectory)
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -142,8 +143,18 @@ def root(
     listen(progress)
 
 
+def _interrupt(signum: int, frame: object) -> None:
+    """End at once on Ctrl-C.
+
+    asyncio would wait for the next `await`, which is many seconds later while a command loads
+    torch. It leaves a handler alone that is not Python's own.
+    """
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """The entry point `art`."""
+    signal.signal(signal.SIGINT, _interrupt)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     few_arenas()
     try:
@@ -151,9 +162,10 @@ def main() -> None:
     except ArtError as e:
         say(str(e) if isinstance(e, Interrupted) else f"error: {e}", file=sys.stderr)
         sys.exit(e.exit_code)
-    except KeyboardInterrupt:
-        say("interrupted", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
+    except SystemExit as e:  # which typer makes of a KeyboardInterrupt, without a word
+        if e.code == EXIT_INTERRUPTED:
+            say("interrupted", file=sys.stderr)
+        raise
     except BrokenPipeError:  # `art runs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -1,6 +1,10 @@
 """Ctrl-C and --resume: a run that was stopped ends as if it had not been."""
 
+import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -75,3 +79,47 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     art.signal(signal.SIGINT)
     assert art.wait() == 130
     assert art.run.state() == "killed" and "Traceback" not in art.output
+
+
+def test_a_step_is_saved_before_its_evaluation_is_left(tmp_path: Path, whole: Art) -> None:
+    art = start(tmp_path)
+    held_after(3, art)  # whose evaluation waits
+    until((tmp_path / "held").exists, art)
+    art.signal(signal.SIGTERM)
+    assert art.wait() == 130, art.output  # while its episodes wait
+    assert "stopped after step 3" in art.output and art.run.checkpoint_steps()[-1] == 3
+    (tmp_path / "hold").unlink()
+    again = start(tmp_path, "--resume")
+    assert again.wait() == 0, again.output
+    assert results(again.run) == results(whole.run)
+
+
+def test_the_last_evaluation_is_made_up_for(tmp_path: Path, whole: Art) -> None:
+    art = start(tmp_path)
+    held_after(8, art)
+    until((tmp_path / "held").exists, art)
+    art.signal(signal.SIGINT)
+    assert art.wait() == 130, art.output
+    assert art.run.state() == "interrupted" and "trained" not in art.output.splitlines()[-1]
+    (tmp_path / "hold").unlink()
+    again = start(tmp_path, "--resume")
+    assert again.wait() == 0, again.output
+    assert results(again.run) == results(whole.run)
+
+
+def test_ctrl_c_is_heard_while_torch_is_imported(tmp_path: Path) -> None:
+    """Without the forks of other tests, which have imported it already."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "site").mkdir()
+    slow = "import time\nopen('importing', 'w')\nfor _ in range(6000): time.sleep(0.01)\n"
+    (tmp_path / "site" / "torch.py").write_text(slow)  # in its place
+    env = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    command = [sys.executable, "-m", "art_cli", "run", "config.yaml"]
+    art = subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 100
+    while not (tmp_path / "importing").exists():
+        assert art.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    art.send_signal(signal.SIGINT)
+    _, said = art.communicate(timeout=50)  # it would be a minute otherwise
+    assert art.returncode == 130 and said.endswith("interrupted\n") and "Traceback" not in said
