@@ -57,7 +57,7 @@ async def run_loop(
     try:
         while model.step < cfg.train.steps and not stop.requested:
             try:
-                await _step(model, batches, tracker)
+                await _step(model, batches, tracker, report)
                 evaluation = await _evaluate_if_due(model, tracker, stop, report)
                 outcome.final = evaluation or outcome.final
             except (BudgetError, JudgeError):  # what was learned before has been paid for
@@ -86,7 +86,7 @@ def _roll_out(
     return score_groups(groups, model.parts.scorer, report)
 
 
-async def _step(model: TrainableModel, batches: Batches, tracker: Tracker) -> None:
+async def _step(model: TrainableModel, batches: Batches, tracker: Tracker, report: Report) -> None:
     """Learn from one batch.
 
     Batches are rolled out and scored by `_roll_out`: with `train.max_staleness`, that many of them
@@ -97,7 +97,9 @@ async def _step(model: TrainableModel, batches: Batches, tracker: Tracker) -> No
     scored = time.monotonic()
     metrics = _numbers_of(model, batch)
     set_advantages(batch.groups, model.experiment.train.advantage)
+    report("updating")
     metrics |= await model.update(batch.groups)
+    report("handing the weights to the engine")
     metrics |= await model.sync()
     metrics |= batches.settle(batch)
     rolled = min(max(batch.rolled, began), scored)  # a batch may have been complete before

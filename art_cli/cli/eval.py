@@ -129,6 +129,7 @@ def _play(
     """Play what is missing, and judge what has no score. Errors that end it say how to go on."""
 
     def open_policies(services: RunServices | None) -> Policies:
+        progress("loading torch and transformers")
         from art_cli.evaluation.policies import RunPolicies
 
         return RunPolicies(loaded, run, services, progress)

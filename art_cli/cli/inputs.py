@@ -15,12 +15,14 @@ import typer
 from art_cli.errors import UsageError
 from art_cli.printed import masked, replace_line, say, visible
 from art_cli.system.files import read_text
+from art_cli.system.progress import Pulse
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
     from art_cli.runs.directory import RunDir
 
-SELDOM = 30.0  # seconds between lines of progress in a log
+SELDOM = 30.0  # seconds between lines of progress in a log, where there is something new
+SILENCE = 10.0  # seconds, before what goes on is told again
 OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
 
 # What several commands take.
@@ -38,6 +40,8 @@ Python = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 _last_told = time.monotonic()
+_doing, _began = "", 0.0  # what `progress` was told last, and when it began
+_pulse: Pulse | None = None
 
 
 def load(arguments: list[str]) -> LoadedExperiment:
@@ -72,9 +76,12 @@ def check_base(loaded: LoadedExperiment, run: RunDir | None = None) -> list[str]
     known = check_own_code(loaded, run)
     if loaded.experiment.model.base == "tiny":
         return known
+    progress(f"looking at the base {loaded.experiment.model.base}")
     from art_cli.preflight.base_model import check_base as check
 
-    return [*known, *check(loaded)]
+    found = check(loaded)
+    progress("")
+    return [*known, *found]
 
 
 def open_run(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedExperiment, RunDir]:
@@ -121,17 +128,37 @@ def confirm(question: str) -> bool:
 def progress(text: str, done: int | None = None, total: int | None = None) -> None:
     """A Report: one line on a terminal, which the next one replaces; in a log, one now and then.
 
-    Where something is counted the line goes with the last of it, else with `progress("")`.
+    Where something is counted the line goes with the last of it, else with `progress("")`. Until
+    then it is told again after ten seconds of silence, with how long it has taken.
     """
-    global _last_told
+    global _doing, _began, _pulse
     count = f" {done}/{total}" if total else ""
-    if text and not sys.stderr.isatty() and time.monotonic() - _last_told > SELDOM:
-        _last_told = time.monotonic()
-        say(f"{text}{count}", file=sys.stderr)
-    if sys.stderr.isatty():
-        replace_line(f"{text}{count}")
-        if total and done == total:
+    if text != _doing:
+        _doing, _began = text, time.monotonic()
+    if text and _pulse is None:
+        _pulse = Pulse(_tell_silence)
+        _pulse.start()
+    if text and (sys.stderr.isatty() or time.monotonic() - _last_told > SELDOM):
+        _tell(f"{text}{count}")
+    if not text or (total and done == total):
+        _doing = ""
+        if sys.stderr.isatty():
             replace_line("")
+
+
+def _tell_silence() -> None:
+    now = time.monotonic()
+    if _doing and now - _last_told >= SILENCE:
+        _tell(f"{_doing} ({now - _began:.0f} s)")
+
+
+def _tell(line: str) -> None:
+    global _last_told
+    _last_told = time.monotonic()
+    if sys.stderr.isatty():
+        replace_line(line)
+    else:
+        say(line, file=sys.stderr)
 
 
 def read_dotenv(path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Protocol
+
+LOOKS = 1.0  # seconds between two looks at whether something has been silent for too long
 
 
 class Report(Protocol):
@@ -29,3 +33,26 @@ def listen(report: Report) -> None:
 def tell(text: str, done: int | None = None, total: int | None = None) -> None:
     """Tell whoever listens what is going on; an env calls it where its scenarios take long."""
     _listener(text, done, total)
+
+
+class Pulse:
+    """Calls `beat` every second from a thread of its own, from `start` to `stop`.
+
+    The main thread may be busy meanwhile: it imports torch, loads weights, or computes an update.
+    """
+
+    def __init__(self, beat: Callable[[], None]) -> None:
+        self._beat = beat
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin; the thread does not keep the process alive."""
+        threading.Thread(target=self._run, name="progress", daemon=True).start()
+
+    def stop(self) -> None:
+        """End; a beat that is under way ends by itself."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.wait(LOOKS):
+            self._beat()

@@ -98,7 +98,7 @@ async def score_groups(
         await score(group)
         num_scored += 1
         if all_played:
-            report("scoring", num_scored, sum(map(len, found.values())))
+            report("scoring", num_scored, len(scoring))
 
     all_played = False
     try:
@@ -110,6 +110,8 @@ async def score_groups(
                     place = n, len(found[n])
                     scoring[place] = asyncio.ensure_future(scored(group, score))
         all_played = True
+        if num_scored < len(scoring):
+            report("scoring", num_scored, len(scoring))
     except asyncio.CancelledError:
         for task in scoring.values():
             task.cancel()

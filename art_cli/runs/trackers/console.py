@@ -24,6 +24,7 @@ from rich.text import Text
 
 from art_cli.printed import say, visible
 from art_cli.runs.trackers.run_numbers import RunNumbers, clock_text
+from art_cli.system.progress import Pulse
 from art_cli.system.screen import Screen
 
 PLAIN_STEP_SECONDS = 2.0  # at most one step line in this time
@@ -63,6 +64,7 @@ class Console:
         self._ended: str | None = None
         self._silent = False  # whoever read our output has gone
         self._said = self._said_step = -math.inf  # when the last line was printed
+        self._pulse = Pulse(self._tell_silence)
         self._live = Live(
             console=self._console,
             get_renderable=self._draw,
@@ -73,6 +75,7 @@ class Console:
     def __enter__(self) -> Console:
         if self._plain:
             self.say(self._header)
+            self._pulse.start()
         else:
             self._live.start(refresh=True)
         return self
@@ -146,8 +149,17 @@ class Console:
     def _stop(self, state: str) -> None:
         if self._ended is None:
             self._ended = state
+            self._pulse.stop()
             with suppress(OSError):  # the terminal is gone
                 self._live.stop()
+
+    def _tell_silence(self) -> None:
+        """Say the phase again where nothing has been said for long."""
+        now = self._clock()
+        if self._ended is None and now - self._said >= PLAIN_PHASE_SECONDS:
+            with self._lock:
+                phase = self._phase
+            self.say(f"{phase.line()}  {clock_text(now - phase.began)}")
 
     def _draw(self) -> RenderableType:
         with self._lock:

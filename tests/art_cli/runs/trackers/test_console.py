@@ -2,6 +2,7 @@ import io
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from art_cli.runs.trackers.console import Console
 from art_cli.runs.trackers.run_numbers import clock_text, sparkline
+from art_cli.system import progress
 from art_cli.system.screen import Screen
 
 STEP = {
@@ -190,6 +192,25 @@ def test_a_long_phase_is_told_again_in_plain_mode() -> None:
     lines = plain(feed, clock=clock).splitlines()
     assert lines[1] == "warming up, loss 3.00 0/400"
     assert len(lines) == 5
+
+
+def test_a_phase_that_says_nothing_is_told_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "LOOKS", 0.01)
+    clock, told, file = Clock(), threading.Event(), io.StringIO()
+    console = Console(100, "x", console=Screen(file=file, width=80), clock=clock)
+    monkeypatch.setattr(console, "say", lambda line: (lines.append(line), told.set()))
+    lines: list[str] = []
+    with console:
+        console.phase("updating")
+        told.clear()
+        clock.now += 70.0  # in which the main thread is busy
+        assert told.wait(60) and lines[-1] == "updating  1:10"
+    console._said = -100.0
+    lines.clear()
+    console._tell_silence()
+    assert not lines  # once it has ended
 
 
 def test_an_error_gives_the_terminal_back() -> None:
