@@ -314,6 +314,8 @@ def _report(
     is_finished = outcome is None or outcome.finished
     step = outcome.step if outcome else status.step if status else cfg.train.steps
     shown = smoke.report() if smoke and is_finished else None
+    is_due = is_finished and not smoke and (outcome or _lacks_page(run))
+    page = _write_page(run) if is_due else None
     found = results(run, cfg.eval and cfg.eval.split)
     if as_json:
         row = {"run": str(run.root), "step": step, "finished": is_finished, **found}
@@ -321,13 +323,13 @@ def _report(
     if smoke and shown:
         return smoke.tell(shown)
     if outcome is None:
-        say(f"{run.root} is finished: {run.told()}; nothing was left to do")
+        left = "only its page was left to write" if page else "nothing was left to do"
+        say(f"{run.root} is finished: {run.told()}; {left}")
     baseline, final = found["baseline"], found["final"]
     if baseline and final["step"] > 0:
         comparison(("untrained", baseline), ("trained", final))
     say(f"\nEverything is in {run.root}   (metrics.jsonl, trajectories/, checkpoints/)")
     tell_shortly(run)
-    page = _write_page(run) if is_finished and outcome else None
     first = "" if has_charts() else "pip install 'art-cli[view]', then  "
     say(f"See it on a page:   {page or f'{first}art view {run.root}'}")
     if is_finished:
@@ -336,6 +338,14 @@ def _report(
         say(f"Train it further:   {command} train.steps={2 * max(step, 1)} --resume")
         say(f"Begin it anew:      {command} --overwrite")
     return None
+
+
+def _lacks_page(run: RunDir) -> bool:
+    """Return whether the page is missing or older than the run, which was killed before it."""
+    try:
+        return run.report.stat().st_mtime < run.metrics.stat().st_mtime
+    except OSError:
+        return True
 
 
 def _write_page(run: RunDir) -> str | None:

@@ -1,5 +1,6 @@
 """`art run` where a run is already: it is shown at once, gone on with, or replaced."""
 
+import errno
 import json
 import os
 import pty
@@ -22,6 +23,7 @@ from art_cli.errors import EXIT_INTERRUPTED, PreflightError, UsageError
 from art_cli.runs.directory import RunDir
 from art_cli.system.files import atomic_write
 from art_cli.system.lock import hold
+from art_cli.view import file
 
 ROOT = Path(__file__).parents[3]
 QUICK = "warmup=null train.steps=2 train.scenarios_per_step=1 eval.every=2 eval.episodes=4"
@@ -83,6 +85,33 @@ def test_resuming_a_finished_run_shows_what_it_came_to_and_changes_nothing(art: 
         Path("said.json").read_text()
     )
     assert files() == before
+
+
+@pytest.mark.parametrize("json", [[], ["--json"]])
+def test_a_page_that_is_missing_or_old_is_written_by_resume(art: Art, json: list[str]) -> None:
+    assert here().report.exists()
+    here().report.unlink()
+    shown = art(*RUN, "--resume", *json)
+    assert here().report.read_text().endswith("</html>\n")
+    assert json or "only its page was left to write" in shown.output
+    here().report.write_text("of fewer steps")
+    os.utime(here().report, (0, 0))
+    art(*RUN, "--resume", *json)
+    assert here().report.read_text().endswith("</html>\n")
+
+
+def test_a_disk_that_is_full_for_the_page_leaves_it_to_resume(
+    art: Art, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    here().report.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(file, "atomic_write", full)
+        shown = art(*RUN, "--resume")
+    assert shown.exit_code == 0 and "No space left" in shown.stderr
+    assert art(*RUN, "--resume").exit_code == 0 and here().report.exists()
 
 
 def test_the_page_of_a_run_that_was_killed_as_it_wrote_it_is_written_again(art: Art) -> None:
