@@ -31,6 +31,7 @@ from art_cli.config.values import (
 
 MAX_MODEL_LEN, MIN_MICROBATCH_TOKENS = 4096, 64
 DEFAULT_TARGETS = ("attention", "mlp")
+LEAST = 1e-3  # of a temperature, and of top_p: logits divided by less may overflow
 
 TINY = OnlyWith("model.base", ("tiny",))
 EMBEDDED = OnlyWith("engine.use", ("transformers",))
@@ -145,8 +146,8 @@ class EngineConfig:
 class SamplingConfig:
     """How a turn is sampled. Anything but temperature 1 and all tokens biases the ratio."""
 
-    temperature: Annotated[float, Field(gt=0, le=5)] = 1.0  # below 1: the likely tokens more often
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0  # below 1: of the likely tokens alone
+    temperature: Annotated[float, Field(ge=LEAST, le=5)] = 1.0  # below 1: likely tokens more often
+    top_p: Annotated[float, Field(ge=LEAST, le=1)] = 1.0  # below 1: of the likely tokens alone
     top_k: CountOrZero = 0  # 0: off
     max_tokens: Count = 512  # of one turn; one that is cut off there calls no tools
 

@@ -289,7 +289,7 @@ def test_all_mistakes_are_reported_in_the_order_of_the_file(problems):
         ("train.kl_coef=x", "expected a number of at least 0, got 'x'"),
         ("train.clip_low=x", "expected a number of at least 0, got 'x'"),
         ("train.kl_coef=.nan", "expected a finite number, got nan"),
-        ("sampling.temperature=0", "must be more than 0, got 0"),
+        ("sampling.temperature=0", "must be at least 0.001, got 0"),
         ("sampling.temperature=.inf", "must be at most 5, got inf"),
         ("seed=2147483648", "must be less than 2147483648, got 2147483648"),
         ("model.tiny.hidden_size=17", "must be a multiple of 16, got 17"),

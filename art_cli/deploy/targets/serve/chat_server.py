@@ -21,7 +21,7 @@ from dataclasses import replace
 import torch
 from aiohttp import web
 
-from art_cli.config.schema import EngineConfig, ModelConfig, SamplingConfig
+from art_cli.config.schema import LEAST, EngineConfig, ModelConfig, SamplingConfig
 from art_cli.deploy.targets.serve.access import Access, checked
 from art_cli.engines.base import Engine
 from art_cli.engines.embedded.engine import TransformersEngine
@@ -153,10 +153,14 @@ async def _sample(
 
 
 def sampling_of(asked: Asked, usual: SamplingConfig) -> SamplingConfig:
-    """Return `usual` with what a request sets; temperature 0 is the likeliest token."""
+    """Return `usual` with what a request sets.
+
+    Values below LEAST mean the likeliest token, as 0 does: the division by a smaller temperature
+    would overflow.
+    """
     temperature = usual.temperature if asked.temperature is None else asked.temperature
     top_p = usual.top_p if asked.top_p is None else asked.top_p
-    if temperature == 0 or top_p == 0:
+    if temperature < LEAST or top_p < LEAST:
         return replace(usual, temperature=1.0, top_p=1.0, top_k=1)
     return replace(usual, temperature=temperature, top_p=top_p)
 
