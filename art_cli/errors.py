@@ -16,7 +16,9 @@
     └── Interrupted         130    the user asked to stop
 
 Within an episode, an error of the env, of a model that it asks or of an agent ends that one alone:
-`rollout()` is the boundary, which leaves it without a reward and says why.
+`rollout()` is the boundary, which leaves it without a reward and says why. So does each class above
+that the env's own code raises. Where art itself raises one within a call of the env and means the
+run (the budget is spent), it marks the error: `ending_run()`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import traceback
 from collections.abc import Collection
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Self
 
 from art_cli.printed import masked
 
@@ -46,6 +49,12 @@ class ArtError(Exception):
     """A failure with a message for the user: what went wrong, where, and what to do."""
 
     exit_code = EXIT_FAILED
+    ends_run = False  # whether art raised it within an env's call, and means the run
+
+    def ending_run(self) -> Self:
+        """Return this error, marked as one that ends the run wherever it is raised."""
+        self.ends_run = True
+        return self
 
     def __str__(self) -> str:
         """Return the message without what the environment alone should know."""

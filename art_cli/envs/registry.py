@@ -18,7 +18,7 @@ from typing import Any
 
 from art_cli.envs.base import Env
 from art_cli.errors import EXIT_USAGE, Interrupted, UsageError, blame, did_you_mean
-from art_cli.system.deadline import last_resort
+from art_cli.system.watchdog import last_resort
 
 ENV_GROUP = "art.envs"
 IMPORT_SECONDS = 120.0  # what takes longer belongs into scenarios() or start()

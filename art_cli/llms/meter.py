@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from art_cli.config.schema import LLMConfig
 from art_cli.envs.base import Services
+from art_cli.errors import ArtError, LLMError, UsageError
 from art_cli.llms.base import LLM, ChatMessage, Reply, Schema, Tools
 
 
@@ -30,7 +31,13 @@ class _Metered:
     async def ask(
         self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
     ) -> Reply:
-        reply = await self._llm.ask(messages, schema, tools)
+        try:
+            reply = await self._llm.ask(messages, schema, tools)
+        except (LLMError, UsageError):  # of this question
+            raise
+        except ArtError as e:  # the budget is spent, or the engine that answers has died
+            e.ends_run = True
+            raise
         self._meter.usd += reply.usd
         return reply
 

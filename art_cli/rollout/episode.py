@@ -13,7 +13,7 @@ from art_cli.envs.base import Done, Env
 from art_cli.envs.game import Game
 from art_cli.envs.tools import InvalidCallError, Tool, ToolError, offered_by, tools_of
 from art_cli.rollout.lifetime import Lifetime
-from art_cli.system.deadline import call
+from art_cli.system.deadline import call, user_code
 from art_cli.system.outside import MAX_TEXT, OutsideError, check_json, check_text
 from art_cli.types import Message, Step, Trajectory
 
@@ -69,7 +69,9 @@ class Episode:
         """Return the messages that the episode begins with."""
         with self._clock.running():
             started = await self._lifetime.start(max(self._clock.left, SHORTEST_WAIT))
-        self._offer(self.env.tools())
+        with user_code():
+            tools = self.env.tools()
+        self._offer(tools)
         return opening(self.env, started)
 
     async def set_up(self, method: Callable[[], Any]) -> None:

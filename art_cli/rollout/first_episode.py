@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 from art_cli.envs.base import Env, NoServices, NoServicesError, Services
 from art_cli.envs.tools import schemas_of, tools_of
 from art_cli.errors import ArtError, UsageError, blame
+from art_cli.llms.meter import MeteredServices
 from art_cli.rollout.episode import Episode, tools_in
-from art_cli.system.deadline import DeadlineError, watchdog
+from art_cli.system.deadline import DeadlineError, user_code
+from art_cli.system.watchdog import watchdog
 from art_cli.types import Message, Trajectory
 
 BLOCK_GRACE = 10.0  # seconds beyond start's deadline before a standstill ends the program
@@ -57,11 +59,12 @@ async def offered_tools(env_class: type[Env], settings: Any) -> list[dict[str, A
 async def _open_one(env_class: type[Env], settings: Any, services: Services) -> FirstEpisode:
     name = env_class.__name__
     tools_of(env_class)
-    scenario = next(iter(env_class.scenarios(settings, "train")), None)
-    if scenario is None:
-        raise UsageError(f"{name}.scenarios() gives no train scenario")
-    env = env_class(scenario, settings)
-    env.services = services
+    with user_code():
+        scenario = next(iter(env_class.scenarios(settings, "train")), None)
+        if scenario is None:
+            raise UsageError(f"{name}.scenarios() gives no train scenario")
+        env = env_class(scenario, settings)
+    env.services = MeteredServices(services)
     trajectory = Trajectory(scenario=scenario)
     episode = Episode(env, trajectory)
     try:

@@ -15,9 +15,9 @@ from art_cli.errors import UsageError, blame
 from art_cli.rollout.agent import CRASHED, Agent
 from art_cli.rollout.match import Match
 from art_cli.rollout.rollout import rollout
-from art_cli.system.deadline import watchdog
 from art_cli.system.files import json_line
 from art_cli.system.progress import Report, silent
+from art_cli.system.watchdog import watchdog
 from art_cli.types import Scenario, Split, Trajectory, TrajectoryGroup
 
 Slots = asyncio.Semaphore  # for open episodes of an env, shared by all that play it

@@ -16,6 +16,7 @@ from typing import Any
 from art_cli.envs.base import Env
 from art_cli.system.deadline import (
     DeadlineError,
+    Limit,
     awaits_nothing,
     call,
     check_stuck,
@@ -44,12 +45,9 @@ class Lifetime:
             return await call(how, seconds=seconds, what=f"{how.__name__}()")
         started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._is_starting = True
-        self._task = asyncio.ensure_future(self._live(started, how))
-        await asyncio.wait(
-            {started, self._task},
-            timeout=None if is_debugged() else seconds,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+        limit = Limit(seconds)
+        self._task = limit.task(self._live(started, how))
+        await limit.wait_for(started, self._task)
         if started.done():
             return started.result()
         if self._task.done():

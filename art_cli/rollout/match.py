@@ -18,6 +18,7 @@ from art_cli.envs.base import Done, seed_of
 from art_cli.envs.game import SEAT, Game
 from art_cli.rollout.agent import Agent, AgentFactory, TurnAgent
 from art_cli.rollout.episode import Episode, opening, said_by
+from art_cli.system.deadline import user_code
 from art_cli.system.outside import storable
 from art_cli.types import Message, Scenario, StopReason, Trajectory
 
@@ -101,7 +102,9 @@ class _Seat(Episode):
         has_turn = await self._table.comes(self._seat)
         seen = await self.ask(self._game.opening, self._seat, what="observe()")
         messages = opening(self._game, seen)
-        self._offer(self._game.tools_of(self._seat))
+        with user_code():
+            tools = self._game.tools_of(self._seat)
+        self._offer(tools)
         if not has_turn:
             self.trajectory.messages += messages  # whoever reads it may see
             raise _NeverMovedError

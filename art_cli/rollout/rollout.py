@@ -13,7 +13,7 @@ from art_cli.errors import AgentError, ArtError, EnvError, LLMError, UsageError,
 from art_cli.llms.meter import MeteredServices
 from art_cli.rollout.agent import Agent, TurnAgent
 from art_cli.rollout.episode import Episode
-from art_cli.system.deadline import DeadlineError
+from art_cli.system.deadline import DeadlineError, user_code
 from art_cli.system.outside import storable
 from art_cli.types import Message, Scenario, Trajectory
 
@@ -36,7 +36,8 @@ async def rollout(
     metered = MeteredServices(services or NoServices())
     episode = None
     try:
-        env = env_class(scenario, settings)
+        with user_code():
+            env = env_class(scenario, settings)
         env.services = metered
         episode = Episode(env, trajectory)
         trajectory.stop_reason = await agent.play(episode)
@@ -47,7 +48,7 @@ async def rollout(
         trajectory.stop_reason, trajectory.reward, trajectory.error = "timeout", None, str(e)
     except (LLMError, AgentError, UsageError) as e:  # of these, the chat template's refusal
         trajectory.stop_reason, trajectory.reward, trajectory.error = "error", None, str(e)
-    except ArtError:  # the engine, not this episode
+    except ArtError:  # the engine or the budget, not this episode; the env's own never come here
         raise
     except Exception as e:
         trajectory.stop_reason, trajectory.reward = "error", None

@@ -5,30 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dis
-import faulthandler
 import functools
 import inspect
-import os
 import queue
 import sys
 import threading
 import time
-import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Iterator
+from contextvars import ContextVar
 from types import CodeType
 from typing import Any, TypeVar
 
-from art_cli.errors import EnvError
-from art_cli.printed import say
+from art_cli.errors import AgentError, ArtError, EnvError, LLMError, UsageError
 
 T = TypeVar("T")
 MAX_STUCK = 256  # threads that were left behind in calls, all at the same time
 
+SHORTEST_LOOK = 0.05  # seconds between two looks at a limit that is paused
 LONG = 2**15  # characters: a few milliseconds of work
 LONG_TIMEOUT = 600.0  # seconds
 UNCOUNTED = contextlib.nullcontext()
+OF_CALL = (UsageError, LLMError, AgentError)  # say that this call failed, and no more
+Guard = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 def is_debugged() -> bool:
@@ -40,12 +39,78 @@ class DeadlineError(Exception):
     """A call did not return in time; says which, and how long it was waited for."""
 
 
+@contextlib.contextmanager
+def user_code() -> Iterator[None]:
+    """Run code of the user's: an exception that would end the program becomes a RuntimeError.
+
+    That is SystemExit, and each error of art's own that says more than that this call failed. An
+    error with `ends_run` was raised by art itself within the call, and goes through.
+    """
+    try:
+        yield
+    except (SystemExit, ArtError) as e:
+        if isinstance(e, ArtError) and (e.ends_run or isinstance(e, OF_CALL)):
+            raise
+        raise RuntimeError(f"raised {e!r}").with_traceback(e.__traceback__) from e
+
+
+class Limit:
+    """The seconds that a call has. They stand still while the call is paused."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends = time.monotonic() + seconds
+        self._paused_at: list[float] = []  # a moment for each pause that goes on
+
+    @property
+    def left(self) -> float:
+        """The seconds left."""
+        return self._ends - (self._paused_at[0] if self._paused_at else time.monotonic())
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let no time pass."""
+        self._paused_at.append(time.monotonic())
+        try:
+            yield
+        finally:
+            began = self._paused_at.pop(0)
+            self._ends += (self._paused_at[0] if self._paused_at else time.monotonic()) - began
+
+    async def wait_for(self, *futures: asyncio.Future[Any]) -> bool:
+        """Return whether one of the futures is done within the limit."""
+        while True:
+            seconds = None if is_debugged() else max(self.left, SHORTEST_LOOK)
+            done, _ = await asyncio.wait(
+                futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if done or self.left <= 0:
+                return bool(done)
+
+    def task(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Return a task that runs a coroutine, in which `paused` pauses this limit."""
+        token = _limit.set(self)
+        try:
+            return asyncio.ensure_future(coroutine)
+        finally:
+            _limit.reset(token)
+
+
+_limit: ContextVar[Limit | None] = ContextVar("limit", default=None)
+
+
+def paused() -> contextlib.AbstractContextManager[None]:
+    """Stop the clock of the call that this task runs for, while art does work of its own in it."""
+    limit = _limit.get()
+    return limit.paused() if limit else contextlib.nullcontext()
+
+
 async def call(
     function: Callable[..., Any],
     *args: Any,
     seconds: float,
     what: str,
     counting: contextlib.AbstractContextManager[Any] = UNCOUNTED,
+    guard: Guard = user_code,
 ) -> Any:
     """Return the result of a plain or async function; `counting` is entered while it runs.
 
@@ -54,22 +119,23 @@ async def call(
     An async function that awaits nothing cannot be left, and so needs no task of its own.
 
     Raises DeadlineError, EnvError where too many threads are left behind, or whatever the function
-    raises.
+    raises, as `guard` turns it.
     """
     if awaits_nothing(function):
         try:
             with counting:
-                return await _survive(function, *args)
+                return await _survive(guard, function, *args)
         except asyncio.CancelledError:
             raise RuntimeError(f"{what} was cancelled from within") from None
+    limit = Limit(seconds)
     if inspect.iscoroutinefunction(function):
-        waiting: asyncio.Future[Any] = asyncio.ensure_future(_survive(function, *args))
+        waiting: asyncio.Future[Any] = limit.task(_survive(guard, function, *args))
     else:
         job = functools.partial(function, *args)
-        waiting = _threads.submit(job, f"{what}{_place(function)}")
+        waiting = _threads.submit(job, f"{what}{_place(function)}", guard)
     with counting:
-        done, _ = await asyncio.wait({waiting}, timeout=None if is_debugged() else seconds)
-    if not done:
+        is_done = await limit.wait_for(waiting)
+    if not is_done:
         waiting.cancel()
         _threads.check()
         raise DeadlineError(f"{what} did not return within {seconds:.3g} s")
@@ -84,8 +150,9 @@ async def run_here(function: Callable[..., Any], *args: Any, what: str) -> Any:
     There is no deadline; who cancels the task sees to that, and calls `check_stuck`.
     """
     if inspect.iscoroutinefunction(function):
-        return await _survive(function, *args)
-    return await _threads.submit(functools.partial(function, *args), f"{what}{_place(function)}")
+        return await _survive(user_code, function, *args)
+    job = functools.partial(function, *args)
+    return await _threads.submit(job, f"{what}{_place(function)}", user_code)
 
 
 def awaits_nothing(function: Callable[..., Any]) -> bool:
@@ -107,7 +174,10 @@ async def beside(size: int, function: Callable[..., T], *args: Any) -> T:
     """
     if size < LONG:
         return function(*args)
-    return await call(function, *args, seconds=LONG_TIMEOUT, what=f"reading {size} characters")
+    what = f"reading {size} characters"
+    return await call(
+        function, *args, seconds=LONG_TIMEOUT, what=what, guard=contextlib.nullcontext
+    )
 
 
 def within(
@@ -144,12 +214,9 @@ def within(
     raise RuntimeError(f"{type(errors[0]).__name__}: {errors[0]}") from errors[0]
 
 
-async def _survive(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function, and raise its SystemExit as a RuntimeError: it would end the program."""
-    try:
+async def _survive(guard: Guard, function: Callable[..., Any], *args: Any) -> Any:
+    with guard():
         return await function(*args)
-    except SystemExit as error:
-        raise RuntimeError(f"raised {error!r}") from error
 
 
 def _place(function: Callable[..., Any]) -> str:
@@ -179,12 +246,12 @@ class _DaemonThreads:
     def __init__(self) -> None:
         self._called: dict[asyncio.Future[Any], str] = {}  # what goes on, and what it is
         self._jobs: queue.SimpleQueue[
-            tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
+            tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop, Guard]
         ] = queue.SimpleQueue()
         self._idle = 0
         self._lock = threading.Lock()
 
-    def submit(self, job: Callable[[], Any], what: str) -> asyncio.Future[Any]:
+    def submit(self, job: Callable[[], Any], what: str, guard: Guard) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         with self._lock:
@@ -193,7 +260,7 @@ class _DaemonThreads:
                 self._idle -= 1
             else:
                 threading.Thread(target=self._work, name="art-env", daemon=True).start()
-        self._jobs.put((job, future, loop))
+        self._jobs.put((job, future, loop, guard))
         return future
 
     def check(self) -> None:
@@ -206,20 +273,25 @@ class _DaemonThreads:
                 f"{stuck.total()} calls of the env missed their deadline and still have not come "
                 f"back; each holds a thread. {times} of them are {worst}. Give whatever it waits "
                 "for a timeout of its own, or make it an `async def`, which can be cancelled."
-            )
+            ).ending_run()
 
     def _work(self) -> None:
         while True:
             self._do(*self._jobs.get())
 
     def _do(
-        self, job: Callable[[], Any], future: asyncio.Future[Any], loop: asyncio.AbstractEventLoop
+        self,
+        job: Callable[[], Any],
+        future: asyncio.Future[Any],
+        loop: asyncio.AbstractEventLoop,
+        guard: Guard,
     ) -> None:
         """Do one job. An idle thread holds nothing of it: its arguments may be megabytes."""
         try:
-            outcome = (future.set_result, job())
+            with guard():
+                outcome = (future.set_result, job())
         except BaseException as error:
-            # A future refuses StopIteration, and SystemExit would end the program.
+            # A future refuses StopIteration, and KeyboardInterrupt would end the program.
             if isinstance(error, StopIteration) or not isinstance(error, Exception):
                 error = RuntimeError(f"raised {error!r}")
             outcome = (future.set_exception, error)
@@ -237,71 +309,3 @@ def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome:
 
 
 _threads = _DaemonThreads()
-
-
-@contextlib.contextmanager
-def last_resort(seconds: float, what: str, owner: Path, exit_code: int) -> Iterator[None]:
-    """End the process where the code within takes longer, and say the line that it stands at.
-
-    It may be a user's file that is being imported, which no exception ends for certain. The line is
-    the innermost in the file `owner`, or else of a module that is being imported.
-    """
-    over = threading.Event()
-    watched = threading.get_ident()
-
-    def watch() -> None:
-        if over.wait(seconds) or is_debugged():
-            return
-        frames = traceback.extract_stack(sys._current_frames().get(watched))
-        own = [f for f in frames if Path(f.filename).absolute() == owner.absolute()]
-        at = (own or [f for f in frames if f.name == "<module>"] or frames)[-1]
-        say(
-            f"error: {what} did not end within {seconds:g} s; it stands at "
-            f"{at.filename}:{at.lineno}: {at.line}",
-            file=sys.stderr,
-        )
-        os._exit(exit_code)
-
-    threading.Thread(target=watch, name="art-last-resort", daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
-
-
-@contextlib.contextmanager
-def watchdog(seconds: float, what: str) -> Iterator[None]:
-    """End the process if the event loop stands still for so long.
-
-    No deadline on the loop can fire while an `async def` blocks it (or a forward pass never
-    returns), so this one waits in a thread. All that a run writes is atomic: the last checkpoint
-    stays good, and the process ends with exit code 1 after saying where it stood.
-    """
-    beat = time.monotonic()
-    over = threading.Event()
-    loop = asyncio.get_running_loop()
-
-    def tick() -> None:
-        nonlocal beat, handle
-        beat = time.monotonic()
-        handle = loop.call_later(interval, tick)
-
-    def watch() -> None:
-        while not over.wait(interval):
-            if time.monotonic() - beat > seconds and not is_debugged():
-                say(
-                    f"\nerror: {what} blocked the program for {seconds:g} s; stopping. It stood "
-                    "here (an `async def` of an env must not block: use a plain `def`):",
-                    file=sys.stderr,
-                )
-                faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
-                os._exit(1)
-
-    interval = min(1.0, seconds / 4)
-    handle = loop.call_later(interval, tick)
-    threading.Thread(target=watch, name="art-watchdog", daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
-        handle.cancel()

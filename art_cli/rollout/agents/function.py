@@ -68,7 +68,7 @@ class FunctionRunner:
         client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
         try:
             said = await self._function(client, task)
-        except Exception as e:
+        except (Exception, SystemExit) as e:
             raise CrashError(blame(e, self._file)) from e
         finally:
             with contextlib.suppress(Exception):

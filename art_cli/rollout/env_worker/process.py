@@ -1,4 +1,4 @@
-"""The process that serves an env, and the one that takes its place when it dies.
+"""The processes that serve an env.
 
 Threads write to it, read from it and keep what it prints: an env that stands still, or prints
 without end, holds up nothing here.
@@ -19,7 +19,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from art_cli.errors import EnvError, RemoteError, UsageError
 from art_cli.rollout.env_worker.wire import error_of, line_of
@@ -29,7 +29,7 @@ from art_cli.system.guard import guarded
 READY_SECONDS = 120.0  # to import the env
 GRACE = 5.0  # seconds to end by itself
 CANCEL_SECONDS = 10.0  # to give up a call; a worker that does not stands still
-MOST_DEATHS = 3  # one after the other, without an episode that was scored between them
+MOST_KILLERS = 8  # scenarios that end the process, one after another; then the env is no use
 MOST_LOGGED, SHOWN = 2**24, 2**12  # bytes of what it prints: in the log, in an error
 BOOT = """
 import importlib.util, sys
@@ -50,10 +50,10 @@ class WorkerDiedError(RemoteError):
     """The process that an episode was played in is gone; says how it ended and its last words."""
 
 
-class AsksModels(Protocol):
-    """An episode whose env may ask a model."""
+class Served(Protocol):
+    """An episode as a process has it, whose env may ask a model."""
 
-    loop: asyncio.AbstractEventLoop
+    loop: asyncio.AbstractEventLoop | None
 
     async def answer(self, told: dict[str, Any]) -> None:
         """Ask the model, and send what it says."""
@@ -61,7 +61,7 @@ class AsksModels(Protocol):
 
 
 class EnvWorker:
-    """One env in one interpreter: the process that serves it now."""
+    """One env in one interpreter: the process that serves it now, and one to try episodes in."""
 
     def __init__(self, python: str, use: str) -> None:
         """Raise UsageError where there is no such interpreter."""
@@ -71,27 +71,44 @@ class EnvWorker:
         self.use = use
         self.log: Path | None = None  # takes what is printed
         self._process: WorkerProcess | None = None
-        self._deaths = 0
+        self._aside: WorkerProcess | None = None
+        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            WeakKeyDictionary()
+        )
+        self._killers: set[str] = set()
         self._lock = threading.Lock()
         atexit.register(self.close)
 
     def process(self) -> WorkerProcess:
-        """Return the process, another one if it has died. Raise EnvError where that is no use."""
+        """Return the process, another one if it has died."""
         with self._lock:
-            if self._process and self._process.death:
-                self._deaths += 1
-                if self._deaths >= MOST_DEATHS:
-                    raise EnvError(
-                        f"the process of {self.use} died {self._deaths} times, and no episode came "
-                        f"to its end in between; the last time it {self._process.death}"
-                    )
-                self._process = None
-            self._process = self._process or WorkerProcess(self)
+            if self._process is None or self._process.death:
+                self._process = WorkerProcess(self)
             return self._process
 
-    def played(self) -> None:
-        """Note that an episode came to its end."""
-        self._deaths = 0
+    def aside(self) -> tuple[WorkerProcess, bool]:
+        """Return a process in which no episode is under way, and whether it never had one."""
+        is_new = self._aside is None or bool(self._aside.death)
+        if self._aside is None or is_new:
+            self._aside = WorkerProcess(self)
+        return self._aside, is_new
+
+    def turn(self) -> asyncio.Lock:
+        """Return the lock that whoever uses `aside` holds."""
+        return self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+
+    def works(self) -> None:
+        """Note that the env has answered."""
+        self._killers.clear()
+
+    def convict(self, scenario: str, died: WorkerDiedError) -> None:
+        """Note that a scenario has ended a process. Raise EnvError where all of them do."""
+        self._killers.add(scenario)
+        if len(self._killers) >= MOST_KILLERS:
+            raise EnvError(
+                f"{self.use} is no use: each of {len(self._killers)} scenarios, one after another, "
+                f"ended its process, and no episode came to its end in between; the last: {died}"
+            ).ending_run()
 
     def keep(self, log: Path) -> None:
         """Write to a log what is printed from now on, and the last of what was."""
@@ -106,9 +123,9 @@ class EnvWorker:
         return self.process().now(do, seconds, **more)
 
     def close(self) -> None:
-        """End the process."""
-        process, self._process = self._process, None
-        if process:
+        """End the processes."""
+        processes, self._process, self._aside = (self._process, self._aside), None, None
+        for process in filter(None, processes):
             process.close()
 
 
@@ -117,13 +134,12 @@ class WorkerProcess:
 
     def __init__(self, worker: EnvWorker) -> None:
         self.death = ""  # how it ended: a text that follows "it"
-        self.envs: WeakValueDictionary[int, Any] = (
-            WeakValueDictionary()
-        )  # of AsksModels, by episode
+        self.served: WeakValueDictionary[int, Any] = WeakValueDictionary()  # Served, by episode
         self.episodes = count(1)
         self._worker = worker
         self._numbers = count(1)
         self._pending: dict[int, Future[Any]] = {}
+        self._given_up: dict[int, threading.Timer] = {}
         self._lock = threading.Lock()
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.tail, self._num_logged = b"", 0  # of what it printed
@@ -146,8 +162,13 @@ class WorkerProcess:
         """Send what nobody waits for."""
         self._lines.put(line_of({"do": do, **more}))
 
+    def begin(self, do: str, **more: Any) -> None:
+        """Have something done without waiting for it."""
+        with suppress(WorkerDiedError):
+            self._send(do, more)
+
     async def ask(self, do: str, **more: Any) -> Any:
-        """Return what the process answers. Who is cancelled lets it know.
+        """Return what the process answers. A caller that is cancelled cancels the request.
 
         Raise what the env raises, WorkerDiedError.
         """
@@ -191,15 +212,15 @@ class WorkerProcess:
 
     def _give_up(self, number: int) -> None:
         """Cancel a call. A process that does not answer that either is ended."""
-
-        def look() -> None:
-            if number in self._pending:
-                self._kill(f"stood still for {CANCEL_SECONDS:g} s beyond a deadline and was ended")
-
-        self.tell("cancel", of=number)
-        timer = threading.Timer(CANCEL_SECONDS, look)
+        why = f"stood still for {CANCEL_SECONDS:g} s beyond a deadline and was ended"
+        timer = threading.Timer(CANCEL_SECONDS, self._kill, [why])
         timer.daemon = True
-        timer.start()
+        with self._lock:
+            if number not in self._pending:
+                return
+            self._given_up[number] = timer
+            timer.start()
+        self.tell("cancel", of=number)
 
     def _kill(self, why: str) -> None:
         self._killed = why
@@ -235,36 +256,46 @@ class WorkerProcess:
             try:
                 for line in lines:
                     self._take(json.loads(line))
-            except ValueError:
-                self._kill("wrote what is no line of the protocol")
+            except Exception as e:  # the env may have written anything to this descriptor
+                self._kill(f"wrote what is no line of the protocol ({e!r:.200}) and was ended")
         code = self._process.wait()
         self._threads[1].join(GRACE)
         said = self.tail.decode(errors="replace").strip() or "(nothing)"
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         with self._lock:
             self.death = f"{self._killed or how}; it printed:\n{said}"
-            pending = list(self._pending.values())
+            pending, timers = list(self._pending.values()), list(self._given_up.values())
             self._pending.clear()
+            self._given_up.clear()
         self._lines.put(None)
+        for timer in timers:
+            timer.cancel()
         for future in pending:
             with suppress(InvalidStateError):
                 future.set_exception(WorkerDiedError(f"the env's process {self.death}"))
 
     def _take(self, told: dict[str, Any]) -> None:
+        """Do what a line says. Raise whatever comes of one that is not of the protocol."""
         if "ask" in told:
             self._answer(told)
-        elif future := self._pending.pop(told["id"], None):
+            return
+        number = told["id"]
+        error = error_of(told["error"]) if "error" in told else None
+        value = None if error else told["value"]
+        with self._lock:
+            future = self._pending.pop(number, None)
+            timer = self._given_up.pop(number, None)
+        if timer:
+            timer.cancel()
+        if future:
             with suppress(InvalidStateError):  # nobody waits for it any more
-                if "error" in told:
-                    future.set_exception(error_of(told["error"]))
-                else:
-                    future.set_result(told["value"])
+                future.set_exception(error) if error else future.set_result(value)
 
     def _answer(self, told: dict[str, Any]) -> None:
-        env: AsksModels | None = self.envs.get(told["episode"])
-        if env is not None:
+        served: Served | None = self.served.get(told["episode"])
+        if served is not None and served.loop:
             with suppress(RuntimeError):  # its loop has ended
-                asyncio.run_coroutine_threadsafe(env.answer(told), env.loop)
+                asyncio.run_coroutine_threadsafe(served.answer(told), served.loop)
 
 
 def _lent(use: str) -> list[str]:

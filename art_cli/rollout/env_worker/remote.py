@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import field, make_dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,8 +16,9 @@ from art_cli.envs.base import Done, Env, RemoteFacts
 from art_cli.envs.registry import env_class, env_names
 from art_cli.envs.tools import Tool
 from art_cli.errors import RemoteError, UsageError
-from art_cli.rollout.env_worker.process import READY_SECONDS, EnvWorker, WorkerProcess
-from art_cli.rollout.env_worker.wire import given_of, plain, told_of
+from art_cli.rollout.env_worker.process import READY_SECONDS, EnvWorker
+from art_cli.rollout.env_worker.replay import PlayedEpisode
+from art_cli.rollout.env_worker.wire import given_of, plain
 from art_cli.system.deadline import DeadlineError
 from art_cli.types import Message, Scenario, Split, Trajectory
 
@@ -53,26 +52,10 @@ class RemoteEnv(Env):
     def __init__(self, scenario: Scenario, cfg: Any) -> None:
         super().__init__(scenario, cfg)
         self._offered: list[Tool] = []
-
-    @cached_property
-    def _process(self) -> WorkerProcess:
-        """The process that has this episode, from its beginning to its end."""
-        process = self.worker.process()
-        self._episode = next(process.episodes)
-        process.envs[self._episode] = self
-        args = plain(self.cfg)
-        process.tell("open", episode=self._episode, scenario=self.scenario, args=args)
-        self._forget = weakref.finalize(self, process.tell, "forget", episode=self._episode)
-        self._forget.atexit = False
-        return process
-
-    async def _ask(self, do: str, **more: Any) -> Any:
-        process = self._process
-        return await process.ask(do, episode=self._episode, **more)
+        self._there = PlayedEpisode(self.worker, self, plain(cfg))
 
     def _now(self, do: str) -> Any:
-        process = self._process
-        return process.now(do, self.episode_timeout, episode=self._episode)
+        return self._there.now(do, self.episode_timeout)
 
     @classmethod
     def scenarios(cls, cfg: Any, split: Split) -> Iterable[Scenario]:
@@ -88,8 +71,7 @@ class RemoteEnv(Env):
         return cls.worker.now("demonstrations", LISTING_SECONDS, args=plain(cfg), num=num)
 
     async def start(self) -> str | list[Message]:
-        self.loop = asyncio.get_running_loop()
-        begun = await self._ask("start")
+        begun = await self._there.ask("start")
         self._offered = [Tool(**each) for each in begun["tools"]]
         self.max_turns = begun["max_turns"]
         self.tool_timeout = begun["tool_timeout"]  # type: ignore[misc] (of this episode)
@@ -100,40 +82,25 @@ class RemoteEnv(Env):
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
         told = {"name": name, "arguments": arguments, "calls_in_turn": self.calls_in_turn}
-        return given_of(await self._ask("call", **told))
+        return given_of(await self._there.ask("call", **told))
 
     async def _reply(self, text: str) -> str | Done:
-        return given_of(await self._ask("reply", text=text))
+        return given_of(await self._there.ask("reply", text=text))
 
     def _gold(self) -> Iterator[str] | None:
         return iter(lambda: self._now("next_gold"), None) if self._now("gold") else None
 
     async def judge_context(self) -> str:
-        return await self._ask("judge_context")
+        return await self._there.ask("judge_context")
 
     async def score(self, trajectory: Trajectory) -> float | None:
-        told = await self._ask("score", trajectory=trajectory)
+        told = await self._there.ask("score", trajectory=trajectory)
         self.metrics = told["metrics"]
-        self.worker.played()
+        self.worker.works()
         return told["reward"]
 
     async def close(self) -> None:
-        """Close it there; where the process is gone, there is nothing to close."""
-        if "_process" not in vars(self) or self._process.death:
-            return
-        await self._ask("close")
-        self._forget.detach()
-
-    async def answer(self, told: dict[str, Any]) -> None:
-        """Ask a model of this run for the env, and send it what it says."""
-        answer: dict[str, Any]
-        try:
-            llm = self.services.llm(TypeAdapter(LLMConfig).validate_python(told["llm"]))
-            reply = await llm.ask(told["messages"], told["schema"], told["tools"])
-            answer = {"value": reply}
-        except Exception as e:
-            answer = {"error": told_of(e, type(self))}
-        self._process.tell("answer", of=told["ask"], **answer)
+        await self._there.close()
 
 
 @lru_cache(maxsize=16)  # a config is resolved more than once, and its classes must be the same

@@ -31,7 +31,7 @@ from art_cli.rollout.env_worker.wire import error_of, line_of, outcome_of, told_
 from art_cli.rollout.episode import caller, in_its_turn, tools_in
 from art_cli.rollout.groups import MAX_SCENARIOS
 from art_cli.rollout.lifetime import Lifetime
-from art_cli.system.deadline import check_stuck, run_here
+from art_cli.system.deadline import check_stuck, run_here, user_code
 from art_cli.types import Scenario
 
 FOREVER = 1e9  # seconds: who waits has the deadlines
@@ -56,7 +56,7 @@ class EnvServer:
         self._write = write
         self._made: dict[int, Callable[[], _Open]] = {}  # episodes that nothing was asked of yet
         self._open: dict[int, _Open] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._questions: dict[int, asyncio.Future[Reply]] = {}  # to models
         self._numbers = count(1)
 
@@ -77,34 +77,40 @@ class EnvServer:
             if number is None:
                 getattr(self, f"_told_{do}")(**told)
             else:
-                self._tasks[number] = asyncio.ensure_future(self._answer(number, do, told))
-        for task in self._tasks.values():
+                task = self._tasks[number] = asyncio.ensure_future(self._done(do, told))
+                task.add_done_callback(partial(self._answer, number))
+        for task in list(self._tasks.values()):
             task.cancel()
         closing = [open.lifetime.close() for open in self._open.values()]
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), END_SECONDS)
 
-    async def _answer(self, number: int, do: str, told: dict[str, Any]) -> None:
+    async def _done(self, do: str, told: dict[str, Any]) -> Any:
+        """Return what a request asks for. Raise what it raises."""
         episode = told.pop("episode", None)
-        try:
-            if episode is None:
+        if episode is None:
+            with user_code():
                 value = getattr(self, f"_class_{do}")(**told)
-                value = await value if inspect.isawaitable(value) else value
-            else:
-                value = await getattr(self, f"_episode_{do}")(self._at(episode), **told)
-                if do == "close":
-                    self._told_forget(episode)
-            line = line_of({"id": number, "value": value})
+                return await value if inspect.isawaitable(value) else value
+        value = await getattr(self, f"_episode_{do}")(self._at(episode), **told)
+        if do == "close":
+            self._told_forget(episode)
+        return value
+
+    def _answer(self, number: int, task: asyncio.Task[Any]) -> None:
+        """Answer a request whose task has ended: one cancelled before its first step has, too."""
+        del self._tasks[number]
+        try:
+            line = line_of({"id": number, "value": task.result()})
         except (Exception, asyncio.CancelledError) as e:
             line = line_of({"id": number, "error": told_of(e, self._owner())})
-        finally:
-            self._tasks.pop(number, None)
         self._write(line)
 
     def _at(self, episode: int) -> _Open:
         """Return an episode. Raise what making its env raises."""
         if make := self._made.pop(episode, None):
-            self._open[episode] = make()
+            with user_code():
+                self._open[episode] = make()
         return self._open[episode]
 
     def _owner(self) -> type:
@@ -189,7 +195,8 @@ class EnvServer:
     async def _episode_start(self, open: _Open) -> dict[str, Any]:
         check_stuck()
         opening = await open.lifetime.start(FOREVER)
-        tools = tools_in(open.env.tools())
+        with user_code():
+            tools = tools_in(open.env.tools())
         limits = {"max_turns": open.env.max_turns, "tool_timeout": open.env.tool_timeout}
         return {"opening": opening, "tools": tools, **limits}
 
@@ -208,11 +215,13 @@ class EnvServer:
         return outcome_of(given)
 
     async def _episode_gold(self, open: _Open) -> bool:
-        open.gold = open.env.gold()
+        with user_code():
+            open.gold = open.env.gold()
         return open.gold is not None
 
     async def _episode_next_gold(self, open: _Open) -> str | None:
-        return next(open.gold or iter(()), None)
+        with user_code():
+            return next(open.gold or iter(()), None)
 
     async def _episode_judge_context(self, open: _Open) -> str:
         return str(await run_here(open.env.judge_context, what="judge_context()"))

@@ -51,7 +51,8 @@ def told_of(error: BaseException, owner: type | Path) -> dict[str, Any]:
     """Return an error as it is sent: its text says where in the env's own file, `owner`."""
     kind = next((name for name, known in KNOWN.items() if isinstance(error, known)), None)
     if kind:
-        return {"type": kind, "text": str(error), "trace": ""}
+        ends_run = isinstance(error, ArtError) and error.ends_run
+        return {"type": kind, "text": str(error), "trace": "", "ends_run": ends_run}
     trace = "".join(traceback.format_exception(error, limit=-6))
     return {"type": None, "text": blame(error, owner), "trace": trace}
 
@@ -59,7 +60,10 @@ def told_of(error: BaseException, owner: type | Path) -> dict[str, Any]:
 def error_of(told: dict[str, Any]) -> Exception:
     """Return the error that was sent; one of no known kind is a RemoteError."""
     if kind := KNOWN.get(told["type"] or ""):
-        return kind(told["text"])
+        known = kind(told["text"])
+        if isinstance(known, ArtError):
+            known.ends_run = told["ends_run"]
+        return known
     error = RemoteError(told["text"])
     error.add_note(told["trace"])
     return error

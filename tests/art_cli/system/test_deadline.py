@@ -20,7 +20,8 @@ from art_cli.errors import EnvError
 from art_cli.rollout.agent import TurnAgent
 from art_cli.rollout.rollout import rollout
 from art_cli.system import deadline
-from art_cli.system.deadline import DeadlineError, awaits_nothing, call, watchdog, within
+from art_cli.system.deadline import DeadlineError, awaits_nothing, call, within
+from art_cli.system.watchdog import watchdog
 from art_cli.types import Message, Trajectory
 
 STUCK = """
@@ -37,7 +38,7 @@ asyncio.run(main())
 """
 BLOCKED = """
 import asyncio, time
-from art_cli.system.deadline import watchdog
+from art_cli.system.watchdog import watchdog
 
 async def busy():
     time.sleep(1e6)

@@ -12,7 +12,7 @@ import pytest
 from hosted import host, script
 
 from art_cli.config.schema import AgentConfig
-from art_cli.errors import PreflightError, UsageError
+from art_cli.errors import BudgetError, Interrupted, PreflightError, UsageError
 from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.agents.function import Task
 from art_cli.rollout.agents.program import ProgramRunner
@@ -191,6 +191,19 @@ def test_a_function_that_fails_has_its_line_in_the_log(make_policy: Any) -> None
     assert (
         f"{Path(__file__).name}:" in trajectory.logs[0] and "KeyError: 'oh'" in trajectory.logs[0]
     )
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), BudgetError("spent"), Interrupted("stopped")])
+def test_a_function_that_raises_what_ends_programs_ends_its_episode_alone(
+    make_policy: Any, raised: BaseException
+) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        await client.chat.completions.create(model="policy", messages=task.messages)
+        raise raised
+
+    trajectory = function(make_policy, agent, crashes=True)
+    assert trajectory.stop_reason == "agent" and trajectory.metrics["crashed"] == 1
+    assert type(raised).__name__ in trajectory.logs[0] and f"{__file__}:" in trajectory.logs[0]
 
 
 def test_a_function_that_returns_nonsense_or_hangs_has_crashed(make_policy: Any) -> None:

@@ -1,0 +1,219 @@
+"""An episode that goes on in another process when its own dies.
+
+All that it was asked is kept with the answers. Another process is asked the same again, and must
+answer the same. An episode that was asked nothing as its process died did not end it, and moves to
+the process that serves the env now. Any other may have ended it, and is tried: alone, in a process
+aside. If that one dies too, the episode has ended both and fails; if not, it goes on.
+
+The clock of the call that waits for this stands still meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from art_cli.config.schema import LLMConfig
+from art_cli.envs.base import Env
+from art_cli.errors import RemoteError
+from art_cli.rollout.env_worker.process import EnvWorker, WorkerDiedError, WorkerProcess
+from art_cli.rollout.env_worker.wire import told_of
+from art_cli.system.deadline import DeadlineError, paused
+
+MOVE_SECONDS = 600.0  # to ask another process all that was asked before
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to a request: a value, or the error that it raised."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    def get(self) -> Any:
+        """Return the value. Raise the error."""
+        if self.error:
+            raise self.error
+        return self.value
+
+    def is_like(self, other: Outcome) -> bool:
+        """Return whether two answers are the same, whatever the stack of an error."""
+        errors = [(type(o.error), str(o.error)) for o in (self, other)]
+        return self.value == other.value and errors[0] == errors[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A request that was answered."""
+
+    do: str
+    more: dict[str, Any]
+    outcome: Outcome
+
+
+class Copy:
+    """An episode as one process has it."""
+
+    def __init__(self, process: WorkerProcess, episode: PlayedEpisode) -> None:
+        self.process = process
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._episode = episode
+        self._answers = list(episode.answers)  # of models, that it has not heard yet
+        self._number = next(process.episodes)
+        process.served[self._number] = self
+        opening = {"scenario": episode.env.scenario, "args": episode.args}
+        process.tell("open", episode=self._number, **opening)
+        self._forget = weakref.finalize(self, process.tell, "forget", episode=self._number)
+        self._forget.atexit = False
+
+    async def ask(self, do: str, more: dict[str, Any]) -> Outcome:
+        """Return what comes of a request. Raise WorkerDiedError."""
+        self.loop = asyncio.get_running_loop()
+        try:
+            return Outcome(await self.process.ask(do, episode=self._number, **more))
+        except WorkerDiedError:
+            raise
+        except Exception as e:
+            return Outcome(error=e)
+
+    def now(self, do: str, seconds: float) -> Any:
+        """Return what the process answers, for code without an event loop."""
+        return self.process.now(do, seconds, episode=self._number)
+
+    async def close(self) -> None:
+        """Close the env. Raise what that raises."""
+        (await self.ask("close", {})).get()
+        self._forget.detach()
+
+    def drop(self) -> None:
+        """Have the env closed, whenever that is done."""
+        self.process.begin("close", episode=self._number)
+        self._forget.detach()
+
+    async def answer(self, told: dict[str, Any]) -> None:
+        """Send what a model says: what it said before, where this was asked before."""
+        question = {key: told[key] for key in ("llm", "messages", "schema", "tools")}
+        heard = next((n for n, (asked, _) in enumerate(self._answers) if asked == question), None)
+        if heard is None:
+            answer = await self._episode.ask_model(question)
+        else:
+            answer = self._answers.pop(heard)[1]
+        self.process.tell("answer", of=told["ask"], **answer)
+
+
+class PlayedEpisode:
+    """One episode, in whichever process it is played."""
+
+    def __init__(self, worker: EnvWorker, env: Env, args: Any) -> None:
+        """`args` are the env's settings, as JSON has them."""
+        self.env = env
+        self.args = args
+        self.answers: list[tuple[dict[str, Any], dict[str, Any]]] = []  # of models, by question
+        self._worker = worker
+        self._home: Copy | None = None
+        self._past: list[Past] = []
+        self._moving = asyncio.Lock()
+        self._is_torn = False  # whether a request was cancelled: what it has done is not known
+
+    async def ask(self, do: str, **more: Any) -> Any:
+        """Return what the env answers. Raise what it raises, WorkerDiedError, EnvError."""
+        try:
+            outcome = await self._ask(do, more)
+        except asyncio.CancelledError:
+            self._is_torn = True
+            raise
+        self._past.append(Past(do, more, outcome))
+        return outcome.get()
+
+    def now(self, do: str, seconds: float) -> Any:
+        """Return what the env answers, for code without an event loop. It moves nowhere."""
+        self._home = self._home or Copy(self._worker.process(), self)
+        return self._home.now(do, seconds)
+
+    async def close(self) -> None:
+        """Close the env; where its process is gone, there is nothing to close."""
+        self._past.clear()  # it holds the trajectory
+        if self._home and not self._home.process.death:
+            await self._home.close()
+
+    async def ask_model(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return what a model of the run says, as it is sent, and keep it."""
+        answer: dict[str, Any]
+        try:
+            llm = self.env.services.llm(TypeAdapter(LLMConfig).validate_python(question["llm"]))
+            reply = await llm.ask(question["messages"], question["schema"], question["tools"])
+            answer = {"value": reply}
+        except Exception as e:
+            answer = {"error": told_of(e, type(self.env))}
+        self.answers.append((question, answer))
+        return answer
+
+    async def _ask(self, do: str, more: dict[str, Any]) -> Outcome:
+        try:
+            home = await self._at_home()
+            return await home.ask(do, more)
+        except WorkerDiedError:
+            if self._is_torn:
+                raise
+        return await self._alone(do, more)
+
+    async def _at_home(self) -> Copy:
+        """Return the episode in the process that serves the env, moved there if need be."""
+        async with self._moving:
+            if self._home is None or (self._home.process.death and not self._is_torn):
+                self._home = await self._copy_in(self._worker.process())
+            return self._home
+
+    async def _alone(self, do: str, more: dict[str, Any]) -> Outcome:
+        """Return the answer of a process that has nothing else to do."""
+        with paused():
+            await self._worker.turn().acquire()
+        try:
+            while True:
+                process, is_new = self._worker.aside()
+                try:
+                    copy = await self._copy_in(process)
+                    outcome = await copy.ask(do, more)
+                except WorkerDiedError as e:
+                    if is_new:  # or else one before may have left something that ended it
+                        self._worker.convict(self.env.scenario.id, e)
+                        raise
+                else:
+                    self._worker.works()
+                    copy.drop()
+                    return outcome
+        finally:
+            self._worker.turn().release()
+
+    async def _copy_in(self, process: WorkerProcess) -> Copy:
+        """Return the episode in another process, which was asked all that was asked before.
+
+        Raise WorkerDiedError, DeadlineError, RemoteError where the env answers something else.
+        """
+        copy = Copy(process, self)
+        try:
+            with paused():
+                async with asyncio.timeout(MOVE_SECONDS):
+                    for past in list(self._past):
+                        again = await copy.ask(past.do, past.more)
+                        if not again.is_like(past.outcome):
+                            raise RemoteError(self._why_not(past, again))
+        except TimeoutError:
+            what = "playing the episode again, whose process another one had ended,"
+            raise DeadlineError(f"{what} did not end within {MOVE_SECONDS:g} s") from None
+        return copy
+
+    def _why_not(self, past: Past, again: Outcome) -> str:
+        assert self._home
+        how = self._home.process.death.partition("; it printed:")[0]
+        before, now = past.outcome, again
+        return (
+            f"the env's process {how}, through another episode it seems; played again in the next, "
+            f"the env answered {past.do}() with {now.error or now.value!r:.200}, and had answered "
+            f"{before.error or before.value!r:.200}. An env that answers the same whenever its "
+            "scenario, its seed and its calls are the same loses no episode through others"
+        )
