@@ -166,7 +166,7 @@ def read_dotenv(path: Path) -> None:
     if not path.is_file():
         return
     try:
-        lines = read_text(path).splitlines()
+        lines = read_text(path).split("\n")
     except (OSError, UnicodeDecodeError) as e:
         raise UsageError(f"cannot read {path}: {e}") from None
     for line in lines:

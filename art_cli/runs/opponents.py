@@ -55,7 +55,7 @@ class SavedPolicy:
         except ArtError as e:
             kind = CheckpointError if isinstance(e, CheckpointError) else UsageError
             raise kind(f"{key}: {e}") from None
-        lines = [line for text in sums for line in text.splitlines() if _is_of_weights(line)]
+        lines = [line for text in sums for line in text.split("\n") if _is_of_weights(line)]
         made = json.dumps([asdict(model), lines], sort_keys=True)
         return cls(
             key=key,

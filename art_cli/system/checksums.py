@@ -37,7 +37,8 @@ def damage(folder: Path, concerns: Callable[[str], bool] = lambda _: True) -> st
 
 
 def _read(file: Path) -> Iterator[tuple[str, str]]:
-    for n, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    lines = file.read_text(encoding="utf-8", errors="replace").split("\n")  # a name may hold U+2028
+    for n, line in enumerate(lines[:-1] if lines[-1] == "" else lines, 1):
         found = LINE.fullmatch(line)
         if found is None:
             raise ValueError(f"{file.name}:{n} is no checksum")

@@ -20,6 +20,7 @@ from art_envs.code_edit import syntax
 from art_envs.code_edit.env import CodeEdit
 from art_envs.code_edit.faults import KINDS, cases, faults, is_right, module, same, wanted
 from art_envs.code_edit.kinds import NAMES, PLACEHOLDER
+from art_envs.code_edit.sandbox import pool
 from art_envs.code_edit.sandbox.pool import Language, languages, run
 from art_envs.code_edit.scenarios import SHOWN, generate, split_of
 
@@ -332,3 +333,15 @@ def test_a_missing_parser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["code-edit", "code-edit-tiny"])
 def test_configs_load(name: str) -> None:
     assert load_experiment([CONFIGS / f"{name}.yaml"]).experiment.env.use == "code_edit"
+
+
+@pytest.mark.slow
+def test_a_program_that_closes_its_descriptors_and_sleeps_earns_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "WALL_SECONDS", 1.5)
+    env = fresh()
+    name = env.repository["repairs"][0]["symbol"]
+    body = "import os, time\n    os.closerange(0, 64)\n    time.sleep(1000)"
+    env.edit(name, "", f"def {name}(*args):\n    {body}")
+    assert reward(env) == 0 and env.metrics["success"] == 0

@@ -6,46 +6,18 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from programs import RAW, bash, call, error, node, python
 
 from art_envs.code_edit.sandbox import pool
-from art_envs.code_edit.sandbox.pool import Answer, Outcome, SandboxError, run
+from art_envs.code_edit.sandbox.pool import Answer, SandboxError, run
 
-RAW = """import ctypes
-def raw(*args):
-    if ctypes.CDLL(None, use_errno=True).syscall(*args) == -1:
-        raise OSError"""
 SECRET = "nobody may read this"
-
-
-def python(body: str, *arguments: Any) -> Outcome:
-    """What comes of `f(*arguments)` with this body."""
-    lines = "\n".join(f"    {line}" for line in body.strip().splitlines())
-    files = {"m.py": f"import os, sys\n\ndef f(*args):\n{lines}\n"}
-    return run("python", files, [{"module": "m", "name": "f", "args": list(arguments)}])
-
-
-def node(body: str) -> Outcome:
-    if "javascript" not in pool.languages():
-        pytest.skip("no node here")
-    return run("javascript", {"m.js": f"exports.f = () => {{ {body} }}"}, [call()])
-
-
-def bash(body: str) -> Outcome:
-    return run("bash", {"m.sh": f"f() {{ {body}\n}}"}, [call()])
-
-
-def call() -> pool.Call:
-    return {"module": "m", "name": "f", "args": []}
-
-
-def error(outcome: Outcome) -> str:
-    return outcome.answers[0].error
 
 
 def test_a_function_is_called_in_every_language() -> None:
@@ -135,6 +107,7 @@ def test_rubbish_among_the_answers_is_no_answer(written: str) -> None:
         "raw(435, 0, 0)",
         "raw(0x40000000 + 57)",
         "raw(425, 1, 0)",
+        "raw(157, 1, 0, 0, 0, 0)",
     ],
 )
 def test_held_by_walls(attempt: str) -> None:
@@ -245,7 +218,7 @@ def test_a_runner_ends_with_its_starter() -> None:
     code = (
         "from art_envs.code_edit.sandbox.pool import run, _runners\n"
         "run('python', {'m.py': 'def f(): pass'}, [{'module': 'm', 'name': 'f', 'args': []}])\n"
-        "print(_runners()._free.get().pid, flush=True)\n"
+        "print(_runners()._free.get().process.pid, flush=True)\n"
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -276,16 +249,19 @@ def test_a_program_ends_with_the_starter_of_its_runner(tmp_path: Path) -> None:
 def test_a_runner_that_was_killed_is_replaced(
     runners: pool.Runners, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # one that is killed leaves its folder
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     job = '{"language": "python", "files": {"m.py": "def f(): return 1"}, "calls": '
-    job += '[{"module": "m", "name": "f", "args": []}], "cpu_seconds": 2}'
+    job += '[{"module": "m", "name": "f", "args": []}], "cpu_seconds": 2, "wall_seconds": 10}'
     assert '"value": 1' in runners.ask(job)["results"]
     runner = runners._free.get()
     assert runner
-    runner.kill()
-    runner.wait()
+    runner.process.kill()
+    runner.process.wait()
     runners._free.put(runner)
     assert '"value": 1' in runners.ask(job)["results"]
+    assert len(os.listdir(tmp_path)) == 1  # of the new one
+    runners.close()
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_machine_without_walls_runs_nothing(

@@ -139,7 +139,7 @@ class CodeEdit(Env):
         lines = [
             f"{path}:{i}: {line}"
             for path, content in files.items()
-            for i, line in enumerate(content.splitlines(), 1)
+            for i, line in enumerate(content.split("\n"), 1)
             if text and text in line
         ]
         return _cut("\n".join(lines) or "no line has it")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from short_run import CONFIG, Art
 
+from art_cli.cli.inputs import read_dotenv
 from art_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PREFLIGHT, EXIT_USAGE
 
 LONG = "x" * 300
@@ -131,6 +132,17 @@ def test_a_file_that_a_config_names_is_one(
             os.mkfifo(folder / name)
     found, said = ended(folder, "run", "config.yaml", override)
     assert found == code and words in said
+
+
+def test_a_value_of_a_dotenv_may_hold_a_character_that_ends_lines_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONE", "of this test")
+    monkeypatch.delenv("ONE")
+    monkeypatch.delenv("c", raising=False)
+    (tmp_path / ".env").write_text("ONE=a\u2028b\x85c=d\r\n", encoding="utf-8", newline="")
+    read_dotenv(tmp_path / ".env")
+    assert os.environ["ONE"] == "a\u2028b\x85c=d" and "c" not in os.environ
 
 
 def test_a_dotenv_that_is_no_text_is_told(folder: Path) -> None:

@@ -26,6 +26,17 @@ def test_sha256sum_reads_them(folder: Path) -> None:
     assert damage(folder) is None
 
 
+@pytest.mark.parametrize("character", ["\u2028", "\x85", "\x0c", "\x1c"])
+def test_a_name_may_hold_a_character_that_ends_lines_elsewhere(
+    folder: Path, character: str
+) -> None:
+    (folder / f"a{character}b").write_text("c")
+    write_sums(folder)
+    assert damage(folder) is None
+    (folder / f"a{character}b").write_text("d")
+    assert "is not what was saved" in str(damage(folder))
+
+
 def replace_by_folder(file: Path) -> None:
     file.unlink()
     file.mkdir()

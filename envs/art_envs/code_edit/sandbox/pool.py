@@ -11,6 +11,7 @@ import select
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -28,6 +29,7 @@ SMALLEST: dict[Language, dict[str, str]] = {
     "bash": {"m.sh": "f() { REPLY=$1; }"},
 }
 CPU_SECONDS = 2  # of one program
+WALL_SECONDS = 10.0  # of one that sleeps
 PATIENCE = 60.0  # seconds for a runner, which has limits of its own, to answer
 KEPT = 4096  # outcomes that are remembered
 RUNNER = Path(__file__).with_name("runner.py")
@@ -78,7 +80,8 @@ def run(language: Language, files: dict[str, str], calls: list[Call]) -> Outcome
 
     Blocks: for a thread. Raises SandboxError where the machine is at fault, never the program.
     """
-    job = {"language": language, "files": files, "calls": calls, "cpu_seconds": CPU_SECONDS}
+    job = {"language": language, "files": files, "calls": calls}
+    job |= {"cpu_seconds": CPU_SECONDS, "wall_seconds": WALL_SECONDS}
     try:
         return _remembered(json.dumps(job, sort_keys=True))
     except _Slow as e:
@@ -91,7 +94,8 @@ def _remembered(job: str) -> Outcome:
     why = answer["ended"]
     missing = Answer(error=ENDINGS.get(why, f"it was ended by {why}"))
     answers = [missing] * len(json.loads(job)["calls"])
-    for line in reversed(answer["results"].splitlines()):  # the first for a call is the one
+    # Not splitlines: it also splits at characters that JSON allows within a line.
+    for line in reversed(answer["results"].split("\n")):  # the first for a call is the one
         if (read := _read(line, len(answers))) is not None:
             answers[read[0]] = read[1]
     outcome = Outcome(tuple(answers), answer["printed"])
@@ -128,7 +132,7 @@ class Runners:
     """Processes that are ready to run a program each."""
 
     def __init__(self, most: int) -> None:
-        self._free: queue.LifoQueue[subprocess.Popen[bytes] | None] = queue.LifoQueue()
+        self._free: queue.LifoQueue[Runner | None] = queue.LifoQueue()
         for _ in range(most):
             self._free.put(None)  # started when it is needed
 
@@ -138,10 +142,9 @@ class Runners:
         try:
             for _ in range(2):
                 runner = runner or _start()
-                if (answer := _ask(runner, job)) is not None:
+                if (answer := _ask(runner.process, job)) is not None:
                     return answer
                 runner.kill()
-                _end(runner)
                 runner = None
             raise SandboxError("the process that runs programs died twice")
         finally:
@@ -151,21 +154,43 @@ class Runners:
         """End those that are not at work."""
         while not self._free.empty():
             if runner := self._free.get():
-                _end(runner)
+                runner.end()
 
 
-def _start() -> subprocess.Popen[bytes]:
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A process that runs a program at a time, and the folder in which it does."""
+
+    process: subprocess.Popen[bytes]
+    folder: str
+
+    def kill(self) -> None:
+        """End it at once: it does not answer. The kernel then ends the program that it runs."""
+        self.process.kill()
+        self.end()
+
+    def end(self) -> None:
+        """End it: it ends with its stdin, and so does the program that it runs."""
+        with self.process as process:
+            assert process.stdin
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+        shutil.rmtree(self.folder, ignore_errors=True)  # one that was killed has left it
+
+
+def _start() -> Runner:
     programs = [f"{name}={path}" for name, path in _programs().items()]
-    runner = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-B", str(RUNNER), *programs],
+    folder = tempfile.mkdtemp(prefix="art-code-")
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-B", str(RUNNER), folder, *programs],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={"PYTHONHASHSEED": "0", "PATH": os.defpath, "TMPDIR": os.environ.get("TMPDIR", "/tmp")},
+        env={"PYTHONHASHSEED": "0", "PATH": os.defpath},
     )
-    ready = _answer(runner) or {"no_walls": "its process did not start"}
+    runner = Runner(process, folder)
+    ready = _answer(process) or {"no_walls": "its process did not start"}
     if "no_walls" in ready:
         runner.kill()
-        _end(runner)
         raise SandboxError(
             f"code_edit runs programs that a model wrote, behind walls that this machine does not "
             f"have: {ready['no_walls']}; it needs Linux 6.2 or newer with Landlock and seccomp"
@@ -176,14 +201,6 @@ def _start() -> subprocess.Popen[bytes]:
 def _programs() -> dict[str, str]:
     found = {name: shutil.which(program) for name, program in PROGRAMS.items()}
     return {name: os.path.realpath(path) for name, path in found.items() if path}
-
-
-def _end(runner: subprocess.Popen[bytes]) -> None:
-    """End a runner: it ends with its stdin, and so does the program that it runs."""
-    with runner:
-        assert runner.stdin
-        with contextlib.suppress(OSError):
-            runner.stdin.close()
 
 
 def _ask(runner: subprocess.Popen[bytes], job: str) -> dict[str, Any] | None:

@@ -1,12 +1,12 @@
 """A process that runs one program after another, and outlives none of them nor its starter.
 
-python -I -S -B runner.py LANGUAGE=PROGRAM...
+python -I -S -B runner.py FOLDER LANGUAGE=PROGRAM...
 
-Reads a job a line on stdin ({"language", "files", "calls", "cpu_seconds"}), and answers with a
-line on stdout ({"results", "printed", "ended"}). The first line says whether this machine has
-walls. Each job has a process of its own, and a folder that is made anew. Python is not started
-again: a copy of this process, which knows no answer, plays it. Stdin closes when the starter dies,
-in whatever way.
+Reads a job a line on stdin ({"language", "files", "calls", "cpu_seconds", "wall_seconds"}), and
+answers with a line on stdout ({"results", "printed", "ended"}). The first line says whether this
+machine has walls. Each job has a process of its own, and a new folder below FOLDER, which is
+removed at the end. Python is not started again: a copy of this process, which knows no answer,
+plays it. Stdin closes when the starter dies, in whatever way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import select
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from typing import Any
 
@@ -29,7 +28,6 @@ import languages
 import walls
 
 RULESET = 4  # the descriptor of it in a program's process, until it holds
-WALL_SECONDS = 10.0  # a program that sleeps
 MOST_PRINTED = 64 << 10  # bytes on stdout and stderr, or of results
 PYTHON_MEMORY, NODE_MEMORY = 192 * walls.MIB, 512 * walls.MIB
 HERE = os.path.realpath(os.path.dirname(os.__file__))
@@ -39,8 +37,7 @@ NOT_READ = ("site-packages", "dist-packages")  # what is installed there may kno
 
 def main() -> None:
     """Serve until stdin closes."""
-    programs = dict(word.split("=", 1) for word in sys.argv[1:])
-    home = tempfile.mkdtemp(prefix="art-code-")
+    home, programs = sys.argv[1], dict(word.split("=", 1) for word in sys.argv[2:])
     try:
         version = walls.landlock_version()
         ruleset = walls.make_ruleset(
@@ -96,7 +93,7 @@ def _write(folder: str, files: dict[str, str]) -> None:
 
 
 def _run(folder: str, ruleset: int, job: dict[str, Any], program: str | None) -> dict[str, Any]:
-    given, give = os.pipe()
+    given = _input(languages.as_input(job["language"], job["calls"]), os.path.dirname(folder))
     results, write_results = os.pipe()
     printed, print_to = os.pipe()
     pid = os.fork()
@@ -114,16 +111,23 @@ def _run(folder: str, ruleset: int, job: dict[str, Any], program: str | None) ->
             os._exit(0)
     for descriptor in (given, write_results, print_to):
         os.close(descriptor)
-    text = languages.as_input(job["language"], job["calls"])
-    with contextlib.suppress(BrokenPipeError), open(give, "wb") as file:
-        file.write(text)
-    written, why = _watch(pid, {results: bytearray(), printed: bytearray()})
+    written, why = _watch(pid, {results: bytearray(), printed: bytearray()}, job["wall_seconds"])
     status = os.waitpid(pid, 0)[1]
     return {
         "results": languages.as_json(job["language"], bytes(written[results])).replace(folder, "."),
         "printed": bytes(written[printed]).decode(errors="replace").replace(folder, "."),
         "ended": why or _ending(status),
     }
+
+
+def _input(text: bytes, home: str) -> int:
+    """Return a descriptor to read a text from. It is a file: a pipe may be one nobody reads."""
+    path = os.path.join(home, "input")
+    with open(path, "wb") as file:
+        file.write(text)
+    descriptor = os.open(path, os.O_RDONLY)
+    os.remove(path)
+    return descriptor
 
 
 def _become(folder: str, job: dict[str, Any], program: str | None) -> None:
@@ -147,29 +151,36 @@ def _become(folder: str, job: dict[str, Any], program: str | None) -> None:
         os.execv(program, languages.command(language, program, folder))
 
 
-def _watch(pid: int, read: dict[int, bytearray]) -> tuple[dict[int, bytearray], str]:
-    """Return what came out of each descriptor, and why the program was ended, if it was."""
-    why, until = "", time.monotonic() + WALL_SECONDS
+def _watch(
+    pid: int, read: dict[int, bytearray], seconds: float
+) -> tuple[dict[int, bytearray], str]:
+    """Return what came out of each descriptor, and why the program was ended, if it was.
+
+    A program may close what it writes to and go on: it has ended only when its process has.
+    """
+    why, until = "", time.monotonic() + seconds
+    ended = os.pidfd_open(pid)
+    waited_for = {ended, *read}
     events = select.poll()
-    for descriptor in read:
+    for descriptor in waited_for:
         events.register(descriptor, select.POLLIN)
     events.register(0, 0)  # only that it is closed
-    still_open = len(read)
-    while still_open and not why:
+    while waited_for and not why:
         ready = events.poll(max(0, until - time.monotonic()) * 1000)
-        why = "" if ready else "time"
         for descriptor, _ in ready:
             if descriptor == 0:
                 why = "starter"
-            elif piece := os.read(descriptor, 1 << 16):
+            elif descriptor != ended and (piece := os.read(descriptor, 1 << 16)):
                 read[descriptor] += piece
                 why = "output" if len(read[descriptor]) > MOST_PRINTED else why
             else:
                 events.unregister(descriptor)
-                still_open -= 1
-    if still_open:
+                waited_for.remove(descriptor)
+        if waited_for and time.monotonic() >= until:
+            why = why or "time"
+    if ended in waited_for:
         os.kill(pid, signal.SIGKILL)
-    for descriptor in read:
+    for descriptor in (ended, *read):
         os.close(descriptor)
     return read, why
 
@@ -187,7 +198,7 @@ def _try(home: str, ruleset: int) -> None:
     code = "def tried():\n try:\n  open('/etc/passwd')\n except PermissionError:\n  return 'held'"
     _write(folder, {"m.py": code})
     job = {"language": "python", "calls": [{"module": "m", "name": "tried", "args": []}]}
-    came = _run(folder, ruleset, {**job, "cpu_seconds": 2}, None)
+    came = _run(folder, ruleset, {**job, "cpu_seconds": 2, "wall_seconds": 10}, None)
     shutil.rmtree(folder)
     if '"held"' not in came["results"]:
         raise walls.NoWallsError((came["printed"] or came["ended"] or came["results"]).strip())

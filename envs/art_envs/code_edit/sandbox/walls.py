@@ -115,6 +115,7 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "personality": (135, 92),
 }
 CLONE, CLONE3, FCNTL, PRLIMIT = (56, 220), (435, 435), (72, 25), (302, 261)
+PRCTL = (157, 167)
 CLONE_THREAD = 0x10000
 SET_OWNER = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals to others by way of a pipe
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -210,6 +211,8 @@ def _filter(column: int, architecture: int) -> bytes:
     out += [_op(SET, CLONE_THREAD, 1, 0), _op(RETURN, REFUSE), _op(RETURN, ALLOW)]
     out += [_op(EQUAL, PRLIMIT[column], 0, 4), _op(LOAD, args[0])]
     out += [_op(EQUAL, 0, 1, 0), _op(RETURN, REFUSE), _op(RETURN, ALLOW)]
+    out += [_op(EQUAL, PRCTL[column], 0, 4), _op(LOAD, args[0])]  # it ends with its runner
+    out += [_op(EQUAL, SET_PARENT_DEATH_SIGNAL, 0, 1), _op(RETURN, REFUSE), _op(RETURN, ALLOW)]
     out += [_op(EQUAL, FCNTL[column], 0, 2 + 2 * len(SET_OWNER)), _op(LOAD, args[1])]
     for command in SET_OWNER:
         out += [_op(EQUAL, command, 0, 1), _op(RETURN, REFUSE)]
