@@ -133,8 +133,12 @@ async def call(
     else:
         job = functools.partial(function, *args)
         waiting = _threads.submit(job, f"{what}{_place(function)}", guard)
-    with counting:
-        is_done = await limit.wait_for(waiting)
+    try:
+        with counting:
+            is_done = await limit.wait_for(waiting)
+    except asyncio.CancelledError:
+        waiting.cancel()
+        raise
     if not is_done:
         waiting.cancel()
         _threads.check()

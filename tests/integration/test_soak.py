@@ -1,11 +1,15 @@
 """Faults of every kind, all the while, from env, program and judge; nothing is lost, nothing grows.
 
 Two runs side by side, each of 64 episodes at once: one that plays turn by turn, and one of programs
-that talk to the gateway. ART_SOAK_MINUTES says for how long (a quarter of one, unless given).
+that talk to the gateway. Then episodes of an env in an interpreter of its own (`env.python`), 24 at
+once, of which every third is cancelled, at once or later. ART_SOAK_MINUTES says for how long each
+of the two tests goes on (a quarter of a minute, unless given).
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import os
 import random
@@ -18,9 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile import worker_env
 from hostile.env import FAILING, PATIENCE, kind_of
 from loopback_judge import Answer, Ask, LoopbackJudge, dying, refused, says, scored
 from short_run import Art, at_work_in
+
+from art_cli.rollout.agent import TurnAgent
+from art_cli.rollout.env_worker.process import WorkerProcess
+from art_cli.rollout.env_worker.remote import env_in
+from art_cli.rollout.rollout import rollout
+from art_cli.types import Message, Scenario, Trajectory
 
 HOSTILE = Path(__file__).parents[1] / "hostile"
 MINUTES = float(os.environ.get("ART_SOAK_MINUTES", "0.25"))
@@ -151,3 +162,85 @@ def check_episodes(art: Art) -> None:
             json.dumps(row, ensure_ascii=False).encode()  # no lone surrogate
     print(f"{art.folder.name}: {len(steps)} steps, {played.total()} episodes, {dict(failed)}")
     assert played["nothing"]
+
+
+GO = '<tool_call>{"name": "go", "arguments": {}}</tool_call>'
+
+
+class Calls(TurnAgent):
+    """Calls the tool three times."""
+
+    num_said = 0
+
+    async def act(self, messages: list[Message]) -> str:
+        self.num_said += 1
+        await asyncio.sleep(0)
+        return (
+            "done"
+            if self.num_said > 3
+            else '<tool_call>{"name": "go", "arguments": {}}</tool_call>'
+        )
+
+    def record(self, trajectory: Trajectory) -> None: ...
+
+
+def test_processes_of_envs_outlive_every_fault_and_cancellation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # its processes are found by this
+    env: Any = env_in(f"{HOSTILE / 'worker_env.py'}:Faulty", sys.executable)
+    why_ended: list[str] = []
+    kill = WorkerProcess._kill
+
+    def ended(process: WorkerProcess, why: str) -> None:
+        why_ended.append(why)
+        kill(process, why)
+
+    monkeypatch.setattr(WorkerProcess, "_kill", ended)
+    played, samples = asyncio.run(play_for(60 * MINUTES, env))
+    env.worker.close()
+    failed = {kind for kind, reward in played if reward is None}
+    print(f"{len(played)} episodes, {dict(Counter(kind for kind, _ in played))}")
+    assert failed <= set(worker_env.FAILING) and len(played) > len(failed)
+    assert all("no line of the protocol" in why or why == "was closed" for why in why_ended)
+    check_flat("workers", samples)
+    monkeypatch.undo()
+    assert at_work_in(tmp_path) == []
+
+
+async def play_for(
+    seconds: float, env: Any
+) -> tuple[list[tuple[str, float | None]], list[dict[str, int]]]:
+    """Play episodes side by side; return what came of those that were not cancelled."""
+    played: list[tuple[str, float | None]] = []
+    samples: list[dict[str, int]] = []
+    rng, seeds, end = random.Random(0), itertools.count(), time.monotonic() + seconds
+
+    async def player() -> None:
+        while time.monotonic() < end:
+            seed = next(seeds)
+            scenario = Scenario(id=f"train-{seed}", split="train", seed=seed)
+            episode = asyncio.ensure_future(rollout(env, env.Config(), scenario, Calls()))
+            if rng.random() < 1 / 3:
+                for _ in range(rng.randrange(8)):
+                    await asyncio.sleep(0)
+                if rng.random() < 0.5:
+                    await asyncio.sleep(rng.random() / 10)
+                episode.cancel()
+                await asyncio.wait({episode})
+                continue
+            t, kind = await episode, worker_env.kind_of(seed)
+            wanted = None if kind in worker_env.FAILING else worker_env.reward_of(seed)
+            assert t.reward == wanted, (kind, t.reward, t.error)
+            played.append((kind, t.reward))
+
+    async def watch() -> None:
+        while time.monotonic() < end:
+            samples.append(held(os.getpid()))
+            await asyncio.sleep(SAMPLE / 4)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(24):
+            group.create_task(player())
+        group.create_task(watch())
+    return played, samples

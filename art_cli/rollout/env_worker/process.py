@@ -119,8 +119,17 @@ class EnvWorker:
             self.log = log
 
     def now(self, do: str, seconds: float, **more: Any) -> Any:
-        """Return what the process answers, for code without an event loop."""
-        return self.process().now(do, seconds, **more)
+        """Return what the process answers, for code without an event loop.
+
+        The next process is asked where an episode may have ended the one that was.
+        """
+        while True:
+            process = self.process()
+            try:
+                return process.now(do, seconds, **more)
+            except WorkerDiedError:
+                if not len(process.served):
+                    raise
 
     def close(self) -> None:
         """End the processes."""
@@ -134,6 +143,7 @@ class WorkerProcess:
 
     def __init__(self, worker: EnvWorker) -> None:
         self.death = ""  # how it ended: a text that follows "it"
+        self._is_ready = False
         self.served: WeakValueDictionary[int, Any] = WeakValueDictionary()  # Served, by episode
         self.episodes = count(1)
         self._worker = worker
@@ -166,6 +176,12 @@ class WorkerProcess:
         """Have something done without waiting for it."""
         with suppress(WorkerDiedError):
             self._send(do, more)
+
+    async def ready(self) -> None:
+        """Wait until the env is imported. Raise what that raises, WorkerDiedError."""
+        if not self._is_ready:
+            await self.ask("ready")
+            self._is_ready = True
 
     async def ask(self, do: str, **more: Any) -> Any:
         """Return what the process answers. A caller that is cancelled cancels the request.

@@ -117,7 +117,7 @@ class PlayedEpisode:
         self._home: Copy | None = None
         self._past: list[Past] = []
         self._moving = asyncio.Lock()
-        self._is_torn = False  # whether a request was cancelled: what it has done is not known
+        self._is_torn = False  # it ended, or a request was cancelled and may be half done
 
     async def ask(self, do: str, **more: Any) -> Any:
         """Return what the env answers. Raise what it raises, WorkerDiedError, EnvError."""
@@ -136,7 +136,8 @@ class PlayedEpisode:
 
     async def close(self) -> None:
         """Close the env; where its process is gone, there is nothing to close."""
-        self._past.clear()  # it holds the trajectory
+        self._is_torn = True  # it is not played again
+        self._past.clear()  # which holds the trajectory
         if self._home and not self._home.process.death:
             await self._home.close()
 
@@ -198,6 +199,7 @@ class PlayedEpisode:
         try:
             with paused():
                 async with asyncio.timeout(MOVE_SECONDS):
+                    await process.ready()
                     for past in list(self._past):
                         again = await copy.ask(past.do, past.more)
                         if not again.is_like(past.outcome):

@@ -163,6 +163,9 @@ class EnvServer:
             "places": _places(env),
         }
 
+    def _class_ready(self) -> None:
+        assert self._env  # it is imported
+
     def _class_check(self, args: dict[str, Any]) -> str:
         """Return what is wrong with settings; nothing where they are right."""
         try:
