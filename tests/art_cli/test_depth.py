@@ -28,12 +28,12 @@ class Digs(art.Env):
     @art.tool()
     async def waits(self) -> str:
         """Dig."""
-        raise EngineError("reached")
+        raise EngineError("reached").ending_run()
 
     @art.tool()
     def blocks(self) -> str:
         """Dig in a thread."""
-        raise EngineError("reached")
+        raise EngineError("reached").ending_run()
 
     async def score(self, trajectory: art.Trajectory) -> float:
         return 0.0

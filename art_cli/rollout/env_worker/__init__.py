@@ -6,6 +6,7 @@
                      {"id": 7, "error": {"type": "ToolError", "text": "no such room"}}
 
 `remote.py` makes the class that stands for the env here, `process.py` runs the process and starts
-it again when it died, `serve.py` is what runs there. One process serves all episodes of its env. It
-needs Python 3.11 and pydantic there, beside the env's own packages: art_cli is lent to it.
+another when it died, `replay.py` moves the episodes there, `serve.py` is what runs in it. One
+process serves all episodes of its env. It needs Python 3.11 and pydantic there, beside the env's
+own packages: art_cli is lent to it.
 """

@@ -50,7 +50,7 @@ class WorkerDiedError(RemoteError):
     """The process that an episode was played in is gone; says how it ended and its last words."""
 
 
-class Served(Protocol):
+class ServedEpisode(Protocol):
     """An episode as a process has it, whose env may ask a model."""
 
     loop: asyncio.AbstractEventLoop | None
@@ -144,7 +144,7 @@ class WorkerProcess:
     def __init__(self, worker: EnvWorker) -> None:
         self.death = ""  # how it ended: a text that follows "it"
         self._is_ready = False
-        self.served: WeakValueDictionary[int, Any] = WeakValueDictionary()  # Served, by episode
+        self.served: WeakValueDictionary[int, ServedEpisode] = WeakValueDictionary()
         self.episodes = count(1)
         self._worker = worker
         self._numbers = count(1)
@@ -308,7 +308,7 @@ class WorkerProcess:
                 future.set_exception(error) if error else future.set_result(value)
 
     def _answer(self, told: dict[str, Any]) -> None:
-        served: Served | None = self.served.get(told["episode"])
+        served: ServedEpisode | None = self.served.get(told["episode"])
         if served is not None and served.loop:
             with suppress(RuntimeError):  # its loop has ended
                 asyncio.run_coroutine_threadsafe(served.answer(told), served.loop)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ MOVE_SECONDS = 600.0  # to ask another process all that was asked before
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EnvAnswer:
     """The answer to a request: a value, or the error that it raised."""
 
     value: Any = None
@@ -40,7 +41,7 @@ class Outcome:
             raise self.error
         return self.value
 
-    def is_like(self, other: Outcome) -> bool:
+    def is_like(self, other: EnvAnswer) -> bool:
         """Return whether two answers are the same, whatever the stack of an error."""
         errors = [(type(o.error), str(o.error)) for o in (self, other)]
         return self.value == other.value and errors[0] == errors[1]
@@ -52,7 +53,7 @@ class Past:
 
     do: str
     more: dict[str, Any]
-    outcome: Outcome
+    outcome: EnvAnswer
 
 
 class Copy:
@@ -70,15 +71,15 @@ class Copy:
         self._forget = weakref.finalize(self, process.tell, "forget", episode=self._number)
         self._forget.atexit = False
 
-    async def ask(self, do: str, more: dict[str, Any]) -> Outcome:
+    async def ask(self, do: str, more: dict[str, Any]) -> EnvAnswer:
         """Return what comes of a request. Raise WorkerDiedError."""
         self.loop = asyncio.get_running_loop()
         try:
-            return Outcome(await self.process.ask(do, episode=self._number, **more))
+            return EnvAnswer(await self.process.ask(do, episode=self._number, **more))
         except WorkerDiedError:
             raise
         except Exception as e:
-            return Outcome(error=e)
+            return EnvAnswer(error=e)
 
     def now(self, do: str, seconds: float) -> Any:
         """Return what the process answers, for code without an event loop."""
@@ -139,7 +140,8 @@ class PlayedEpisode:
         self._is_torn = True  # it is not played again
         self._past.clear()  # which holds the trajectory
         if self._home and not self._home.process.death:
-            await self._home.close()
+            with suppress(WorkerDiedError):  # through whichever episode: this one has its reward
+                await self._home.close()
 
     async def ask_model(self, question: dict[str, Any]) -> dict[str, Any]:
         """Return what a model of the run says, as it is sent, and keep it."""
@@ -153,7 +155,7 @@ class PlayedEpisode:
         self.answers.append((question, answer))
         return answer
 
-    async def _ask(self, do: str, more: dict[str, Any]) -> Outcome:
+    async def _ask(self, do: str, more: dict[str, Any]) -> EnvAnswer:
         try:
             home = await self._at_home()
             return await home.ask(do, more)
@@ -169,7 +171,7 @@ class PlayedEpisode:
                 self._home = await self._copy_in(self._worker.process())
             return self._home
 
-    async def _alone(self, do: str, more: dict[str, Any]) -> Outcome:
+    async def _alone(self, do: str, more: dict[str, Any]) -> EnvAnswer:
         """Return the answer of a process that has nothing else to do."""
         with paused():
             await self._worker.turn().acquire()
@@ -209,7 +211,7 @@ class PlayedEpisode:
             raise DeadlineError(f"{what} did not end within {MOVE_SECONDS:g} s") from None
         return copy
 
-    def _why_not(self, past: Past, again: Outcome) -> str:
+    def _why_not(self, past: Past, again: EnvAnswer) -> str:
         assert self._home
         how = self._home.process.death.partition("; it printed:")[0]
         before, now = past.outcome, again

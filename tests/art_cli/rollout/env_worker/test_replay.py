@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,11 +110,17 @@ def scenario(n: int, dies: str = "") -> Scenario:
     return Scenario(id=f"train-{n}", split="train", seed=n, data={"dies": dies})
 
 
-def play(env: Any, scenarios: list[Scenario], services: Any = None, **args: Any) -> list[Any]:
+def play(
+    env: Any,
+    scenarios: list[Scenario],
+    services: Any = None,
+    agent: type[Talks] = Talks,
+    **args: Any,
+) -> list[Any]:
     async def go() -> list[Trajectory]:
         cfg = env.Config(**args)
         async with asyncio.timeout(110):
-            played = (rollout(env, cfg, s, Talks(), services) for s in scenarios)
+            played = (rollout(env, cfg, s, agent(), services) for s in scenarios)
             return list(await asyncio.gather(*played))
 
     return asyncio.run(go())
@@ -162,6 +169,38 @@ def test_a_process_that_is_killed_from_outside_costs_nothing(env: Any) -> None:
 
     assert [told(t) for t in asyncio.run(go())] == [told(t) for t in undisturbed]
     assert _pid_of(env) != pid
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool_timeout", [100.0, 2.0])
+def test_a_process_that_is_stopped_costs_the_calls_that_miss_their_deadline(
+    tmp_path: Path, tool_timeout: float
+) -> None:
+    setting = f"    tool_timeout = {tool_timeout}\n\n    @dataclass"
+    (tmp_path / "counts.py").write_text(ENV.replace("    @dataclass", setting))
+    env: Any = env_in(f"{tmp_path}/counts.py:Counts", sys.executable)
+    scenarios = [scenario(n) for n in range(8)]
+    undisturbed = play(env, scenarios)
+    pid, timers = _pid_of(env), list[threading.Timer]()
+
+    class Stops(Talks):
+        async def act(self, messages: list[Message]) -> str:
+            text = await super().act(messages)
+            if text == LOOK and not timers:  # which then finds the process stopped
+                os.kill(pid, signal.SIGSTOP)
+                timers.append(threading.Timer(6, os.kill, [pid, signal.SIGCONT]))
+                timers[0].start()
+            return text
+
+    disturbed = play(env, scenarios, agent=Stops)
+    timers[0].join()
+    env.worker.close()
+    if tool_timeout > 6:
+        assert [told(t) for t in disturbed] == [told(t) for t in undisturbed]
+    else:  # others are left as they were
+        assert {t.stop_reason for t in disturbed if t.reward is None} == {"timeout"}
+        pairs = zip(disturbed, undisturbed, strict=True)
+        assert all(told(t) == told(before) for t, before in pairs if t.reward is not None)
 
 
 @pytest.mark.slow
