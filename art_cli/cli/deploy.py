@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +17,7 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
-from art_cli.errors import ArtError, Interrupted, UsageError, did_you_mean
+from art_cli.errors import ArtError, Interrupted, PreflightError, UsageError, did_you_mean
 from art_cli.printed import say
 from art_cli.system.progress import silent
 
@@ -66,7 +69,6 @@ def deploy(
     from art_cli.deploy.build import make_target
     from art_cli.deploy.lifecycle import check_name
     from art_cli.deploy.lifecycle import deploy as bring
-    from art_cli.deploy.lifecycle import undeploy as end
     from art_cli.deploy.store import Store
 
     loaded, folder = inputs.open_run(run)
@@ -83,27 +85,26 @@ def deploy(
     known = check_name(kind, plan)
     if verify and not plan.serves:
         raise UsageError(f"--verify: {kind} serves nothing that could be asked; leave it out")
+    if plan.lacks and not dry_run:
+        raise PreflightError(plan.lacks)
     if not as_json:
         _show(plan)
     if dry_run:
         return say(json.dumps(_row(plan))) if as_json else say("\n(a dry run: nothing is made)")
     if plan.bills and not yes and not (known and known.billed_since):
         _ask("Start it?")
-    try:
-        deployment = bring(kind, target, plan, progress, wait=wait)
-    finally:
-        progress("")
-    _say_done(deployment, as_json)
-    if deployment.state != "ready":
-        return None
-    try:
-        if verify:
+    store, ends_here = Store(folder), plan.local and wait
+    with _ending(store, target) if ends_here else nullcontext([]) as started:
+        try:
+            deployment = bring(kind, target, plan, progress, wait=wait)
+        finally:
+            progress("")
+        started.append(deployment)
+        _say_done(deployment, as_json)
+        if verify and deployment.state == "ready":
             _verify(loaded, source, deployment, as_json)
-        if plan.stays and wait:
-            _stay(target, deployment)
-    finally:
-        if plan.stays and wait:
-            end(Store(folder), target, deployment, silent)
+        if ends_here:
+            _stay(store, target, deployment)
     return None
 
 
@@ -121,10 +122,11 @@ def undeploy(
     """
     from art_cli.deploy.lifecycle import undeploy as end
     from art_cli.deploy.store import Store
+    from art_cli.runs.directory import RunDir
 
-    _, folder = inputs.open_run(run)
-    store = Store(folder)
-    deployment = _find(store, folder.root, name)
+    inputs.read_dotenv(Path(".env"))
+    store = Store(RunDir.open(run))  # its config and env may no longer be right
+    deployment = _find(store, run, name)
     if not yes:
         _ask(f"End {deployment.name} on {deployment.target}?")
     try:
@@ -182,7 +184,8 @@ def _find(store: Store, root: Path, name: str | None) -> Deployment:
     if len(chosen) == 1:
         return chosen[0]
     if not there:
-        raise UsageError(f"{root}: nothing is deployed")
+        copied = [f"; it is a copy of {o}: art undeploy {o}" for o in store.originals()]
+        raise UsageError(f"{root}: nothing is deployed{''.join(copied[:1])}")
     names = ", ".join(f"{d.target}/{d.name}" for d in there)
     what = "say which" if chosen else f"there is no {name}"
     raise UsageError(f"{root}: {what}; its deployments: {names}")
@@ -207,6 +210,8 @@ def _state(deployment: Deployment) -> str:
 
 def _show(plan: Plan) -> None:
     lines = [("deploy", plan.source.title), *plan.lines]
+    if plan.lacks:
+        lines.append(("lacks", plan.lacks))
     for what, how in lines:
         say(f"{what:<9} {how}")
 
@@ -217,6 +222,7 @@ def _row(plan: Plan) -> dict[str, object]:
         "step": plan.source.step,
         "bills": plan.bills,
         "usd_per_hour": plan.usd_per_hour,
+        "lacks": plan.lacks or None,
         **dict(plan.lines),
     }
 
@@ -233,10 +239,15 @@ def _say_done(deployment: Deployment, as_json: bool) -> None:
         return say(f"\n{deployment.name} is on its way; the same command waits for it")
     say(f"\n{deployment.name} is ready: {deployment.url}")
     if deployment.model:
-        key = f"${deployment.key_env}" if deployment.key_env else "none"
-        say(f"\n  OPENAI_BASE_URL={deployment.url}  OPENAI_API_KEY={key}")
+        name = deployment.key_env
+        key = f'"${name}"' if name else "none"
+        say()
         if deployment.key:
-            say(f"  {deployment.key_env}={deployment.key}  (made now; it is not shown again)")
+            say(f"  export {name}={deployment.key}  (made now; it is not shown again)")
+        elif name:
+            say(f"  export {name}=...  (its key: a shell does not read .env)")
+        say(f"  export OPENAI_BASE_URL={deployment.url}")
+        say(f"  export OPENAI_API_KEY={key}")
         say(f"  model: {deployment.model}")
     return None
 
@@ -262,12 +273,47 @@ def _verify(
     return None
 
 
-def _stay(target: Target, deployment: Deployment) -> None:
+@contextmanager
+def _ending(store: Store, target: Target) -> Iterator[list[Deployment]]:
+    """End the servers that are put into the list: at SIGTERM and when the terminal closes, too.
+
+    No signal handler sees SIGKILL: then the server's guard ends it.
+    """
+    from art_cli.deploy.lifecycle import undeploy as end
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, stop)
+    started: list[Deployment] = []
+    try:
+        yield started
+    finally:
+        for deployment in started:
+            if _is_recorded(store, deployment):
+                end(store, target, deployment, silent)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_recorded(store: Store, deployment: Deployment) -> bool:
+    """Return whether nobody has ended a server meanwhile, or put another in its place."""
+    known = store.find(deployment.target, deployment.name)
+    return known is not None and known.made.get("pid") == deployment.made.get("pid")
+
+
+def _stay(store: Store, target: Target, deployment: Deployment) -> None:
     """Wait until Ctrl-C, or until the server ends."""
     try:
         say("\nCtrl-C ends it; --no-wait leaves it running.")
         while target.state(deployment) != "stopped":  # one that fails may answer again
             time.sleep(LOOK)
+        if _is_recorded(store, deployment):
+            raise ArtError("the server has ended by itself; what it said is beside the weights")
     except KeyboardInterrupt:
-        return say("\nended")
-    raise ArtError("the server has ended by itself; what it said is beside the weights")
+        pass
+    with suppress(OSError):  # the terminal may be what has ended
+        say("\nended")

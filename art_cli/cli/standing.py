@@ -8,6 +8,7 @@ from art_cli.cli.inputs import confirm
 from art_cli.config.resume import check_same
 from art_cli.config.schema import TrackConfig
 from art_cli.deploy.store import Store
+from art_cli.deploy.targets.serve.process import is_alive
 from art_cli.errors import Interrupted, UsageError
 from art_cli.runs.checkpoint import best_checkpoint
 from art_cli.runs.directory import RunDir
@@ -48,10 +49,16 @@ def check_replaceable(run: RunDir, yes: bool) -> None:
     if not run.is_begun():
         return
     run.check_free()
-    if billed := [f"{d.target}/{d.name}" for d in Store(run).all() if d.billed_since]:
+    deployed = Store(run).all()
+    if billed := [f"{d.target}/{d.name}" for d in deployed if d.billed_since]:
         raise UsageError(
             f"{run.root} has deployments that cost money ({', '.join(billed)}), and nobody would "
             f"know of them without it. End them first: art undeploy {run.root}"
+        )
+    if served := [f"{d.name} by process {d.made.get('pid')}" for d in deployed if is_alive(d)]:
+        raise UsageError(
+            f"{run.root} is served ({', '.join(served)}), and nobody would know of that without "
+            f"it. End it first: art undeploy {run.root}"
         )
     if not yes and not confirm(f"Remove {run.root} ({run.told()}) and begin anew?"):
         raise Interrupted("nothing was done")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from art_cli.config.schema import Experiment
+from art_cli.config.values import FORBID_UNKNOWN
 from art_cli.runs.checkpoint import MAKE_AGAIN, check_weights, find_checkpoint, read_progress
 from art_cli.runs.directory import RunDir
 from art_cli.system.progress import Report
@@ -75,9 +76,11 @@ class Source:
 class Deployment:
     """One checkpoint at one target, as far as the run's directory knows."""
 
+    __pydantic_config__ = FORBID_UNKNOWN
     target: str
     name: str
     step: int
+    home: str = ""  # its folder in the run; in the record, where that was when it was written
     state: State = "deploying"
     asked: list[str] = field(default_factory=list)  # made or not: the answer may have been lost
     made: dict[str, Any] = field(default_factory=dict)  # what is there now, by the target's own ids
@@ -112,7 +115,10 @@ class Plan:
     bills: bool = False  # by the hour, until it is stopped
     usd_per_hour: float | None = None  # None, where it bills: nobody says
     serves: bool = False  # an API that can be asked
-    stays: bool = False  # a server of this machine: it ends with the command that waits for it
+    local: bool = False  # a server of this machine: it ends with the command that waits for it
+    url: str | None = None  # of the API, where that is known now
+    key_env: str | None = None  # the variable that holds the key to `url`
+    lacks: str = ""  # why it can only be shown: what could not be looked up, and what to do
     details: Any = None  # the target's own
 
 

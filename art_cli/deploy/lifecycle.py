@@ -12,7 +12,7 @@ from art_cli.config.targets import TARGETS, read_settings
 from art_cli.deploy.base import Deployment, Job, Plan, Source, Target
 from art_cli.deploy.build import make_target
 from art_cli.deploy.store import Store
-from art_cli.errors import ArtError, Interrupted, UsageError
+from art_cli.errors import ArtError, Interrupted, PreflightError, UsageError
 from art_cli.system.progress import Report, silent
 
 if TYPE_CHECKING:
@@ -45,17 +45,43 @@ def deploy(kind: str, target: Target, plan: Plan, report: Report, *, wait: bool)
 
     `kind` is the target's name. Raises ArtError, with what is left and what it costs.
     """
+    if plan.lacks:
+        raise PreflightError(plan.lacks)
     store = Store(plan.source.run)
     with store.alone(kind, plan.name):
         deployment = check_name(kind, plan)
-        if deployment and deployment.state == "ready" and target.state(deployment) == "ready":
-            return deployment
+        if deployment and deployment.state == "ready":
+            now = target.state(deployment)
+            if plan.local and now != "stopped":
+                _check_served(plan, deployment, wait=wait)
+            if now == "ready":
+                return _found(plan, deployment)
         if deployment is None:
-            deployment = Deployment(target=kind, name=plan.name, step=plan.source.step)
+            deployment = store.new(kind, plan.name, plan.source.step)
         with _told(store, deployment):
             deployment.state, deployment.message = "deploying", ""
             store.keep(deployment)
             target.deploy(plan, _job(store, deployment, report, wait=wait))
+    return deployment
+
+
+def _check_served(plan: Plan, deployment: Deployment, *, wait: bool) -> None:
+    """Raise UsageError where the server that is there is not the one that is asked for."""
+    stays = deployment.made.get("stays", False)
+    if stays and not wait and deployment.url == plan.url:
+        return
+    until = "until `art undeploy`" if stays else "as long as the command that started it"
+    raise UsageError(
+        f"{deployment.name} is served already: at {deployment.url}, by process "
+        f"{deployment.made.get('pid')}, {until}. End it: art undeploy {plan.source.run.root} "
+        f"{deployment.name}; or serve another beside it: --name NAME port=PORT"
+    )
+
+
+def _found(plan: Plan, deployment: Deployment) -> Deployment:
+    """Return a deployment that is there, for a key is sent to its address: by the plan's word."""
+    if plan.serves:
+        deployment.url, deployment.key_env = plan.url, plan.key_env
     return deployment
 
 
@@ -71,7 +97,8 @@ async def deploy_model(
 ) -> Deployment:
     """Deploy from Python as `art deploy` does, but without asking before it costs money.
 
-    `settings` are the target's, as `config.targets` has them. Raises what `deploy` raises.
+    `settings` are the target's, as `config.targets` has them. A server of this machine ends with
+    this process, unless `wait_for_completion` is False. Raises what `deploy` raises.
 
     await art.deploy_model(model=model, deploy_to="together", base="Qwen/Qwen3-8B")
     """
@@ -123,6 +150,6 @@ def _left(deployment: Deployment) -> str:
         each = "at a price that is not known" if price is None else f"${price:.2f} an hour"
         return f"IT MAY BE RUNNING AND COSTING MONEY, {each}: {end}; {again}"
     if deployment.made:
-        kept = ", ".join(sorted(deployment.made.keys() - {"project", "sent"}))
+        kept = ", ".join(sorted(deployment.made.keys() - {"project", "sent", "seal", "port"}))
         return f"Nothing is billed. Made so far: {kept or 'nothing'}; {again}"
     return "Nothing was made, and nothing is billed."

@@ -110,7 +110,7 @@ def forget_after(run: RunDir, step: int) -> None:
     """Remove the checkpoints after `step`, the newest first: a kill must not leave a gap."""
     for later in reversed(run.checkpoint_steps()):
         if later > step:
-            _remove(run.checkpoint(later))
+            remove_folder(run.checkpoint(later))
 
 
 def find_checkpoint(run: RunDir, which: str) -> int:
@@ -139,18 +139,22 @@ def prune(run: RunDir, keep: int) -> None:
     spared = {*steps[-keep:], best_checkpoint(run), 0}
     for step in steps:
         if step not in spared:
-            _remove(run.checkpoint(step))
+            remove_folder(run.checkpoint(step))
     _remove_leftovers(run.checkpoints)
 
 
-def write_folder(target: Path, write: Callable[[Path], None]) -> None:
+def write_folder(
+    target: Path, write: Callable[[Path], None], written: Callable[[Path], None] = lambda _: None
+) -> None:
     """Let `write` fill a folder and put it in place whole.
+
+    `written` is called with the folder, complete and with its checksums, before it is in its place.
 
     Raises TrainerError where that fails; what was at `target` before is then untouched.
     """
     folder = target.parent / f".writing-{target.name}"
     try:
-        _remove_leftovers(target.parent)
+        remove_leftovers(target)
         try:
             folder.mkdir(parents=True)
             write(folder)
@@ -158,8 +162,9 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
             for path in folder.rglob("*"):
                 _sync(path)
             _sync(folder)
+            written(folder)
             if target.exists():
-                _remove(target)
+                remove_folder(target)
             folder.rename(target)
             _sync(target.parent)
         finally:
@@ -171,12 +176,25 @@ def write_folder(target: Path, write: Callable[[Path], None]) -> None:
         ) from e
 
 
-def _remove(folder: Path) -> None:
-    """Remove a checkpoint, renamed first: a kill in the middle must not leave half of one."""
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, renamed first: a kill in the middle must not leave half of one.
+
+    Of a link only the link is removed.
+    """
+    if folder.is_symlink():
+        return folder.unlink()
     doomed = folder.with_name(f".removed-{folder.name}")
     shutil.rmtree(doomed, ignore_errors=True)
     folder.rename(doomed)
-    shutil.rmtree(doomed)
+    return shutil.rmtree(doomed)
+
+
+def remove_leftovers(target: Path) -> None:
+    """Remove what a process that was killed was writing or removing in place of `target`."""
+    for kind in ("writing", "removed"):
+        leftover = target.with_name(f".{kind}-{target.name}")
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,47 @@ def damage(folder: Path, concerns: Callable[[str], bool] = lambda _: True) -> st
     except (OSError, ValueError) as e:
         return str(e)
     return None
+
+
+def seal(folder: Path) -> str:
+    """Return the checksum of a folder's checksums, which names its content. Raise OSError."""
+    return _sum(folder / SUMS)
+
+
+def foreign(folder: Path, known_seal: str | None) -> str | None:
+    """Return what in a folder is not of the content that a seal names; None: nothing is.
+
+    Files of that content may be missing: a removal that was killed has removed them.
+    """
+    try:
+        if known_seal is None or folder.is_symlink() or seal(folder) != known_seal:
+            return f"its {SUMS} is not the one that was written"
+        known = dict(_read(folder / SUMS))
+        for parent, folders, names in os.walk(folder):
+            links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+            for name in (*links, *names):
+                path = Path(parent, name)
+                inside = path.relative_to(folder).as_posix()
+                if inside != SUMS and (path.is_symlink() or known.get(inside) != _sum(path)):
+                    return f"{inside} is not what was written"
+    except (OSError, ValueError) as e:
+        return f"it has no {SUMS}" if isinstance(e, FileNotFoundError) else str(e)
+    return None
+
+
+def remove_sealed(folder: Path) -> None:
+    """Remove a folder of which nothing is `foreign`, its checksums last: they name the rest.
+
+    Raise OSError.
+    """
+    for parent, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            if Path(parent, name) != folder / SUMS:
+                os.unlink(os.path.join(parent, name))
+        if Path(parent) != folder:
+            os.rmdir(parent)
+    (folder / SUMS).unlink()
+    folder.rmdir()
 
 
 def _read(file: Path) -> Iterator[tuple[str, str]]:

@@ -124,6 +124,14 @@ def atomic_write(path: Path, content: bytes | str) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def is_another(file: Path, this: Path) -> bool:
+    """Return whether `file` is there, and is not the file `this` under another name."""
+    try:
+        return not os.path.samefile(file, this)
+    except OSError:
+        return False
+
+
 def cache_folder(name: str) -> Path:
     """Return where something is kept for all runs of a user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "art" / name

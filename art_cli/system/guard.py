@@ -1,18 +1,21 @@
 """Runs a command and sees that nothing of it outlives its starter.
 
-python -I -S guard.py [--remove FOLDER] [--limit BYTES] [--last COMMAND] [--input FD] -- WORD...
+python -I -S guard.py [--remove FOLDER] [--limit BYTES] [--last COMMAND] [--input FD] [--hold FILE]
+    -- WORD...
 python -I -S guard.py [--limit BYTES] --grace SECONDS -- WORD...
 
-Stdin is held open by the starter, which never writes to it: it closes when the starter dies, in
-whatever way, and then all that the command has started is killed, and FOLDER is removed. The same
-processes are killed when the command itself ends: vLLM's engine processes do not notice that their
-server was killed, and would keep the GPU's memory. With a limit, the command is killed when it has
-printed more than so many bytes into the file that is stderr. COMMAND, whose words are parted by
-spaces, is run at the very end. The descriptor FD is the command's stdin; without, it has none.
+Stdin is held open by the starter: it closes when the starter dies, in whatever way, and then all
+that the command has started is killed, and FOLDER is removed. A starter that writes a byte to it
+lets go of the command, which then goes on when the starter has ended. All of it is also killed when
+the command itself ends: vLLM's engine processes do not notice that their server was killed, and
+would keep the GPU's memory. With a limit, the command is killed when it has printed more than so
+many bytes into the file that is stderr. COMMAND, whose words are parted by spaces, is run at the
+very end. The descriptor FD is the command's stdin; without, it has none. FILE is locked, as in
+lock.py, for as long as the guard lives: whoever finds it locked knows that the command goes on.
 With --grace, stdin is the command's, which is written to: once it closes, the command has so many
 seconds to end by itself.
-SIGTERM and SIGINT are handed on to the command's process group. The guard ends as the command does:
-with its exit code, or by the signal that ended it.
+SIGTERM and SIGINT are handed on to the command's process group; with --hold, SIGHUP kills it. The
+guard ends as the command does: with its exit code, or by the signal that ended it.
 
 On Linux the guard is the subreaper of all that descends from it, so that a process which moved to a
 session of its own is found and killed too. Elsewhere (macOS) only the process group is killed.
@@ -33,6 +36,7 @@ LOOK_EVERY = 100  # milliseconds between two looks at how much was printed
 LAST_TIMEOUT = 30.0  # seconds for the last command
 PR_SET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 3, 4, 36
 NOT_STARTED = 127  # the exit code that a shell gives
+HOLD_TIMEOUT = 10.0  # seconds: whoever looks whether FILE is locked holds it for an instant
 
 
 def guarded(
@@ -43,6 +47,7 @@ def guarded(
     last: list[str] | None = None,
     stdin: int | None = None,
     grace: float = 0.0,
+    hold: str = "",
 ) -> list[str]:
     """Return the command line that runs `words` under a guard, which the head of this file tells.
 
@@ -52,6 +57,7 @@ def guarded(
     options = {"--remove": remove, "--limit": str(limit or ""), "--last": " ".join(last or [])}
     options["--grace"] = str(grace or "")
     options["--input"] = "" if stdin is None else str(stdin)
+    options["--hold"] = hold
     given = [word for option in options.items() if option[1] for word in option]
     return [sys.executable, "-I", "-S", os.path.abspath(__file__), *given, "--", *words]
 
@@ -78,10 +84,13 @@ def main() -> None:
     """Run the command of the arguments."""
     cut = sys.argv.index("--")
     options = dict(zip(sys.argv[1:cut:2], sys.argv[2:cut:2], strict=True))
-    woken = _hear(*HANDED_ON, signal.SIGCHLD)
+    killed = {signal.SIGHUP} if "--hold" in options else set()  # others may run under nohup
+    woken = _hear(*HANDED_ON, *killed, signal.SIGCHLD)
     if sys.platform == "linux":
         hide()
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if "--hold" in options:
+        _hold(options["--hold"])
     grace = float(options.get("--grace", 0))
     if "--input" in options:
         stdin = int(options["--input"])
@@ -112,6 +121,23 @@ def _hear(*numbers: int) -> int:
     for number in numbers:
         signal.signal(number, lambda *_: None)
     return woken
+
+
+def _hold(file: str) -> None:
+    """Lock a file until this process ends. The command does not inherit the descriptor."""
+    import fcntl  # few commands need it
+
+    deadline = time.monotonic() + HOLD_TIMEOUT
+    while True:
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if not isinstance(error, BlockingIOError) or time.monotonic() > deadline:
+                os.write(2, f"cannot lock {file}: {error.strerror}\n".encode())
+                os._exit(NOT_STARTED)
+            os.close(descriptor)
+            time.sleep(0.02)
 
 
 def _start(words: list[str], stdin: int) -> int:
@@ -148,11 +174,15 @@ def _watch(command: int, woken: int, limit: int, grace: float) -> int:
     while True:
         for descriptor, _ in events.poll(LOOK_EVERY if limit or ends else None):
             if descriptor == woken:
-                for number in set(os.read(woken, 512)) & HANDED_ON:
+                heard = set(os.read(woken, 512))
+                for number in heard & HANDED_ON:
                     _signal(command, number)
-            elif descriptor == 0 and (grace or not os.read(0, 1)):
+                if signal.SIGHUP in heard:
+                    ends = time.monotonic()
+            elif descriptor == 0:
                 events.unregister(0)
-                ends = time.monotonic() + grace
+                if grace or not os.read(0, 1):
+                    ends = time.monotonic() + grace
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:  # orphans of the command come to us
             if ended[0] == command:
                 return ended[1]

@@ -14,7 +14,7 @@ FILES = [p for p in sorted(ROOT.rglob("*.py")) if "template" not in p.parts]
 LONGEST_FILE, LONGEST_FUNCTION = 350, 60  # lines
 # Those that are longer, and how long. A number here may only fall.
 LONG_FILES = {
-    "backends/cloud/skypilot.py": 389,
+    "backends/cloud/skypilot.py": 385,
     "engines/vllm/engine.py": 370,
     "llms/remote.py": 360,
     "runs/directory.py": 368,

@@ -6,7 +6,6 @@ writes there, and cloud.json in it says where that is.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -14,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from art_cli.backends.cloud import fetch, skypilot
 from art_cli.backends.cloud.plan import Cluster, RentalPlan
@@ -30,10 +31,11 @@ from art_cli.backends.cloud.task import (
 )
 from art_cli.backends.cloud.wheel import pack_wheel
 from art_cli.config.load import LoadedExperiment
+from art_cli.config.values import FORBID_UNKNOWN, Name
 from art_cli.config.yaml import dump
 from art_cli.errors import EXIT_FAILED, ArtError, Interrupted, PreflightError, UsageError
 from art_cli.runs.directory import RunDir
-from art_cli.system.files import atomic_write, json_line
+from art_cli.system.files import atomic_write, is_another, json_line
 
 Say = Callable[[str], None]  # told what the user should know
 
@@ -42,10 +44,12 @@ Say = Callable[[str], None]  # told what the user should know
 class Sent:
     """cloud.json: where a run is."""
 
+    __pydantic_config__ = FORBID_UNKNOWN
     job: int
-    cluster: str | None = None  # None: a managed job, which has machines of its own
+    cluster: Name | None = None  # None: a managed job, which has machines of its own
     storage: str | dict[str, Any] | None = None  # where a managed job keeps its run
     infra: str | None = None  # where the job wants its machines, in SkyPilot's words
+    root: str | None = None  # the run directory that it was sent from
 
     @property
     def name(self) -> str:
@@ -54,13 +58,22 @@ class Sent:
 
 
 def read_sent(run: RunDir) -> Sent:
-    """Return where the run is. Raises UsageError where it was not sent from here."""
+    """Return where the run is. Raises UsageError where it was not sent from here, or is a copy."""
     try:
-        return Sent(**json.loads(run.cloud.read_text()))
-    except (FileNotFoundError, ValueError, TypeError):
+        sent = TypeAdapter(Sent).validate_json(run.cloud.read_bytes(), strict=True)
+    except FileNotFoundError:
         raise UsageError(
             f"{run.root} was not sent to a cluster from here (it has no cloud.json)"
         ) from None
+    except ValueError as error:
+        first = str(error).splitlines()[0]
+        raise UsageError(
+            f"{run.cloud} is damaged ({first}). Look for its job with `sky queue` or `sky jobs "
+            "queue`, and end it there"
+        ) from None
+    if sent.root and is_another(Path(sent.root) / run.cloud.name, run.cloud):
+        raise UsageError(f"{run.root} is a copy of {sent.root}, whose job {sent.name} is")
+    return sent
 
 
 def pack(loaded: LoadedExperiment, folder: Path) -> str:
@@ -142,17 +155,17 @@ def send(
     document = run_task(loaded, folder, pack(loaded, folder), secrets, resume)
     if gpus and "accelerators" not in document["resources"]:
         document["resources"] = {**document["resources"], "accelerators": gpus}
-    task = skypilot.parse(document, loaded.origins)
+    task, root = skypilot.parse(document, loaded.origins), str(run.root.absolute())
     if managed:
         if not confirm(skypilot.plan(task)):
             raise Interrupted("nothing was rented")
         number = skypilot.launch_managed(task, job_name(cfg))
         infra = backend.resources.get("infra")
-        sent = Sent(job=number, storage=backend.storage, infra=infra)
+        sent = Sent(job=number, storage=backend.storage, infra=infra, root=root)
     else:
         number = skypilot.launch(task, cluster)
         assert number is not None
-        sent = Sent(job=number, cluster=cluster)
+        sent = Sent(job=number, cluster=cluster, root=root)
     run.exit.unlink(missing_ok=True)
     atomic_write(run.config, shipped_config(loaded))
     atomic_write(run.cloud, json_line(asdict(sent)))
@@ -194,7 +207,7 @@ def find_sent(loaded: LoadedExperiment, run: RunDir) -> Sent:
     skypilot.find(cluster)
     for number, name, _ in skypilot.jobs(cluster):
         if name == job_name(cfg):
-            sent = Sent(job=number, cluster=cluster)
+            sent = Sent(job=number, cluster=cluster, root=str(run.root.absolute()))
             atomic_write(run.cloud, json_line(asdict(sent)))
             return sent
     raise UsageError(

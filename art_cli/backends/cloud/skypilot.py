@@ -33,6 +33,10 @@ DOWN_SECONDS = 900.0  # clouds take minutes to end a machine
 JOB_SUCCEEDED = 0
 ACTIVE = {"INIT", "PENDING", "SETTING_UP", "RUNNING"}  # states of a job that has not ended
 MANAGED_ENDED = ("SUCCEEDED", "CANCELLED", "FAILED")  # and FAILED_SETUP and the like
+NO_CLOUD = (
+    "no cloud is enabled in SkyPilot, so nothing can be rented. Set up the credentials of one "
+    "(AWS: `aws configure`), then run `sky check aws`, which says what it lacks"
+)
 LEFT_BEHIND = {".env", ".venv", "runs"}  # what nobody means to ship
 
 
@@ -340,8 +344,8 @@ def translated(what: str) -> Iterator[None]:
         yield
     except ArtError:
         raise
-    except e.NoCloudAccessError as error:
-        raise PreflightError(f"no cloud is enabled: {_plain(error)}\n{_checked()}") from None
+    except e.NoCloudAccessError:
+        raise PreflightError(NO_CLOUD) from None
     except (e.ApiServerConnectionError, e.ApiServerAuthenticationError, ConnectionError) as error:
         raise PreflightError(f"SkyPilot's API server is not there: {_plain(error)}") from None
     except e.ClusterDoesNotExist as error:
@@ -359,14 +363,6 @@ def translated(what: str) -> Iterator[None]:
 def _plain(error: BaseException | str) -> str:
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
     return text or type(error).__name__
-
-
-def _checked() -> str:
-    """Return what `sky check` says."""
-    try:
-        return _plain(_command("check"))
-    except (OSError, subprocess.SubprocessError) as error:
-        return f"`sky check` failed: {error}"
 
 
 def _command(*arguments: str) -> str:

@@ -28,17 +28,11 @@ class HubTarget:
         self._api = HfApi()
 
     def plan(self, source: Source, name: str) -> Plan:
-        if not get_token():
-            raise PreflightError(
-                "there is no token for the Hugging Face Hub: set HF_TOKEN, or run `hf auth login`"
-            )
-        with _explained():
-            owner = self._api.whoami()["name"]
-            repo = name if "/" in name else f"{owner}/{name}"
-            known = Store(source.run).find("hf", name)
-            is_ours = known is not None and "repo" in known.asked
-            if not is_ours and self._api.repo_exists(repo):
-                raise UsageError(f"{repo} is there already; choose a name: --name {owner}/NAME")
+        repo, lacks = name if "/" in name else f"YOU/{name}", ""
+        try:
+            repo = self._repo(source, name)
+        except PreflightError as e:
+            lacks = str(e)
         weights = self._weights(source)
         what = weights if source.has_adapter else "all weights"
         who = "private" if self._settings.private else "for all to see"
@@ -50,7 +44,23 @@ class HubTarget:
                 ("to", f"{constants.ENDPOINT}/{repo}, {who}"),
             ],
             details=(repo, weights),
+            lacks=lacks,
         )
+
+    def _repo(self, source: Source, name: str) -> str:
+        """Return the repository of that name. Raises PreflightError, UsageError."""
+        if not get_token():
+            raise PreflightError(
+                "there is no token for the Hugging Face Hub: set HF_TOKEN, or run `hf auth login`"
+            )
+        with _explained():
+            owner = self._api.whoami()["name"]
+            repo = name if "/" in name else f"{owner}/{name}"
+            known = Store(source.run).find("hf", name)
+            is_ours = known is not None and "repo" in known.asked
+            if not is_ours and self._api.repo_exists(repo):
+                raise UsageError(f"{repo} is there already; choose a name: --name {owner}/NAME")
+        return repo
 
     def _weights(self, source: Source) -> str:
         """An adapter is of use to others only where its base is at the Hub too."""
@@ -95,6 +105,11 @@ class HubTarget:
     def undeploy(self, job: Job) -> str:
         deployment = job.deployment
         repo = deployment.made.get("repo")
+        if repo and deployment.name not in (repo, repo.rpartition("/")[2]):
+            raise ArtError(
+                f"the record of {deployment.name} names the repository {repo}, which is another; "
+                "look at both, and delete what you do not need at the Hub itself"
+            )
         if repo:
             with _explained():
                 self._api.delete_repo(repo, missing_ok=True)

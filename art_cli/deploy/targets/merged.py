@@ -1,8 +1,14 @@
-"""A folder with all weights, which transformers, vLLM and others load as any model."""
+"""A folder with all weights, which transformers, vLLM and others load as any model.
+
+A record names a folder, and may be a copy, or someone else's. What is in the folder of the
+deployment itself is the run's own. Any other folder is replaced or removed only where its checksums
+are those that the record has, and nothing but what they name is in it.
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from art_cli.config.schema import ModelConfig
@@ -10,9 +16,9 @@ from art_cli.config.targets import MergedConfig
 from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.chat_template import served_template
 from art_cli.deploy.store import Store
-from art_cli.errors import UsageError
-from art_cli.runs.checkpoint import weight_files, write_folder
-from art_cli.system.checksums import SUMS
+from art_cli.errors import ArtError, UsageError
+from art_cli.runs.checkpoint import remove_folder, remove_leftovers, weight_files, write_folder
+from art_cli.system.checksums import foreign, remove_sealed, seal
 
 WEIGHTS = "weights"  # in the folder of a deployment
 
@@ -24,12 +30,16 @@ class MergedTarget:
         self._settings = settings
 
     def plan(self, source: Source, name: str) -> Plan:
-        folder = Path(
-            self._settings.folder or source.run.deployment("merged", name) / WEIGHTS
-        ).absolute()
+        home = source.run.deployment("merged", name).absolute()
+        folder = Path(self._settings.folder or home / WEIGHTS).absolute()
         known = Store(source.run).find("merged", name)
-        if folder.exists() and not _is_ours(folder, known):
-            raise UsageError(f"{folder} is not empty; choose another: folder=PATH")
+        if folder != home / WEIGHTS and (wrong := _not_ours(folder, known)):
+            raise UsageError(f"{folder} is not empty{wrong}; choose another: folder=PATH")
+        if before := _other_folder(folder, known):
+            raise UsageError(
+                f"{name} is in {before}; end it (art undeploy {source.run.root} {name}), or choose "
+                "another: --name NAME"
+            )
         lines = [("what", merged_words(source)), ("to", str(folder))]
         return Plan(source=source, name=name, lines=lines, details=folder)
 
@@ -45,16 +55,20 @@ class MergedTarget:
         return remove_merged(job.deployment)
 
 
-def _is_ours(folder: Path, known: Deployment | None) -> bool:
-    """Return whether a deployment may write there: nothing else is in the folder than its weights.
+def _not_ours(folder: Path, known: Deployment | None) -> str | None:
+    """Return why a deployment must not write to a folder; None: it may."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return None
+    if known is None or known.made.get("folder") != str(folder):
+        return " and was not written by this deployment"
+    wrong = foreign(folder, known.made.get("seal"))
+    return f" and {wrong}" if wrong else None
 
-    One that was killed may have put them there and not yet noted it.
-    """
-    if folder.is_file():
-        return False
-    noted = known is not None and known.made.get("folder") == str(folder)
-    killed = known is not None and known.state == "deploying" and (folder / SUMS).is_file()
-    return noted or killed or not any(folder.iterdir())
+
+def _other_folder(folder: Path, known: Deployment | None) -> Path | None:
+    """Return where the weights are, if that is elsewhere."""
+    there = Path(known.made["folder"]) if known and has_merged(known) else folder
+    return there if there != folder else None
 
 
 def merged_words(source: Source) -> str:
@@ -65,8 +79,21 @@ def merged_words(source: Source) -> str:
 def make_merged(source: Source, folder: Path, job: Job) -> None:
     """Run `write_merged` as a part of a deployment. Raises as that does."""
     job.report("merging the weights")
-    write_merged(source, folder)
-    job.deployment.made["folder"] = str(folder)
+    made, is_own = job.deployment.made, _is_own(job.deployment, folder)
+    made["folder"] = str(folder)
+    job.keep()
+
+    def written(complete: Path) -> None:
+        if not is_own:
+            made["seal"] = seal(complete)
+            job.keep()
+
+    try:
+        write_merged(source, folder, written)
+    except ArtError:
+        if not folder.exists():
+            _forget(made)
+        raise
 
 
 def has_merged(deployment: Deployment) -> bool:
@@ -76,18 +103,41 @@ def has_merged(deployment: Deployment) -> bool:
 
 def remove_merged(deployment: Deployment) -> str:
     """Remove the weights, and return what was done, for the user's eyes."""
-    if not has_merged(deployment):
+    if "folder" not in deployment.made:
         return "its weights were gone already"
-    folder = deployment.made.pop("folder")
-    shutil.rmtree(folder)
-    return f"{folder} is removed"
+    folder = Path(deployment.made["folder"])
+    was_there = folder.is_dir()
+    try:
+        remove_leftovers(folder)
+        if was_there and _is_own(deployment, folder):
+            remove_folder(folder)
+        elif was_there and (wrong := foreign(folder, deployment.made.get("seal"))):
+            _forget(deployment.made)
+            return f"{folder} is left, for {wrong}: remove it yourself if it is not needed"
+        elif was_there:
+            remove_sealed(folder)
+    except OSError as e:
+        raise ArtError(f"cannot remove {folder}: {e.strerror}; the same command goes on") from e
+    _forget(deployment.made)
+    return f"{folder} is removed" if was_there else "its weights were gone already"
 
 
-def write_merged(source: Source, folder: Path) -> None:
+def _is_own(deployment: Deployment, folder: Path) -> bool:
+    return folder == Path(deployment.home) / WEIGHTS
+
+
+def _forget(made: dict[str, object]) -> None:
+    for key in ("folder", "seal"):
+        made.pop(key, None)
+
+
+def write_merged(
+    source: Source, folder: Path, written: Callable[[Path], None] = lambda _: None
+) -> None:
     """Write all weights of a checkpoint, with config and tokenizer, in the dtype of the base.
 
-    The folder appears whole or not at all. Raises UsageError where the base cannot be loaded,
-    TrainerError where the disk is full.
+    The folder appears whole or not at all; `written` is that of `write_folder`. Raises UsageError
+    where the base cannot be loaded, TrainerError where the disk is full.
     """
 
     def write(to: Path) -> None:
@@ -100,7 +150,7 @@ def write_merged(source: Source, folder: Path) -> None:
                 shutil.copy(path, to / path.name)
         write_template(to, to, source.experiment.model)
 
-    write_folder(folder, write)
+    write_folder(folder, write, written)
 
 
 def write_template(weights: Path, to: Path, model: ModelConfig) -> None:

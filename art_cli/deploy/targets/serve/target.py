@@ -1,6 +1,7 @@
 """A server on this machine that speaks OpenAI's protocol: vLLM, or the embedded engine.
 
-It is a process of its own, which outlives `art deploy --no-wait` and ends with `art undeploy`.
+It is a process of its own. It ends with the `art deploy` that started it, however that ends; after
+`art deploy --no-wait` it stays, and ends with `art undeploy`.
 """
 
 from __future__ import annotations
@@ -8,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import signal
 import socket
-import subprocess
 import sys
 import time
 from importlib.util import find_spec
@@ -24,10 +23,11 @@ from art_cli.deploy.chat_template import parser_words
 from art_cli.deploy.store import Store
 from art_cli.deploy.targets.merged import WEIGHTS, make_merged, merged_words, remove_merged
 from art_cli.deploy.targets.serve.access import HOST, KEY, is_loopback
+from art_cli.deploy.targets.serve.process import LOG, ServerProcess, end_process, is_alive
 from art_cli.errors import ArtError, PreflightError
 
 START_TIMEOUT = 600.0  # seconds: vLLM compiles
-STOP_TIMEOUT = 15.0  # between asking to end and killing
+FREE_TIMEOUT = 15.0  # until the port of a process that was killed is free
 ANSWER_TIMEOUT = 5.0
 PAUSE = 0.2
 EVERYWHERE = ("0.0.0.0", "::")
@@ -59,7 +59,9 @@ class ServeTarget:
             name=name,
             lines=lines,
             serves=True,
-            stays=True,
+            local=True,
+            url=f"{self._url}/v1",
+            key_env=self._key_env or KEY,
             details=engine,
         )
 
@@ -81,7 +83,7 @@ class ServeTarget:
         The threads of a killed process can hold its port for a moment after it counts as dead.
         """
         died = known is not None and known.made.get("port") == self._port
-        deadline = time.monotonic() + (STOP_TIMEOUT if died else 0)
+        deadline = time.monotonic() + (FREE_TIMEOUT if died else 0)
         while _is_taken(self._port):
             if time.monotonic() >= deadline:
                 return False
@@ -90,8 +92,7 @@ class ServeTarget:
 
     def _is_at(self, known: Deployment) -> bool:
         """Return whether it is the server on our port."""
-        pid, port = known.made.get("pid"), known.made.get("port")
-        return port == self._port and pid is not None and _is_ours(pid, known.name)
+        return known.made.get("port") == self._port and is_alive(known)
 
     def _which(self) -> str:
         if self._engine == "transformers":
@@ -108,27 +109,27 @@ class ServeTarget:
     def deploy(self, plan: Plan, job: Job) -> None:
         """See Target. It answers when this returns, `wait` or not."""
         deployment, source = job.deployment, plan.source
-        home = source.run.deployment("serve", plan.name)
-        folder, log = home / WEIGHTS, home / "server.log"
-        self._end_process(deployment)
-        make_merged(source, folder, job)
+        home = Path(deployment.home)
+        end_process(deployment)
+        make_merged(source, home / WEIGHTS, job)
         chosen = self._key()
         key = chosen or secrets.token_urlsafe(32)
-        with log.open("wb") as printed:
-            process = subprocess.Popen(
-                self._command(plan, folder),
-                env={**os.environ, KEY: key, HOST: self._host},  # a command line is seen by all
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=printed,
-                start_new_session=True,
-            )
-        deployment.made |= {"pid": process.pid, "port": self._port}
-        job.keep()
-        self._until_answered(process, key, log, job)
-        process.returncode = 0  # it outlives us, of which Popen would warn
-        deployment.url, deployment.model = f"{self._url}/v1", plan.name
-        deployment.key_env, deployment.key = self._key_env or KEY, None if chosen else key
+        variables = {KEY: key, HOST: self._host}
+        server = ServerProcess(self._command(plan, home / WEIGHTS), variables, deployment)
+        try:
+            deployment.made["port"] = self._port
+            job.keep()
+            self._until_answered(server, key, home / LOG, job)
+            if not job.wait:
+                server.let_go()
+                deployment.made["stays"] = True
+        except BaseException:
+            end_process(deployment)
+            raise
+        finally:
+            server.forget()
+        deployment.url, deployment.model = plan.url, plan.name
+        deployment.key_env, deployment.key = plan.key_env, None if chosen else key
         deployment.state = "ready"
 
     def _command(self, plan: Plan, folder: Path) -> list[str]:
@@ -145,41 +146,27 @@ class ServeTarget:
             *("--max-model-len", room, *parser_words(folder, cfg.model)),
         ]
 
-    def _until_answered(
-        self, process: subprocess.Popen[bytes], key: str, log: Path, job: Job
-    ) -> None:
+    def _until_answered(self, server: ServerProcess, key: str, log: Path, job: Job) -> None:
         began = time.monotonic()
         while _name_at(self._url, key) != job.deployment.name:
-            waited = time.monotonic() - began
-            if process.poll() is not None or waited > START_TIMEOUT:
+            waited, runs = time.monotonic() - began, server.runs
+            if not runs or waited > START_TIMEOUT:
                 said = log.read_text(errors="replace")[-SHOWN:]
-                how = "ended" if process.poll() is not None else f"said nothing in {waited:.0f} s"
+                how = f"said nothing in {waited:.0f} s" if runs else "ended"
                 raise ArtError(f"the server {how}; {log} ends with:\n{said}")
             job.report(f"starting the server, {waited:.0f} s")
             time.sleep(PAUSE)
 
     def state(self, deployment: Deployment) -> str:
-        pid = deployment.made.get("pid")
-        if pid is None or deployment.url is None or not _is_ours(pid, deployment.name):
+        if not is_alive(deployment):
             return "stopped"
+        if deployment.url is None:
+            return "starting"
         return "ready" if _is_healthy(deployment.url.removesuffix("/v1")) else "not answering"
 
     def undeploy(self, job: Job) -> str:
-        self._end_process(job.deployment)
+        end_process(job.deployment)
         return remove_merged(job.deployment)
-
-    def _end_process(self, deployment: Deployment) -> None:
-        """End the server's process, if it is one of ours that has this number."""
-        pid = deployment.made.pop("pid", None)
-        if pid is None or not _is_ours(pid, deployment.name):
-            return
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            _kill(pid, number)
-            deadline = time.monotonic() + STOP_TIMEOUT
-            while time.monotonic() < deadline:
-                if not _is_ours(pid, deployment.name):
-                    return
-                time.sleep(PAUSE)
 
 
 def _is_healthy(url: str) -> bool:
@@ -209,16 +196,3 @@ def _is_taken(port: int) -> bool:
         except OSError:
             return True
     return False
-
-
-def _is_ours(pid: int, name: str) -> bool:
-    """Return whether a process is our server, and not one that got its number later."""
-    listed = subprocess.run(
-        ["ps", "-ww", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True
-    ).stdout
-    return f" {name} " in f"{listed.strip()} " and not listed.lstrip().startswith("Z")
-
-
-def _kill(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, number)

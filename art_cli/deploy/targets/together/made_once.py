@@ -7,13 +7,15 @@ again. What has the name without having been asked for is somebody else's, and s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from art_cli.deploy.base import Deployment
-from art_cli.deploy.targets.together.api import CONFLICT, ApiError, TogetherAPI, Unanswered
-from art_cli.errors import UsageError
+from art_cli.deploy.targets.together.api import CONFLICT, GONE, ApiError, TogetherAPI, Unanswered
+from art_cli.errors import ArtError, UsageError
 
+ID = re.compile(r"[A-Za-z0-9_-]+")
 TRIES = 4  # at making one thing whose answers are lost
 
 
@@ -74,3 +76,30 @@ def forget(deployment: Deployment, kind: str) -> None:
     """Note that what was made of a kind is gone."""
     del deployment.made[kind]
     deployment.asked.remove(kind)
+
+
+def ids_of(deployment: Deployment) -> dict[str, str]:
+    """Return the service's ids. Raise ArtError where one is none: it would be another address."""
+    kinds = ("project", "model", "endpoint", "deployment")
+    found = {kind: deployment.made[kind] for kind in kinds if kind in deployment.made}
+    for kind, value in found.items():
+        if not ID.fullmatch(value):
+            raise ArtError(f"the record of {deployment.name}: {value!r} is no {kind} at Together")
+    return found
+
+
+def check_named(api: TogetherAPI, deployment: Deployment) -> None:
+    """Raise ArtError where a record's ids are those of something of another name."""
+    ids = ids_of(deployment)
+    for kind in sorted(ids.keys() & {"model", "endpoint"}):
+        try:
+            named = api.get(f"/v2/projects/{ids['project']}/{kind}s/{ids[kind]}")["name"]
+        except ApiError as e:
+            if e.status != GONE:
+                raise
+            continue
+        if named.rsplit("/", 1)[-1] != deployment.name:
+            raise ArtError(
+                f"the record of {deployment.name} names the {kind} {ids[kind]}, which is {named}; "
+                "look at both, and end what you do not need at Together itself"
+            )

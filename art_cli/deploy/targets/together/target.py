@@ -29,7 +29,7 @@ from art_cli.deploy.targets.together.api import (
     Unanswered,
 )
 from art_cli.deploy.targets.together.catalogue import cheapest, find_base
-from art_cli.deploy.targets.together.made_once import MadeOnce, forget
+from art_cli.deploy.targets.together.made_once import MadeOnce, check_named, forget, ids_of
 from art_cli.deploy.targets.together.upload import upload
 from art_cli.errors import ArtError, PreflightError
 from art_cli.runs.checkpoint import weight_files
@@ -66,14 +66,26 @@ class TogetherTarget:
     # ---------------------------------------------------------------- plan
 
     def plan(self, source: Source, name: str) -> Plan:
-        project = self._project()
         wanted = self._settings.base or source.experiment.model.base
-        base = find_base(self._api, wanted, for_adapter=source.has_adapter)
-        hardware, config, price = cheapest(self._api, base, self._settings.gpu)
         size = sum(f.stat().st_size for f in _files(source).values())
         replicas = self._settings.replicas
         idle = self._settings.idle_minutes
         until = f", or {idle} minutes without a call" if idle else ""
+        try:
+            project = self._project()
+        except PreflightError as e:
+            lines = [
+                ("to", f"Together AI, as {name}"),
+                ("base", f"{wanted} (not looked up: whether Together serves it)"),
+                ("hardware", f"{self._settings.gpu or 'the cheapest'} (not looked up)"),
+                ("upload", f"{size / 2**20:.1f} MiB"),
+                ("price", f"not looked up; from the start until `art undeploy`{until}"),
+            ]
+            return Plan(
+                source=source, name=name, lines=lines, serves=True, bills=True, lacks=str(e)
+            )
+        base = find_base(self._api, wanted, for_adapter=source.has_adapter)
+        hardware, config, price = cheapest(self._api, base, self._settings.gpu)
         each = "is not told by the service" if price is None else f"${price * replicas:.2f} an hour"
         return Plan(
             source=source,
@@ -87,6 +99,8 @@ class TogetherTarget:
                 ("price", f"{each}, from the start until `art undeploy`{until}"),
             ],
             serves=True,
+            url=f"{self._api.url}/v1",
+            key_env=KEY,
             bills=True,
             usd_per_hour=None if price is None else price * replicas,
             details=_Choice(
@@ -122,7 +136,7 @@ class TogetherTarget:
             made["revision"] = self._upload(plan, model_id, job)
             job.keep()
         endpoint = once.make("endpoint", f"{root}/endpoints", {"name": plan.name})
-        deployment.url, deployment.key_env = f"{self._api.url}/v1", KEY
+        deployment.url, deployment.key_env = plan.url, plan.key_env
         deployment.model = endpoint["name"]
         at = f"{root}/endpoints/{endpoint['id']}"
         replicas = self._settings.replicas
@@ -231,6 +245,7 @@ class TogetherTarget:
         deployment, made = job.deployment, job.deployment.made
         if "project" not in made:
             return "nothing was made"
+        check_named(self._api, deployment)
         self._find_lost(deployment)
         root = f"/v2/projects/{made['project']}"
         endpoint = f"{root}/endpoints/{made.get('endpoint')}"
@@ -294,9 +309,9 @@ def _files(source: Source) -> dict[str, Path]:
 
 
 def _path(deployment: Deployment) -> str:
-    made = deployment.made
-    endpoint = f"/v2/projects/{made['project']}/endpoints/{made['endpoint']}"
-    return f"{endpoint}/deployments/{made['deployment']}"
+    ids = ids_of(deployment)
+    endpoint = f"/v2/projects/{ids['project']}/endpoints/{ids.get('endpoint')}"
+    return f"{endpoint}/deployments/{ids['deployment']}"
 
 
 def _word(state: str) -> str:

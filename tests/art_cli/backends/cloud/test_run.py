@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from art_cli.backends.cloud import run as remote
 from art_cli.backends.cloud import skypilot, snapshots
 from art_cli.backends.cloud.node import main
-from art_cli.errors import ArtError
+from art_cli.errors import ArtError, UsageError
 from art_cli.runs.directory import RunDir
 
 
@@ -82,3 +83,35 @@ def test_a_job_that_is_cancelled_ends_even_where_nothing_can_be_brought_back(
     said: list[str] = []
     remote.cancel(here, said.append)
     assert "warning: no machine to read the storage" in said and here.read_exit() == 1
+
+
+def test_the_job_of_a_run_is_not_cancelled_from_a_copy_of_it(
+    monkeypatch: pytest.MonkeyPatch, here: RunDir, tmp_path: Path
+) -> None:
+    cancelled: list[Any] = []
+    monkeypatch.setattr(skypilot, "cancel_managed", cancelled.append)
+    monkeypatch.setattr(remote, "_bring_managed", lambda *_: True)
+    sent = {"job": 7, "storage": str(tmp_path / "kept"), "root": str(here.root)}
+    here.cloud.write_text(json.dumps(sent))
+    copy = RunDir(shutil.copytree(here.root, tmp_path / "runs" / "p" / "copy"))
+    with pytest.raises(UsageError, match=f"is a copy of {here.root}"):
+        remote.cancel(copy, print)
+    moved = RunDir(here.root.rename(tmp_path / "runs" / "p" / "moved"))
+    remote.cancel(moved, print)
+    assert cancelled == [7]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"job": "7"},
+        {"job": 7, "cluster": "-oProxyCommand=touch x"},
+        {"job": 7, "cluster": ["c"]},
+        {"job": 7, "more": 1},
+        [],
+    ],
+)
+def test_a_record_that_was_not_written_here_is_not_obeyed(here: RunDir, sent: Any) -> None:
+    here.cloud.write_text(json.dumps(sent))
+    with pytest.raises(UsageError, match=r"cloud\.json is damaged"):
+        remote.cancel(here, print)
