@@ -14,8 +14,9 @@ from hub_server import LoopbackHub
 from huggingface_hub import HfApi
 from transformers import AutoModelForCausalLM
 
+from art_cli.deploy.store import Store
 from art_cli.deploy.targets import hub
-from art_cli.errors import EXIT_PREFLIGHT, EXIT_USAGE
+from art_cli.errors import EXIT_FAILED, EXIT_PREFLIGHT, EXIT_USAGE
 from art_cli.runs.directory import RunDir
 
 REPO = "somebody/test-short-2"
@@ -104,3 +105,27 @@ def test_what_is_wrong_with_a_token_is_told(
 def test_an_adapter_alone_is_of_no_use_without_its_base(art: Any, service: LoopbackHub) -> None:
     result = art("deploy", *FLAGS, "weights=adapter")
     assert code(result) == EXIT_USAGE and "weights=merged" in str(result.exception)
+
+
+def test_a_record_deletes_no_repository_of_another_name(
+    art: Any, service: LoopbackHub, run: RunDir
+) -> None:
+    art("deploy", *FLAGS)
+    (known,) = Store(run).all()
+    known.made["repo"] = "somebody/precious"
+    Store(run).keep(known)
+    service.repos["somebody/precious"] = {}
+    result = art("undeploy", "--yes")
+    assert code(result) == EXIT_FAILED and "names the repository somebody/precious" in str(
+        result.exception
+    )
+    assert set(service.repos) == {REPO, "somebody/precious"}
+
+
+def test_a_dry_run_needs_no_token(
+    art: Any, service: LoopbackHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "get_token", lambda: None)
+    result = art("deploy", *FLAGS, "--dry-run")
+    assert code(result) == 0 and "/YOU/test-short-2, private" in result.output
+    assert "hf auth login" in result.output

@@ -137,6 +137,8 @@ def test_a_server_answers_openais_client_as_the_checkpoint_does(
     assert found and found[1] == found[2] and int(found[1]) >= 8
     shown = re.findall(r"ART_SERVE_KEY=(\S+)  \(made now", serving.output)
     assert len(shown) == 1 and len(shown[0]) >= 40
+    before, _, after = serving.output.partition("export ART_SERVE_KEY=")
+    assert "$ART_SERVE_KEY" in after and "OPENAI_API_KEY" not in before
     client = OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=shown[0])
     assert [m.id for m in client.models.list()] == [NAME]
     ask: Any = {"model": NAME, "messages": [{"role": "user", "content": "red"}], "max_tokens": 8}

@@ -219,6 +219,44 @@ def test_without_a_key_or_with_a_wrong_one_it_says_what_to_do(
     assert code(result) == EXIT_PREFLIGHT and "cannot be reached" in said(result)
 
 
+def test_a_dry_run_needs_no_key_and_says_what_it_could_not_look_up(
+    deploy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TOGETHER_API_KEY")
+    result = deploy("--dry-run")
+    assert code(result) == 0, said(result)
+    assert f"{BASE} (not looked up" in result.output and "a dry run" in result.output
+    assert "TOGETHER_API_KEY is not set" in result.output
+    shown = json.loads(deploy("--dry-run", "--json").output)
+    assert "TOGETHER_API_KEY is not set" in shown["lacks"] and shown["usd_per_hour"] is None
+
+
+@pytest.mark.parametrize("kind", ["model", "endpoint"])
+@pytest.mark.parametrize("other", ["theirs", "../projects/proj_1/endpoints/theirs"])
+def test_a_record_ends_nothing_of_another_name(
+    deploy: Any, art: Any, service: LoopbackTogether, run: RunDir, kind: str, other: str
+) -> None:
+    deploy()
+    deploy("--name", "theirs")
+    mine, theirs = Store(run).all()
+    mine.made[kind] = theirs.made[kind] if other == "theirs" else other
+    Store(run).keep(mine)
+    result = art("undeploy", NAME, "--yes")
+    assert code(result) == EXIT_FAILED and "the record of test-short-2" in said(result)
+    assert len(service.endpoints) == len(service.models) == len(service.deployments) == 2
+
+
+def test_the_key_is_sent_to_no_address_of_a_record(
+    deploy: Any, service: LoopbackTogether, run: RunDir
+) -> None:
+    deploy()
+    (known,) = Store(run).all()
+    known.url, known.key_env = "http://127.0.0.1:9/v1", "HF_TOKEN"
+    Store(run).keep(known)
+    made = json.loads(deploy("--json").output)
+    assert made["url"] == f"{service.url}/v1" and made["key_env"] == "TOGETHER_API_KEY"
+
+
 def test_without_waiting_it_is_found_ready_later(deploy: Any, service: LoopbackTogether) -> None:
     result = deploy("--no-wait")
     assert code(result) == 0 and "on its way" in result.output
