@@ -97,6 +97,7 @@ def check_command(
         typer.Option(min=0, max=1, help="Share of gold's reward that idle play may earn."),
     ] = 0.5,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that an episode may take.")] = 60,
+    allow_writes: inputs.AllowWrites = False,
     python: inputs.Python = None,
     as_json: inputs.AsJson = False,
 ) -> None:
@@ -123,6 +124,7 @@ def check_command(
             timeout=timeout,
             concurrency=section.concurrency,
             python=section.python,
+            allow_writes=allow_writes,
         )
         for finding in check(use, env, loaded.env_settings, options, inputs.progress):
             inputs.progress("")

@@ -37,6 +37,10 @@ Python = Annotated[
     str | None,
     typer.Option(metavar="PYTHON", help="The interpreter that the env runs in: env.python."),
 ]
+AllowWrites = Annotated[
+    bool,
+    typer.Option("--allow-writes", help="Call tools that may write to a server's own data, too."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 _last_told = time.monotonic()

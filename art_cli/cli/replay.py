@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from art_cli.cli.inputs import AsJson, load
+from art_cli.cli.inputs import AllowWrites, AsJson, load
 from art_cli.errors import EXIT_FAILED, Interrupted, UsageError
 from art_cli.printed import say
 
@@ -34,6 +34,7 @@ def replay(
     stop: Annotated[
         bool, typer.Option("--break", help="Stop in the debugger before each call of the env.")
     ] = False,
+    allow_writes: AllowWrites = False,
     as_json: AsJson = False,
 ) -> None:
     """Play a stored episode against its env again, without a model: each call and word of then, and
@@ -55,7 +56,7 @@ def replay(
     if stop:
         _check_debugger(rows)
     loaded = load([str(folder.config)])
-    played = asyncio.run(_play(loaded, rows, stop=stop))
+    played = asyncio.run(_play(loaded, rows, stop=stop, allow_writes=allow_writes))
     changed = _is_changed(folder, loaded)
     if as_json:
         row = {"scenario_id": scenario_of(rows), "env_code_changed": changed}
@@ -74,7 +75,9 @@ def _check_debugger(rows: list[Row]) -> None:
         raise UsageError("--break needs a terminal to type at, or PYTHONBREAKPOINT")
 
 
-async def _play(loaded: LoadedExperiment, rows: list[Row], *, stop: bool) -> list[Replay]:
+async def _play(
+    loaded: LoadedExperiment, rows: list[Row], *, stop: bool, allow_writes: bool
+) -> list[Replay]:
     from art_cli.inspection.replay import replay as play
     from art_cli.inspection.stopping import stopping
     from art_cli.rollout.env_worker.remote import env_of
@@ -88,17 +91,17 @@ async def _play(loaded: LoadedExperiment, rows: list[Row], *, stop: bool) -> lis
             f"the game was played against others (env.opponents.{key}: {name}), whose moves are "
             "not in its row: only one against the env's own script can be played again"
         )
-    is_builtin = cfg.agent.type == "builtin"
+    how = {"is_builtin": cfg.agent.type == "builtin", "allow_writes": allow_writes}
     if stop:
-        one = await play(stopping(env), settings, rows[0], is_builtin=is_builtin)
+        one = await play(stopping(env), settings, rows[0], **how)
         if one.error and "BdbQuit" in one.error:
             raise Interrupted("ended in the debugger")
         return [one]
     played = []
     for row in rows:
-        one = await play(env, settings, row, is_builtin=is_builtin)
+        one = await play(env, settings, row, **how)
         if one.parting:
-            again = await play(env, settings, row, is_builtin=is_builtin)
+            again = await play(env, settings, row, **how)
             is_chance = (again.parting, again.reward) != (one.parting, one.reward)
             one = dataclasses.replace(one, is_chance=is_chance)
         played.append(one)

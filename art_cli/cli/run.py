@@ -178,7 +178,7 @@ async def _run(
     header = _header(loaded)
     with Console(cfg.train.steps, header, history=history, console=screen) as shown:
         console = LoggedConsole(shown, cfg.train.steps, header, history)
-        for line in [*_warnings(cfg, tight, is_smoke=smoke is not None), *known]:
+        for line in [*_warnings(cfg, tight, is_smoke=smoke is not None), *known, *first.warnings]:
             console.say(f"warning: {line}")
         console.phase("loading torch and transformers")
         await asyncio.sleep(0)

@@ -55,6 +55,12 @@ Values = Annotated[
     list[str] | None,
     typer.Option("--value", metavar="NAME=VALUE", help="A value for an argument of this name."),
 ]
+Tools = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,...", help="Tools to call and to train on; else all that only read."
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file.")]
 
 
@@ -71,6 +77,8 @@ def scenarios(
     num: Num = 100,
     seed: Seed = 0,
     value: Values = None,
+    tools: Tools = None,
+    allow_writes: inputs.AllowWrites = False,
     force: Force = False,
     python: inputs.Python = None,
     as_json: inputs.AsJson = False,
@@ -89,7 +97,10 @@ def scenarios(
         raise UsageError("--describe and --max-usd are for --model")
     if out.exists() and not force:
         raise UsageError(f"{out} is there already; --force replaces it")
-    source = _source(mcp, openapi, settings or [], python)
+    named = [name.strip() for name in (tools or "").split(",") if name.strip()]
+    if allow_writes and not named:
+        raise UsageError("--allow-writes needs --tools NAME,...: those that are to be called")
+    source = _source(mcp, openapi, settings or [], python, named, allow_writes)
     values = KnownValues(_given(value or []))
     made = (
         _exact(source, num, seed, values)
@@ -145,6 +156,7 @@ async def _written(
     from art_cli.llms.judges.cache import AnswerCache
     from art_cli.llms.judges.ruler import Ruler
     from art_cli.llms.services import open_remote
+    from art_cli.scenarios.exact import not_called
     from art_cli.scenarios.writer import TaskWriter, known_of
     from art_cli.scenarios.written import DraftTrial, examples_of, written_tasks
     from art_cli.system.files import atomic_write, cache_folder, read_text
@@ -165,7 +177,7 @@ async def _written(
         found = await written_tasks(trial, list(tried.tools), num, seed, inputs.progress)
     finally:
         await llm.close()
-    left_out = [f"{num} tasks: {why}" for why, num in found.dropped.items()]
+    left_out = not_called(tried) + [f"{n} tasks: {why}" for why, n in found.dropped.items()]
     if not found.rows:
         raise UsageError(f"no task came of it: {'; '.join(left_out) or 'the model wrote none'}")
     file = out.with_suffix(".rubric.txt")
@@ -202,25 +214,28 @@ def _tell(
 
 
 def _source(
-    mcp: str | None, openapi: str | None, settings: list[str], python: str | None
+    mcp: str | None,
+    openapi: str | None,
+    settings: list[str],
+    python: str | None,
+    tools: list[str],
+    allow_writes: bool,
 ) -> ToolsSource:
     """Return what is named. Raises UsageError."""
     from art_cli.errors import UsageError
-    from art_cli.scenarios.source import ToolsSource
+    from art_cli.scenarios.source import TOOLS_SETTING, ToolsSource
 
     inputs.read_dotenv(Path(".env"))
     if (mcp is None) == (openapi is None):
         raise UsageError('give one of --mcp "COMMAND" (or a URL) and --openapi SPEC')
-    if openapi is not None:
-        return ToolsSource("openapi", {"spec": openapi}, settings, python)
-    assert mcp is not None
-    is_url = mcp.startswith(("http://", "https://"))
-    if is_url and not any(text.startswith("tools=") for text in settings):
-        raise UsageError(
-            f"{mcp} is a server that others may use, and its tools will be called with many "
-            "arguments: name those that only read, as in tools=[list_notes,get_note]"
-        )
-    return ToolsSource("mcp", {"url" if is_url else "command": mcp}, settings, python)
+    use = "mcp" if openapi is None else "openapi"
+    if tools and (given := [s for s in settings if s.startswith(f"{TOOLS_SETTING[use]}=")]):
+        raise UsageError(f"--tools and {given[0]} say the same; leave one of them out")
+    if mcp is None:
+        where = {"spec": openapi}
+    else:
+        where = {"url" if mcp.startswith(("http://", "https://")) else "command": mcp}
+    return ToolsSource(use, where, settings, python, tools, allow_writes)
 
 
 def _given(values: list[str]) -> dict[str, list[str]]:

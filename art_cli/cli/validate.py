@@ -56,7 +56,7 @@ def validate(
         first = await check_env(env, loaded.env_settings)
         if loaded.experiment.judge:
             await _check_judge(loaded.experiment, first, ping)
-        return loaded, forecast(loaded, card), inputs.check_base(loaded)
+        return loaded, forecast(loaded, card), [*inputs.check_base(loaded), *first.warnings]
 
     try:
         loaded, memory, warnings = asyncio.run(check())

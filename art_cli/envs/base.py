@@ -94,6 +94,9 @@ class Env:
     tool_timeout: ClassVar[float] = 10.0  # seconds, of one tool call
     episode_timeout: ClassVar[float] = 600.0  # seconds, without the engine's time
     num_scenarios: ClassVar[dict[Split, int]] = {"train": 4096, "val": 512, "test": 512}
+    # Whether what a tool with `writes` changes outlives its episode, as on a user's server. Then
+    # commands that make up calls themselves leave such tools alone, unless --allow-writes is given.
+    has_side_effects: ClassVar[bool] = False
     services: Services  # set before `start`
     # Calls of tools that the model makes in this turn, side by side; set before the first of them.
     # An agent that makes its own calls makes one at a time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from art_cli.errors import UsageError
 
+MOST_NAMED = 12  # tools of a message
 SHOWN = 4000  # characters of what is wrong with a call's arguments
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -34,7 +35,7 @@ class Tool:
     name: str
     description: str
     parameters: dict[str, Any]  # the JSON schema of its arguments, an object
-    writes: bool = False  # changes state
+    writes: bool = False  # changes state, or may: nothing says that it only reads
 
     def schema(self) -> dict[str, Any]:
         """Return the tool as a chat template and an OpenAI client expect it."""
@@ -145,6 +146,12 @@ def offered_by(env_class: type) -> list[Tool]:
 def schemas_of(env_class: type) -> list[dict[str, Any]]:
     """Return the tools of an env class as JSON schemas."""
     return [tool.schema() for tool in offered_by(env_class)]
+
+
+def named_tools(names: Sequence[str]) -> str:
+    """Return the names of some tools for a message: the first ones, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _spec(method_name: str, method: Callable[..., Any]) -> ToolSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -31,6 +32,7 @@ from art_cli.evaluation.play import EvalTask, Record, play_missing
 from art_cli.llms.base import Budget
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.services import RunServices, models_of_env, needs_reference, open_remote
+from art_cli.printed import say
 from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.agents.prompted import PromptedAgents
 from art_cli.rollout.env_worker.remote import env_of
@@ -146,7 +148,9 @@ class EvalSession:
         if not todo:
             return max_usd
         settings, tools = self.task.settings, schemas_of(self.task.env_class)
-        await check_env(self.task.env_class, settings)
+        first = await check_env(self.task.env_class, settings)
+        for line in first.warnings:
+            say(f"warning: {line}", file=sys.stderr)
         budget = Budget(max_usd, name="--max-usd", say=report)
         async with contextlib.AsyncExitStack() as stack:
             shared = None

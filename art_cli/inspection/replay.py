@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from art_cli.envs.base import Done, Env
+from art_cli.envs.tools import named_tools
 from art_cli.errors import UsageError
 from art_cli.inspection.conversation import messages_of
 from art_cli.inspection.groups import Row
@@ -61,15 +62,22 @@ class Replay:
 class StoredPlay:
     """An Agent that does what a stored trajectory did."""
 
-    def __init__(self, row: Row, *, is_builtin: bool) -> None:
+    def __init__(self, row: Row, *, is_builtin: bool, allow_writes: bool) -> None:
         self._row = row
         self._is_builtin = is_builtin
+        self._allow_writes = allow_writes
+        self.withheld: list[str] = []  # tools that it called, and that nobody allows
         self.num_answers = 0
         self.parting: Parting | None = None
 
     async def play(self, episode: Episode) -> StopReason:
         """Ask the env what it was asked then. Raise what it raises."""
         opening = await episode.start()
+        if not self._allow_writes:
+            called = {step["tool"] for step in self._row["steps"]}
+            self.withheld = [name for name in episode.withhold_writes() if name in called]
+            if self.withheld:
+                raise UsageError(f"it called {named_tools(self.withheld)}")
         said = episode.trajectory.messages
         if self._is_builtin:
             stored = self._opening()
@@ -144,17 +152,25 @@ class StoredPlay:
         return own[turn : turn + 1]
 
 
-async def replay(env: type[Env], settings: Any, row: Row, *, is_builtin: bool) -> Replay:
-    """Play a stored trajectory again. Raise UsageError where it cannot be."""
+async def replay(
+    env: type[Env], settings: Any, row: Row, *, is_builtin: bool, allow_writes: bool
+) -> Replay:
+    """Play a stored trajectory again. Raise UsageError where it cannot be, or must not."""
     if not _is_whole(row):
         raise UsageError(
             f"sibling {row.get('index', '?')} cannot be played again: its row lacks what "
             "art stores now; it was made by an older art, or is damaged"
         )
     scenario, parting = _scenario(env, settings, row)
-    play = StoredPlay(row, is_builtin=is_builtin)
+    play = StoredPlay(row, is_builtin=is_builtin, allow_writes=allow_writes)
     play.parting = parting
     trajectory = await rollout(env, settings, scenario, play)
+    if play.withheld:
+        raise UsageError(
+            f"sibling {row.get('index', '?')} called tools that may write to the server's own "
+            f"data: {named_tools(play.withheld)}. To call them again, run the server on a copy of "
+            "the data and give --allow-writes"
+        )
     error = (trajectory.error or "").partition("\n")[0]
     if "NoServicesError" in error:
         raise UsageError(

@@ -65,6 +65,26 @@ class Episode:
         """Whether a turn can call anything."""
         return bool(self._offered)
 
+    @property
+    def tools(self) -> list[Tool]:
+        """The tools that the episode offers; known once it has begun."""
+        return list(self._offered)
+
+    @property
+    def side_effects(self) -> list[str]:
+        """The names of the offered tools that may change what outlives the episode."""
+        return [t.name for t in self._offered if t.writes] if self.env.has_side_effects else []
+
+    def withhold_writes(self) -> list[str]:
+        """Stop offering the tools of `side_effects`, and return their names.
+
+        A call of one is refused before it reaches the env, as that of an unknown tool.
+        """
+        withheld = self.side_effects
+        self._offered = [tool for tool in self._offered if tool.name not in withheld]
+        self.trajectory.tools = [tool.schema() for tool in self._offered]
+        return withheld
+
     async def start(self) -> list[Message]:
         """Return the messages that the episode begins with."""
         with self._clock.running():

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from art_cli.envs.base import Env, NoServices, NoServicesError, Services
-from art_cli.envs.tools import schemas_of, tools_of
+from art_cli.envs.tools import named_tools, schemas_of, tools_of
 from art_cli.errors import ArtError, UsageError, blame
 from art_cli.llms.meter import MeteredServices
 from art_cli.rollout.episode import Episode, tools_in
@@ -22,6 +22,18 @@ class FirstEpisode(NamedTuple):
 
     opening: list[Message]
     tools: list[dict[str, Any]]
+    side_effects: list[str]  # tools that may change what outlives an episode
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know before any of these tools is called."""
+        if not self.side_effects:
+            return []
+        return [
+            "the policy may call tools that write to the server's own data, and what they change "
+            f"stays: {named_tools(self.side_effects)}. Run the server on a copy of the data, or "
+            "leave them out (env.args)"
+        ]
 
 
 async def check_env(
@@ -77,6 +89,6 @@ async def _open_one(env_class: type[Env], settings: Any, services: Services) -> 
         tools = schemas_of(env_class)
         with suppress(Exception):  # some envs know theirs only once an episode has begun
             tools = [tool.schema() for tool in tools_in(env.tools())]
-        return FirstEpisode([], tools)
+        return FirstEpisode([], tools, [])
     await episode.close()
-    return FirstEpisode(messages, trajectory.tools)
+    return FirstEpisode(messages, trajectory.tools, episode.side_effects)

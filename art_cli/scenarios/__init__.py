@@ -1,8 +1,8 @@
 """`art scenarios`: tasks from tools alone, as a file that the envs `mcp` and `openapi` play.
 
-source.py    sessions with the tools of an MCP server or an HTTP API, each with a fresh env
+source.py    sessions with the tools of an MCP server or an HTTP API that may be called
 values.py    arguments from a JSON schema: what it allows, what results have shown
-exact.py     calls whose result repeats on fresh servers, without any model
+exact.py     calls whose result repeats in further sessions, without any model
 writer.py    what a model is asked for: tasks, answers, a rubric
 written.py   tasks that a model writes, each tried before it is kept
 rows.py      tasks as rows: questions, splits by content, the file

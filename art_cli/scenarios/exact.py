@@ -1,7 +1,7 @@
 """Tasks without a model: calls that a schema allows, whose result is the answer.
 
-Each is made three times, on servers of its own or among others in another order; what does not come
-back the same is no answer.
+Each is made in three sessions, among others in another order; what does not come back the same is
+no answer. A server that is started again has the data that the calls before it have left behind.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from art_cli.envs.tools import Tool
+from art_cli.envs.tools import Tool, named_tools
 from art_cli.errors import UsageError
-from art_cli.scenarios.source import ToolResult, ToolSession, ToolsSource
+from art_cli.scenarios.source import HOW_TO_ALLOW, ToolResult, ToolSession, ToolsSource
 from art_cli.scenarios.values import KnownValues, UnknownValue
 from art_cli.system.progress import Report
 
 SLACK = 1.2  # calls for each task that is wanted: some do not repeat
 NO_TEXT = re.compile(r"\[\w+/[^\]\n]*\]")  # what stands for a picture: [image/png]
-AT_ONCE = 4  # servers
+AT_ONCE = 4  # sessions, each with a server of its own if a command starts it
 PATIENCE = 30  # calls of a tool in a row that give nothing new: then it is left
 MOST_FAILURES = 3  # of the server in calls of one tool: then it is left
 
@@ -35,7 +35,8 @@ class Tried:
     """What became of the calls that were made."""
 
     kept: list[ToolResult] = field(default_factory=list)
-    tools: dict[str, Tool] = field(default_factory=dict)
+    tools: dict[str, Tool] = field(default_factory=dict)  # that may be called
+    withheld: list[str] = field(default_factory=list)  # those that may not
     refused: Counter[str] = field(default_factory=Counter)  # calls, by tool
     empty: Counter[str] = field(default_factory=Counter)
     changing: Counter[str] = field(default_factory=Counter)  # results that did not repeat
@@ -79,6 +80,7 @@ async def found_calls(
         session = await stack.enter_async_context(source.opened())
         tools = list(session.tools)
         tried.tools = {tool.name: tool for tool in tools}
+        tried.withheld = source.withheld
         while tools and len(found) < num:
             for tool in list(tools):
                 report("calling tools", min(len(found), num), num)
@@ -144,9 +146,9 @@ def is_empty(result: str) -> bool:
 async def _repeated(
     source: ToolsSource, found: Sequence[ToolResult], tried: Tried, report: Report
 ) -> list[ToolResult]:
-    """Return the calls whose result repeats on two further servers."""
+    """Return the calls whose result repeats in two further sessions."""
     writing = {name for name, tool in tried.tools.items() if tool.writes}
-    # Those that only read share two servers, in two orders; one that writes has two to itself.
+    # Those that only read share two sessions, in two orders; one that writes has two to itself.
     rest = [c for c in found if c.tool in writing]
     reads = [c for c in found if c.tool not in writing]
     batches = [reads, reads[::-1], *([c] for c in rest), *([c] for c in rest)]
@@ -187,9 +189,18 @@ async def _repeated(
     return kept
 
 
+def not_called(tried: Tried) -> list[str]:
+    """Return what a user should know of tools that may write: a line, or none."""
+    if not tried.withheld:
+        return []
+    names = named_tools(tried.withheld)
+    return [f"{names}: not called, as they may write to the server's own data; {HOW_TO_ALLOW}"]
+
+
 def left_out(tried: Tried) -> list[str]:
     """Return what a user should know of tools and calls that are in no task."""
-    out = [
+    out = not_called(tried)
+    out += [
         f"no value is known for {argument!r} of {tool} (give some: --value {argument}=...)"
         for tool, argument in tried.unknown.items()
     ]

@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.config.load import load_env
-from art_cli.envs.base import Done, Env, NoServices
-from art_cli.envs.tools import Tool
+from art_cli.envs.base import Done, NoServices
+from art_cli.envs.tools import Tool, named_tools
 from art_cli.errors import UsageError
 from art_cli.rollout.env_worker.remote import env_in
-from art_cli.rollout.episode import Episode, tools_in
+from art_cli.rollout.episode import Episode
 from art_cli.types import Scenario, Trajectory
 
 SYSTEM = "Use the tools to answer. Give the answer alone."
 COLUMNS = {"input": "question", "target": "answer", "split": "split"}  # of the file
+TOOLS_SETTING = {"mcp": "tools", "openapi": "operations"}  # of env.args: which are offered
+HOW_TO_ALLOW = "run the server on a copy of the data and give --tools NAME,... --allow-writes"
 ALL_CALLS = 24 * 3600.0  # seconds of a session: each call has a deadline of its own
 
 
@@ -34,10 +36,10 @@ class ToolResult:
 
 
 class ToolSession:
-    """The tools of one env that has begun."""
+    """The tools of one env that has begun: those that may be called."""
 
-    def __init__(self, env: Env, episode: Episode) -> None:
-        self.tools: list[Tool] = tools_in(env.tools())
+    def __init__(self, episode: Episode) -> None:
+        self.tools: list[Tool] = episode.tools
         self._episode = episode
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> ToolResult:
@@ -57,16 +59,27 @@ class ToolsSource:
         settings: dict[str, Any],
         more: Sequence[str] = (),
         python: str | None = None,
+        tools: Sequence[str] = (),
+        allow_writes: bool = False,
     ) -> None:
         """`more` are KEY=VALUE of env.args, `python` is env.python.
+
+        Only `tools` are called, if some are named, and those that may write only if `allow_writes`.
 
         Raises UsageError, ConfigError.
         """
         self.use = use
+        self.withheld: list[str] = []  # tools that are not called; known once one has begun
+        self._called: list[str] = []
+        self._named = tools
+        self._allow_writes = allow_writes
         self._python = python
         self._env = env_in(use, python)
         self._args = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
+        setting = TOOLS_SETTING[use]
+        self._has_tools = bool(tools) or any(text.startswith(f"{setting}=") for text in more)
         self._args += more
+        self._args += [f"{setting}={json.dumps(list(tools))}"] if tools else []
         with tempfile.TemporaryDirectory() as folder:
             one = Path(folder) / "one.jsonl"  # an env of tasks begins with a task
             one.write_text(json.dumps({"question": "?", "answer": "?", "split": "train"}))
@@ -76,26 +89,45 @@ class ToolsSource:
             loaded = load_env(use, args, lambda *use: env_in(*use).Config, python)
             self._settings = loaded.env_settings
             self._scenario: Scenario = next(iter(self._env.scenarios(self._settings, "train")))
-        self.is_fresh = getattr(self._settings, "command", None) is not None
-        if self.is_fresh and getattr(self._settings, "shared", False):
-            raise UsageError("shared=true has no place here: each task is tried on fresh servers")
+        if getattr(self._settings, "shared", False):
+            raise UsageError(
+                "shared=true has no place here: each task is tried in several sessions"
+            )
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[ToolSession]:
-        """Begin an episode on a fresh server, or with a session of its own. Raises UsageError."""
+        """Begin an episode: start a command again, or open another session. Raises UsageError."""
         env = self._env(self._scenario, self._settings)
         env.services = NoServices()
         env.episode_timeout = ALL_CALLS  # type: ignore[misc] (of this one)
         episode = Episode(env, Trajectory(scenario=self._scenario))
         try:
             await episode.start()
-            yield ToolSession(env, episode)
+            if not self._allow_writes:
+                self._withhold(episode)
+            yield ToolSession(episode)
         finally:
             await episode.close()
 
+    def _withhold(self, episode: Episode) -> None:
+        """Leave out the tools that may write.
+
+        Raise UsageError where the user named one of them, or where no other tool is left.
+        """
+        self.withheld = episode.withhold_writes()
+        self._called = [tool.name for tool in episode.tools]
+        if self.withheld and (self._named or not self._called):
+            what = "these are named, and may" if self._named else "all tools may"
+            raise UsageError(
+                f"{what} write to the server's own data: {named_tools(self.withheld)}. They "
+                f"would be called with made-up arguments: {HOW_TO_ALLOW}"
+            )
+
     def section(self, data: Path, grade: str) -> str:
         """Return the section `env` of a config that trains on a file of tasks, as YAML."""
-        args = [arg.partition("=") for arg in self._args]
+        called = [f"{TOOLS_SETTING[self.use]}={json.dumps(self._called)}"]
+        more = called if self.withheld and not self._has_tools else []
+        args = [arg.partition("=") for arg in [*self._args, *more]]
         lines = [f"    {name}: {value}" for name, _, value in args]
         lines += [
             f"    data: {json.dumps(str(data))}",

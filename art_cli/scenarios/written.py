@@ -1,7 +1,7 @@
 """Tasks that a model writes, each tried before it is kept.
 
-written by difficulty and tool -> its calls are made on two fresh servers, without an error and with
-the same results -> the model answers by these results -> a judge prefers that to doing nothing
+written by difficulty and tool -> its calls are made in two sessions, without an error and with the
+same results -> the model answers by these results -> a judge prefers that to doing nothing
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class DraftTrial:
         self.dropped[why] += 1
 
     async def _played(self, draft: Draft) -> list[ToolResult] | None:
-        """Return the calls on a fresh server; None where one is refused, or the server fails."""
+        """Return the calls of one session; None where one is refused, or the server fails."""
         out: list[ToolResult] = []
         async with self._servers:
             try:

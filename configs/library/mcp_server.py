@@ -9,18 +9,20 @@ from typing import Annotated
 from catalogue import AUTHORS, BOOKS
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import ToolAnnotations
 from pydantic import Field
 
 server = MCPServer("library")
+READS = ToolAnnotations(read_only_hint=True)  # of a tool without it nobody knows what it changes
 
 
-@server.tool()
+@server.tool(annotations=READS)
 def titles_by(author: Annotated[str, Field(examples=list(AUTHORS))]) -> list[str]:
     """List the titles by an author, whose full name is given."""
     return [book.title for book in BOOKS.values() if book.author == author]
 
 
-@server.tool()
+@server.tool(annotations=READS)
 def look_up(title: str) -> str:
     """Return a book's author, year, copies and how many of these are on loan."""
     if title not in BOOKS:

@@ -13,7 +13,7 @@ from typing import Any
 from art_cli.envs.base import NoServicesError
 from art_cli.preflight.envs.instances import content
 from art_cli.preflight.envs.other import play_elsewhere
-from art_cli.preflight.envs.play import Played
+from art_cli.preflight.envs.play import NotCalledError, Played
 from art_cli.preflight.envs.players import GoldError, call_text
 from art_cli.preflight.envs.state import changed, generators, snapshot
 from art_cli.preflight.envs.subject import NUM_REPLAYED, Subject
@@ -45,6 +45,7 @@ CAPACITY = re.compile(  # what servers say that have no room for another episode
     r"|overload|busy|exhausted|rate.?limit|quota|no (free|available) |\b(429|503)\b",
     re.I,
 )
+NO_FAULT = DeadlineError, GoldError, NoServicesError, NotCalledError  # or another check's matter
 FAULTS = AttributeError, LookupError, NameError, TypeError  # of the env's own code
 FEWER = "say how many may be open at once, in a config: env: {concurrency: 1}; check that config"
 
@@ -102,7 +103,7 @@ def errors_of(s: Subject, plays: Sequence[Played], said: bool = False) -> Findin
     """What the env raised, once for each place, but for deadlines, which have their own check."""
     seen: set[tuple[str, str]] = set()
     for p in plays:
-        if p.error is None or isinstance(p.error, DeadlineError | GoldError | NoServicesError):
+        if p.error is None or isinstance(p.error, NO_FAULT):
             continue
         where, what = where_and_what(p.error, s.env_class)
         after = f", after {p.turns[-1]!r:.100}" if said and p.turns else ""
@@ -124,7 +125,7 @@ def check_replay(s: Subject) -> Findings:
     yield from differences
     if differences:
         return
-    elsewhere = play_elsewhere(s.use, s.options.python, s.settings, s.alone, s.options.timeout)
+    elsewhere = play_elsewhere(s.use, s.settings, s.alone, s.options)
     if isinstance(elsewhere, str):
         yield failed(f"in a process of its own: {elsewhere}", place_of(s.env_class))
         return

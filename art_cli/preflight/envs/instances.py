@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any
 
 from art_cli.envs.base import Env, NoServices, NoServicesError
-from art_cli.envs.tools import Tool, ToolSpec, tools_of
+from art_cli.envs.tools import Tool, ToolSpec, named_tools, tools_of
 from art_cli.preflight.envs.duplicates import Known
 from art_cli.preflight.envs.state import UNUSUAL, drawn_from, generators, seeded_generators
 from art_cli.preflight.envs.subject import NUM_DEMONSTRATIONS, Subject
@@ -29,6 +29,10 @@ TOO_FEW = "a policy learns them by heart", "what is measured on them is mostly l
 ROLES = ("system", "user", "assistant", "tool")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what OpenAI's protocol takes
 OPENINGS_FOR = 10.0  # seconds to look for the openings of demonstrations among the scenarios
+ALLOW_WRITES = (
+    "to have them called with made-up arguments, run the server on a copy of the data and give "
+    "--allow-writes; one that only reads says so by its readOnlyHint (MCP), or is a GET (OpenAPI)"
+)
 SEEDED = "draw from random.Random(<a constant>) or from the seed, never from `random` or a set"
 
 
@@ -143,6 +147,11 @@ def check_tools(s: Subject) -> Findings:
         where = place_of(s.env_class, "tools")
         for what, todo in _lacks_given([tool for tool in given if tool.name not in tools]):
             yield warning(f"tools(): {what}", where, todo)  # a server's, it may be
+    if s.env_class.has_side_effects and not s.options.allow_writes:
+        all_tools = given or [spec.tool() for spec in tools.values()]
+        if withheld := [tool.name for tool in all_tools if tool.writes]:
+            what = "not called, as they may write to the server's own data, and what they change "
+            yield warning(f"{what}stays: {named_tools(withheld)}", todo=ALLOW_WRITES)
     names = [tool.name for tool in given] or list(tools)
     how = " in an episode" if given else ""
     yield ok(f"{len(names)}{how}: {', '.join(names)}" if names else "the env has none")

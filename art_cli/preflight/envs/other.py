@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from art_cli.preflight.envs.instances import content
 from art_cli.preflight.envs.play import Played, play_one
 from art_cli.preflight.envs.players import Repeater
-from art_cli.preflight.envs.subject import MAX_SCENARIOS, SPLITS
+from art_cli.preflight.envs.subject import MAX_SCENARIOS, SPLITS, Options
 from art_cli.rollout.env_worker.remote import env_in
 from art_cli.types import Scenario, Split
 
@@ -36,13 +36,13 @@ class Elsewhere:
 
 
 def play_elsewhere(
-    use: str, python: str | None, settings: Any, plays: Sequence[Played], timeout: float
+    use: str, settings: Any, plays: Sequence[Played], options: Options
 ) -> Elsewhere | str:
     """Return the scenarios, and the plays once more; or why there are none.
 
-    Each may take `timeout`.
+    Each may take `options.timeout`.
     """
-    timeout *= len(plays) + len(SPLITS)
+    python, timeout = options.python, options.timeout * (len(plays) + len(SPLITS))
     asked = [{"scenario": _fields(p.trajectory.scenario), "turns": p.turns} for p in plays]
     args = TypeAdapter(type(settings)).dump_python(settings, mode="json")
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
@@ -51,6 +51,7 @@ def play_elsewhere(
         question, answer = Path(folder, "question"), Path(folder, "answer")
         path = os.environ.get("PYTHONPATH", "")  # that of an interpreter of the env's own
         told = {"use": use, "python": python, "path": path, "args": args, "plays": asked}
+        told |= {"allow_writes": options.allow_writes}
         question.write_text(json.dumps(told))
         command = [sys.executable, "-m", __name__, str(question), str(answer)]
         try:
@@ -76,10 +77,13 @@ def main(question: str, answer: str) -> None:
     settings = TypeAdapter(env.Config).validate_json(json.dumps(asked["args"]))
 
     async def played(each: dict[str, Any]) -> dict[str, Any]:
-        scenario = Scenario(**each["scenario"])
-        return (
-            await play_one(env, settings, scenario, lambda _: Repeater(each["turns"]))
-        ).outcome()
+        scenario, turns, allowed = (
+            Scenario(**each["scenario"]),
+            each["turns"],
+            asked["allow_writes"],
+        )
+        player = Repeater(turns)
+        return (await play_one(env, settings, scenario, lambda _: player, allowed)).outcome()
 
     def listed(split: Split) -> list[str]:
         return [content(x) for x in islice(env.scenarios(settings, split), MAX_SCENARIOS)]

@@ -19,6 +19,10 @@ from art_cli.types import Message, Scenario, Trajectory
 MakePlayer = Callable[[Env], Player]
 
 
+class NotCalledError(Exception):
+    """A player called a tool that may write to a user's data, which nobody has allowed."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Played:
     """One episode."""
@@ -30,6 +34,9 @@ class Played:
     slowest: dict[str, float] = field(default_factory=dict)  # "tool look()" -> seconds
     during: str = ""  # the method of the env that was called last
     data_changed: bool = False  # the env wrote to its scenario's data
+    withheld: list[str] = field(
+        default_factory=list
+    )  # tools that are not called, as they may write
 
     @property
     def reward(self) -> float | None:
@@ -50,15 +57,22 @@ class Played:
 
 
 class TimedEpisode(Episode):
-    """Keeps how long each call of the env took."""
+    """Keeps how long each call of the env took, and offers no tool that nobody allows."""
 
-    def __init__(self, env: Env, played: Played) -> None:
+    def __init__(self, env: Env, played: Played, allow_writes: bool) -> None:
         super().__init__(env, played.trajectory)
         self._played = played
+        self._allow_writes = allow_writes
+
+    @property
+    def has_tools(self) -> bool:
+        """See Episode. A call of a tool that is withheld is none to the env, nor is it words."""
+        return super().has_tools or bool(self._played.withheld)
 
     async def start(self) -> list[Message]:
         with self._timing("start()"):
             self._played.opening = await super().start()
+        self._played.withheld = [] if self._allow_writes else self.withhold_writes()
         return self._played.opening
 
     async def reply(self, text: str, *, turn: int) -> str | Done:
@@ -66,6 +80,8 @@ class TimedEpisode(Episode):
             return await super().reply(text, turn=turn)
 
     async def call_tool(self, name: str, arguments: dict[str, Any], *, turn: int) -> Message | Done:
+        if name in self._played.withheld:
+            raise NotCalledError(name)
         with self._timing(f"tool {name}()"):
             return await super().call_tool(name, arguments, turn=turn)
 
@@ -84,16 +100,23 @@ class TimedEpisode(Episode):
 
 
 async def play_one(
-    env_class: type[Env], settings: Any, scenario: Scenario, make_player: MakePlayer
+    env_class: type[Env],
+    settings: Any,
+    scenario: Scenario,
+    make_player: MakePlayer,
+    allow_writes: bool,
 ) -> Played:
-    """Play as `rollout` does; what goes wrong is in `error`. Nothing is raised."""
+    """Play as `rollout` does; what goes wrong is in `error`. Nothing is raised.
+
+    Without `allow_writes` no tool is called whose changes would outlive the episode.
+    """
     played = Played(trajectory=Trajectory(scenario=scenario))
     data = copy.deepcopy(scenario.data)
     episode = None
     try:
         env = env_class(scenario, settings)
         env.services = NoServices()
-        episode = TimedEpisode(env, played)
+        episode = TimedEpisode(env, played, allow_writes)
         player = make_player(env)
         played.turns = player.turns
         played.trajectory.stop_reason = await player.play(episode)

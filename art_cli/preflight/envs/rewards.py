@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from art_cli.envs.base import Env
-from art_cli.preflight.envs.play import Played
+from art_cli.preflight.envs.play import NotCalledError, Played
 from art_cli.preflight.envs.players import GoldError
 from art_cli.preflight.envs.subject import AT_RANDOM, DEMONSTRATED, IDLE_NAMES, Subject
 from art_cli.preflight.finding import Findings, failed, ok, place_of, skipped, warning
@@ -42,6 +42,15 @@ def check_easy_rewards(s: Subject) -> Findings:
     yield ok(f"{numbers}; of {of}")
 
 
+def why_no_rewards(plays: Sequence[Played]) -> str:
+    """Return why none of gold's `plays` has a reward."""
+    if not any(p.error for p in plays):
+        return NO_SCORES
+    if any(isinstance(p.error, NotCalledError) for p in plays):
+        return "gold() calls tools that may write to the server's own data: --allow-writes"
+    return "none of gold's episodes came to its end"
+
+
 def _rewards(plays: Sequence[Played]) -> list[float]:
     return [p.reward for p in plays if p.reward is not None]
 
@@ -70,8 +79,7 @@ def findings_on_gold(s: Subject, plays: Sequence[Played], everyone: Sequence[Pla
             yield failed(f"{p.error} ({p.trajectory.scenario.id!r})", where)
             return
     if not _rewards(plays):
-        broken = any(p.error for p in plays)
-        yield skipped("none of its episodes came to its end" if broken else NO_SCORES)
+        yield skipped(why_no_rewards(plays))
         return
     best = max(_rewards(everyone))
     target = best if best > 1 else 1.0

@@ -47,6 +47,7 @@ class Options:
     timeout: float = 60.0  # seconds that an episode may take; scenarios may take longer
     concurrency: int | None = None  # episodes that may be open at once
     python: str | None = None  # env.python
+    allow_writes: bool = False  # whether tools are called that change a user's data
 
 
 class Subject:
@@ -176,7 +177,8 @@ class Subject:
 
             async def played(scenario: Scenario, player: MakePlayer) -> Played:
                 async with slots:
-                    return await play_one(self.env_class, self.settings, scenario, player)
+                    allowed = self.options.allow_writes
+                    return await play_one(self.env_class, self.settings, scenario, player, allowed)
 
             return await asyncio.gather(*map(played, scenarios, players))
 

@@ -36,7 +36,10 @@ from art_cli.types import Scenario
 
 FOREVER = 1e9  # seconds: who waits has the deadlines
 END_SECONDS = 3.0  # to close what is open when all ends
-OF_CLASS = ("system", "max_turns", "tool_timeout", "episode_timeout", "num_scenarios")
+OF_CLASS = (
+    *("system", "max_turns", "tool_timeout", "episode_timeout", "num_scenarios"),
+    "has_side_effects",
+)
 
 
 @dataclass(slots=True)

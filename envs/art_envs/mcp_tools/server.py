@@ -65,6 +65,8 @@ class Server:
             self._resources = Resources(self._client, known, self._cfg.max_result)
         elif not found:
             raise UsageError(f"the MCP server {named(self._cfg)} offers no tools")
+        of_resources = self._resources.tools if self._resources else []
+        known |= {tool.name: tool for tool in of_resources}
         for name in wanted or ():
             if name not in known:
                 raise UsageError(
@@ -72,7 +74,7 @@ class Server:
                     f"has {', '.join(known)}.{did_you_mean(name, known)}"
                 )
         offered = found if wanted is None else [known[name] for name in wanted]
-        return [*offered, *(self._resources.tools if self._resources else ())]
+        return [*(tool for tool in offered if tool not in of_resources), *of_resources]
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
         """Return what a tool gives, as text. Raise ToolError where it refuses, ServerError."""
@@ -233,11 +235,13 @@ async def _http(cfg: McpSettings, stack: AsyncExitStack) -> Any:
 
 def _tool(tool: Any) -> Tool:
     hints = tool.annotations
+    # MCP: a tool may write unless it is marked as read-only, and destroy unless it says otherwise.
+    only_reads = hints is not None and hints.read_only_hint is True and not hints.destructive_hint
     return Tool(
         name=tool.name,
         description=tool.description or "",
         parameters=tool.input_schema,
-        writes=hints is not None and hints.read_only_hint is False,
+        writes=not only_reads,
     )
 
 

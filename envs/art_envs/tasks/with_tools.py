@@ -54,6 +54,7 @@ class ToolTaskEnv(TaskEnv):
     """One episode: a question, calls of the tools, and the words that are graded."""
 
     Config = ToolTaskSettings
+    has_side_effects = True  # the server is the user's
     cfg: ToolTaskSettings
 
     def __init__(self, scenario: Scenario, cfg: ToolTaskSettings) -> None:

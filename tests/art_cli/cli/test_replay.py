@@ -223,3 +223,16 @@ def test_what_cannot_be_replayed_is_told(run: RunDir) -> None:
     changed("self.sold = 0", "self.sold = 0; self.services.llm(art.LLMConfig(model='a/b'))")
     with pytest.raises(UsageError, match="whose answers are not stored"):
         replay(run.root, 1, 0)
+
+
+def test_a_call_that_may_write_to_a_users_data_is_made_again_only_if_allowed(run: RunDir) -> None:
+    changed("    num_scenarios", "    has_side_effects = True\n    num_scenarios")
+    changed("@art.tool()", "@art.tool(writes=True)")
+    changed("self.sold += 1", "self.sold += 1; open('sold', 'w').close()")
+    with pytest.raises(
+        UsageError, match=r"may write to the server's own data: sell\. .* --allow-w"
+    ):
+        replay(run.root, 1, 0)
+    assert not Path("sold").exists()
+    assert replay(run.root, 1, 0, "--sibling", 2).exit_code == 0  # which called nothing
+    assert replay(run.root, 1, 0, "--allow-writes").exit_code == 0 and Path("sold").exists()

@@ -126,7 +126,7 @@ def test_mistakes(folder: Path, api: PetApi) -> None:
         (("--exact",), "give one of --mcp"),
         (("--exact", "--mcp", "x", "--openapi", "y"), "give one of --mcp"),
         (("--mcp", "x"), "say how the tasks are made: --exact"),
-        (("--exact", "--mcp", "http://127.0.0.1:9/mcp"), "name those that only read, as in tools="),
+        (("--exact", "--mcp", "http://127.0.0.1:9/mcp"), "127.0.0.1:9/mcp cannot be used"),
         (("--exact", "--mcp", "no-such-program"), "there is no program 'no-such-program'"),
         (("--exact", "--openapi", "no.yaml"), "there is no file 'no.yaml'"),
         (("--exact", "--openapi", "pets.json", "base_ur=x"), "Did you mean 'base_url'?"),
