@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from art_cli.envs.base import Env
+from art_cli.preflight.envs.concurrency import check_concurrency
+from art_cli.preflight.envs.deadlines import check_deadlines
 from art_cli.preflight.envs.episodes import (
     check_bad_answers,
-    check_concurrency,
-    check_deadlines,
     check_episodes,
     check_randomness,
     check_replay,
@@ -89,7 +89,7 @@ def check(
             found += [skipped("the env is stuck")] if stuck else function(subject)
         except Stuck as e:
             stuck = True
-            found.append(failed(str(e), e.where, "every call must end by itself"))
+            found.append(failed(str(e), e.where, e.todo))
         except Exception as e:
             where, what = where_and_what(e, env_class)
             found.append(skipped(f"for {what}") if what in known else failed(what, where))

@@ -138,7 +138,9 @@ def check_tools(s: Subject) -> Findings:
     given: list[Tool] = []
     if s.env_class.tools is not Env.tools:
         try:
-            given = s.watch.run_async(lambda: _given(s, s.scenarios["train"][0]))
+            given = s.watch.run_async(
+                lambda: _given(s, s.scenarios["train"][0]), s.options.timeout, "start()"
+            )
         except Stuck:
             raise
         except Exception:  # which is told where episodes are played
@@ -210,7 +212,9 @@ def check_demonstrations(s: Subject) -> Findings:
         return
     if s.list_demonstrations() != found:
         yield failed("they are others at each call", where, SEEDED)
-    held_out = s.watch.run_async(lambda: _of_held_out(s, found))
+    held_out = s.watch.run_async(
+        lambda: _of_held_out(s, found), OPENINGS_FOR + s.options.timeout, "start()"
+    )
     if held_out:
         what = f"#{held_out[0][0]} begins as the held-out scenario {held_out[0][1]!r} does"
         what += f" and no train scenario ({len(held_out)} of {len(found)} do so)"

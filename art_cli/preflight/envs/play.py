@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,11 +13,16 @@ from typing import Any
 
 from art_cli.envs.base import Done, Env, NoServices
 from art_cli.preflight.envs.players import Repeater
+from art_cli.preflight.envs.watch import Stall
 from art_cli.rollout.agents.scripted import Player
 from art_cli.rollout.episode import Episode
 from art_cli.types import Message, Scenario, Trajectory
 
 MakePlayer = Callable[[Env], Player]
+
+
+# What errors say of a deadline that passed: ours, a server's, those of libraries.
+LATE = re.compile(r"time(d[ -]?)?[ -]?out|DeadlineError|within [\d.e+]+ s\b", re.I)
 
 
 class NotCalledError(Exception):
@@ -34,9 +40,16 @@ class Played:
     slowest: dict[str, float] = field(default_factory=dict)  # "tool look()" -> seconds
     during: str = ""  # the method of the env that was called last
     data_changed: bool = False  # the env wrote to its scenario's data
+    was_starved: bool = False  # alone: the machine had no processor for much of its time
+    stalls: dict[str, Stall] = field(default_factory=dict)  # of one that was played alone
     withheld: list[str] = field(
         default_factory=list
     )  # tools that are not called, as they may write
+
+    @property
+    def is_late(self) -> bool:
+        """Whether something took too long: on a busy machine nothing is wrong with it."""
+        return self.error is not None and is_late(repr(self.error))
 
     @property
     def reward(self) -> float | None:
@@ -54,6 +67,11 @@ class Played:
         seen |= {"stop_reason": t.stop_reason, "metrics": t.metrics}
         seen |= {"reward": t.reward, "judge_context": t.judge_context}
         return json.loads(json.dumps(seen | {"error": self.error and repr(self.error)}))
+
+
+def is_late(error: str) -> bool:
+    """Return whether an error says that a deadline passed."""
+    return LATE.search(error) is not None
 
 
 class TimedEpisode(Episode):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -26,12 +27,15 @@ from art_cli.preflight.envs.state import UNUSUAL, drawn_from, generators, seeded
 from art_cli.preflight.envs.watch import Stuck, Watch
 from art_cli.preflight.finding import own_files
 from art_cli.rollout.agents.scripted import RandomTurns
+from art_cli.system.starvation import FairClock
 from art_cli.types import Message, Scenario, Split
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 MAX_SCENARIOS = 20_000  # of a split that are looked at
 NUM_DEMONSTRATIONS = 32
 GENERATING = 10.0  # times as long as an episode may be taken to make scenarios
+STARVED = 0.2  # share of an episode's time without a processor: then its deadlines say little
+AT_ONCE = 3.0  # times as long as one after another that episodes at the same time may take
 NUM_REPLAYED = 4  # scenarios whose plays are repeated
 
 DEMONSTRATED, AT_RANDOM = "demonstrations", "demonstrated turns at random"
@@ -57,6 +61,9 @@ class Subject:
         self.use, self.env_class, self.options = use, env_class, options
         self.settings, self.models_off = without_models(settings)
         self.watch = Watch(own_files(env_class), options.timeout)
+        self.stalled: list[Played] = []  # alone, in which a function first held up the event loop
+        self.late: list[Played] = []  # alone, in which a deadline passed
+        self._longest = 0.0  # seconds of an episode that was played alone
 
     @cached_property
     def scenarios(self) -> dict[Split, list[Scenario]]:
@@ -67,7 +74,8 @@ class Subject:
         """Return what the env says now."""
         return self.watch.run(
             lambda: list(islice(self.env_class.scenarios(self.settings, split), MAX_SCENARIOS)),
-            GENERATING,
+            GENERATING * self.options.timeout,
+            f"scenarios({split!r})",
         )
 
     @cached_property
@@ -80,7 +88,8 @@ class Subject:
         num = NUM_DEMONSTRATIONS
         return self.watch.run(
             lambda: list(islice(self.env_class.demonstrations(self.settings, num), 2 * num)),
-            GENERATING,
+            GENERATING * self.options.timeout,
+            "demonstrations()",
         )
 
     @cached_property
@@ -108,10 +117,13 @@ class Subject:
         """The chosen scenarios of which the env says how they are played."""
         if self.env_class.gold is Env.gold:
             return []
-        return [s for s in self.chosen if self.watch.run(lambda s=s: self._has_gold(s))]
+        return [s for s in self.chosen if self._has_gold(s)]
 
     def _has_gold(self, scenario: Scenario) -> bool:
-        return self.env_class(copy.deepcopy(scenario), self.settings).gold() is not None
+        def ask() -> bool:
+            return self.env_class(copy.deepcopy(scenario), self.settings).gold() is not None
+
+        return self.watch.run(ask, self.options.timeout, "gold()")
 
     @cached_property
     def plays(self) -> dict[str, list[Played]]:
@@ -146,7 +158,8 @@ class Subject:
         """What is repeated: the words of some plays that came to their end, said again."""
         names = [n for n in self.plays if n not in IDLE_NAMES[1:]]
         plays = [p for n in names for p in self.plays[n][:NUM_REPLAYED] if p.error is None]
-        return [self.play(p.trajectory.scenario, p.repeater) for p in plays]
+        again = [self.play(p.trajectory.scenario, p.repeater) for p in plays]
+        return [p for p in again if not p.is_late]
 
     @cached_property
     def again(self) -> tuple[list[Played], list[str]]:
@@ -163,8 +176,15 @@ class Subject:
 
     def play(self, scenario: Scenario, player: MakePlayer) -> Played:
         """One episode alone, of a copy of the scenario."""
+        self.watch.stalls, began, clock = {}, time.monotonic(), FairClock(0.0)
         played = self.play_together([copy.deepcopy(scenario)], [player])[0]
-        played.trajectory.scenario = scenario
+        seconds = time.monotonic() - began
+        self._longest = max(self._longest, seconds)
+        played.was_starved = clock.seconds() < (1 - STARVED) * seconds
+        played.trajectory.scenario, played.stalls = scenario, self.watch.stalls
+        self.late += [played] if played.is_late else []
+        if played.stalls.keys() - {name for p in self.stalled for name in p.stalls}:
+            self.stalled.append(played)
         return played
 
     def play_together(
@@ -182,7 +202,12 @@ class Subject:
 
             return await asyncio.gather(*map(played, scenarios, players))
 
-        return self.watch.run_async(all_of_them)
+        num, limit = len(scenarios), self.options.timeout
+        if num == 1:
+            return self.watch.run_async(all_of_them, limit, "the episode")
+        limit += AT_ONCE * num * self._longest  # at worst they are played one after another
+        what = f"{num} episodes at once, of which each ended alone,"
+        return self.watch.run_async(all_of_them, limit, what)
 
 
 def without_models(settings: Any) -> tuple[Any, list[str]]:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,19 +16,21 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from art_cli.preflight.finding import short
+from art_cli.system.starvation import FairClock, starved
 
 Result = TypeVar("Result")
 
 LOOK_EVERY = 0.05  # seconds
+LIVELY = 2.0  # seconds within which an event loop that does not stand still has had its turn
 STALL = 0.25  # seconds that the event loop may stand still, before it counts
 
 
 class Stuck(Exception):
     """The env did not come back; `where` it stands, if that is in its own file."""
 
-    def __init__(self, what: str, where: str) -> None:
+    def __init__(self, what: str, where: str, todo: str) -> None:
         super().__init__(what)
-        self.where = where
+        self.where, self.todo = where, todo
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,8 +39,7 @@ class Stall:
 
     where: str
     function: str
-    seconds: float
-    times: int = 1
+    seconds: float  # that it computed or slept, without those that it waited for a processor
 
 
 class Watch:
@@ -46,20 +47,20 @@ class Watch:
 
     def __init__(self, files: set[str], seconds: float) -> None:
         """`files` are the env's own; a piece of work may take so many seconds."""
-        self.stalls: dict[str, Stall] = {}  # by function
+        self.stalls: dict[str, Stall] = {}  # by function; of one episode alone they are its own
         self._files = files
         self._seconds = seconds
-        self._beat: float | None = None
-        self._counted = 0.0  # the beat whose standstill was counted already
+        self._beat: tuple[float, float] | None = None  # when, and how long starved by then
+        self._stands: tuple[tuple[float, float], str, str] | None = None  # since which beat, where
         self._loop = asyncio.Runner()  # one for all, as in a run: what episodes share stays open
         weakref.finalize(self, _forget, self._loop.get_loop())
 
-    def run(self, work: Callable[[], Result], patience: float = 1.0) -> Result:
-        """Return what `work` returns, within `patience` times the limit.
+    def run(self, work: Callable[[], Result], limit: float, what: str) -> Result:
+        """Return what `work` returns, within `limit` seconds; `what` says what that is.
 
-        Raises what it raises, Stuck.
+        The time in which the machine has no processor for it does not count. Raises what it
+        raises, Stuck.
         """
-        limit = patience * self._seconds
         outcome: Future[Result] = Future()
 
         def target() -> None:
@@ -72,22 +73,25 @@ class Watch:
         self._beat = None
         thread = threading.Thread(target=target, name="art-envcheck", daemon=True)
         thread.start()
-        began = time.monotonic()
+        clock = FairClock(min(1.0, limit / 8))
         while thread.is_alive():
             thread.join(LOOK_EVERY)
             self._look(thread)
-            if thread.is_alive() and time.monotonic() - began > limit:
-                raise self._stuck(thread, limit)
+            if thread.is_alive() and clock.seconds() > limit:
+                raise self._stuck(thread, limit, what)
         return outcome.result()
 
-    def run_async(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    def run_async(
+        self, work: Callable[[], Coroutine[Any, Any, Result]], limit: float, what: str
+    ) -> Result:
         """Run a coroutine likewise, on the event loop of all of them."""
 
         async def beating() -> Result:
             loop = asyncio.get_running_loop()
 
             def tick() -> None:
-                self._beat = time.monotonic()
+                self._count_standstill()
+                self._beat = time.monotonic(), starved(threading.get_native_id())
                 nonlocal handle
                 handle = loop.call_later(LOOK_EVERY / 2, tick)
 
@@ -96,39 +100,68 @@ class Watch:
                 return await work()
             finally:
                 handle.cancel()
+                self._count_standstill()
                 self._beat = None
 
-        return self.run(lambda: self._loop.run(beating()))
+        return self.run(lambda: self._loop.run(beating()), limit, what)
 
     def close(self) -> None:
         """End what episodes have left open, unless the env is stuck in it."""
         if not self._loop.get_loop().is_running():
             with suppress(Stuck):
-                self.run(self._loop.close)
+                self.run(self._loop.close, self._seconds, "the end")
 
     def _look(self, thread: threading.Thread) -> None:
+        """Remember where the event loop of a thread stands, if that is in the env's own files."""
         beat = self._beat
-        if beat is None or time.monotonic() - beat < STALL:
+        if beat is None or time.monotonic() - beat[0] < STALL:
             return
         frame = self._own_frame(sys._current_frames().get(thread.ident or 0))
-        if frame is None:
-            return
-        seconds, function = time.monotonic() - beat, frame.f_code.co_qualname
-        known = self.stalls.get(function)
-        if known is None:
-            self.stalls[function] = Stall(where=_line(frame), function=function, seconds=seconds)
-        else:
-            known.times += beat != self._counted
-            known.seconds = max(known.seconds, seconds)
-        self._counted = beat
+        if frame is not None:
+            self._stands = beat, frame.f_code.co_qualname, _line(frame)
 
-    def _stuck(self, thread: threading.Thread, limit: float) -> Stuck:
+    def _count_standstill(self) -> None:
+        """Count what has kept the event loop since its last beat; called in its own thread.
+
+        Only there is it known how long the thread had no processor: the system counts such a time
+        when it is over.
+        """
+        if self._beat is None or self._stands is None or self._stands[0] is not self._beat:
+            return
+        (when, before), function, where = self._stands
+        lost = starved(threading.get_native_id()) - before
+        seconds = time.monotonic() - when - lost
+        if seconds >= STALL:
+            known = self.stalls.get(function)
+            longest = max(seconds, known.seconds if known else 0.0)
+            self.stalls[function] = Stall(where=where, function=function, seconds=longest)
+
+    def _stuck(self, thread: threading.Thread, limit: float, what: str) -> Stuck:
+        """Return what to say: a call that blocks, or a deadline that passed while all else ran."""
+        if self._beat is not None and time.monotonic() - self._beat[0] < min(LIVELY, limit / 2):
+            frame = next(filter(None, map(self._own_frame, self._waiting())), None)
+            at = f"; {frame.f_code.co_qualname} waits" if frame else ""
+            text = f"{what} did not end within {limit:.3g} s{at}"
+            return Stuck(text, _line(frame) if frame else "", "wait for less, or raise --timeout")
         frames = sys._current_frames()
         candidates = [frames.pop(thread.ident or 0, None), *frames.values()]
+        todo = "every call must end by itself"
         for frame in filter(None, map(self._own_frame, candidates)):
-            what = f"{frame.f_code.co_qualname} did not come back within {limit:g} s"
-            return Stuck(what, _line(frame))
-        return Stuck(f"no answer within {limit:g} s", "")
+            text = f"{frame.f_code.co_qualname} did not come back within {limit:.3g} s"
+            return Stuck(text, _line(frame), todo)
+        return Stuck(f"{what} did not end within {limit:.3g} s", "", todo)
+
+    def _waiting(self) -> Iterator[FrameType]:
+        """Yield the innermost frame of each task of the event loop."""
+        for task in asyncio.all_tasks(self._loop.get_loop()):
+            frame, coroutine = None, task.get_coro()
+            while (inner := getattr(coroutine, "cr_frame", None)) is not None:
+                # A frame of a coroutine that waits has no f_back: its callers are found first.
+                if self._own_frame(inner) is not None or frame is None:
+                    frame = inner
+                coroutine = getattr(coroutine, "cr_await", None)
+            if frame is not None:
+                yield frame
 
     def _own_frame(self, frame: FrameType | None) -> FrameType | None:
         """Return the innermost frame in the env's own files."""

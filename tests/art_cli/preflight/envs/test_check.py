@@ -13,8 +13,8 @@ from art_cli.envs.base import Env
 from art_cli.envs.registry import env_class, env_names
 from art_cli.envs.tools import tool, tools_of
 from art_cli.preflight.envs.check import CHECKS, check
+from art_cli.preflight.envs.deadlines import check_deadlines
 from art_cli.preflight.envs.duplicates import Known
-from art_cli.preflight.envs.episodes import check_deadlines
 from art_cli.preflight.envs.play import Played
 from art_cli.preflight.envs.players import value_for
 from art_cli.preflight.envs.subject import Options, Subject
@@ -413,8 +413,11 @@ def test_a_call_that_is_slow_in_a_later_episode_is_told() -> None:
         Played(trajectory=Trajectory(scenario=scenario), slowest={"tool look()": seconds})
         for seconds in (0.1, late, 0.2)
     ]
-    watch = SimpleNamespace(stalls={})
-    subject: Any = SimpleNamespace(env_class=desk, plays={"random": plays}, watch=watch)
+    subject: Any = SimpleNamespace(env_class=desk, plays={"random": plays}, late=[], stalled=[])
+    subject.play = lambda *_: plays[1]
     slow, summary = check_deadlines(subject)
     assert f"tool look() took {late:.1f} s" in slow.what
     assert f"the slowest call was tool look(), {late:.3f} s" in summary.what
+    subject.play = lambda *_: plays[2]  # played again, it is not slow
+    (summary,) = check_deadlines(subject)
+    assert summary.status == "ok"
