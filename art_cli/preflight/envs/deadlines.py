@@ -20,9 +20,10 @@ REPEATS = 2  # plays in which a fault must come again
 def check_deadlines(s: Subject) -> Findings:
     """Return every call returns in time, and none holds up the others."""
     env_class = s.env_class
+    plays = [p for found in s.plays.values() for p in found]
     yield from _late(s)
     slowest: dict[str, tuple[float, Played]] = {}
-    for p in (p for found in s.plays.values() for p in found if not p.is_late):
+    for p in (p for p in plays if not p.is_late):
         for name, seconds in p.slowest.items():
             slowest[name] = max(slowest.get(name, (0.0, p)), (seconds, p), key=lambda x: x[0])
     for name, (seconds, p) in slowest.items():

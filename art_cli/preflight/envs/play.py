@@ -16,11 +16,13 @@ from art_cli.preflight.envs.players import Repeater
 from art_cli.preflight.envs.watch import Stall
 from art_cli.rollout.agents.scripted import Player
 from art_cli.rollout.episode import Episode
+from art_cli.system.starvation import FairClock
 from art_cli.types import Message, Scenario, Trajectory
 
 MakePlayer = Callable[[Env], Player]
 
 
+STARVED = 0.5  # share of a call's time that counts: below it a deadline says nothing of the env
 # What errors say of a deadline that passed: ours, a server's, those of libraries.
 LATE = re.compile(r"time(d[ -]?)?[ -]?out|DeadlineError|within [\d.e+]+ s\b", re.I)
 
@@ -37,10 +39,12 @@ class Played:
     opening: list[Message] = field(default_factory=list)
     turns: list[str] = field(default_factory=list)  # what the player said
     error: Exception | None = None  # what the env raised
-    slowest: dict[str, float] = field(default_factory=dict)  # "tool look()" -> seconds
+    slowest: dict[str, float] = field(
+        default_factory=dict
+    )  # "tool look()" -> seconds, fairly counted
     during: str = ""  # the method of the env that was called last
     data_changed: bool = False  # the env wrote to its scenario's data
-    was_starved: bool = False  # alone: the machine had no processor for much of its time
+    was_starved: bool = False  # the last call had no processor for much of its time
     stalls: dict[str, Stall] = field(default_factory=dict)  # of one that was played alone
     withheld: list[str] = field(
         default_factory=list
@@ -109,12 +113,14 @@ class TimedEpisode(Episode):
 
     @contextmanager
     def _timing(self, what: str) -> Iterator[None]:
-        began, slowest = time.monotonic(), self._played.slowest
+        began, clock, slowest = time.monotonic(), FairClock(0.0), self._played.slowest
         self._played.during = what.removeprefix("tool ").removesuffix("()")
         try:
             yield
         finally:
-            slowest[what] = max(time.monotonic() - began, slowest.get(what, 0.0))
+            seconds = clock.seconds()
+            self._played.was_starved = seconds < STARVED * (time.monotonic() - began)
+            slowest[what] = max(seconds, slowest.get(what, 0.0))
 
 
 async def play_one(

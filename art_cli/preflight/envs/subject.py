@@ -27,14 +27,12 @@ from art_cli.preflight.envs.state import UNUSUAL, drawn_from, generators, seeded
 from art_cli.preflight.envs.watch import Stuck, Watch
 from art_cli.preflight.finding import own_files
 from art_cli.rollout.agents.scripted import RandomTurns
-from art_cli.system.starvation import FairClock
 from art_cli.types import Message, Scenario, Split
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 MAX_SCENARIOS = 20_000  # of a split that are looked at
 NUM_DEMONSTRATIONS = 32
 GENERATING = 10.0  # times as long as an episode may be taken to make scenarios
-STARVED = 0.2  # share of an episode's time without a processor: then its deadlines say little
 AT_ONCE = 3.0  # times as long as one after another that episodes at the same time may take
 NUM_REPLAYED = 4  # scenarios whose plays are repeated
 
@@ -176,11 +174,9 @@ class Subject:
 
     def play(self, scenario: Scenario, player: MakePlayer) -> Played:
         """One episode alone, of a copy of the scenario."""
-        self.watch.stalls, began, clock = {}, time.monotonic(), FairClock(0.0)
+        self.watch.stalls, began = {}, time.monotonic()
         played = self.play_together([copy.deepcopy(scenario)], [player])[0]
-        seconds = time.monotonic() - began
-        self._longest = max(self._longest, seconds)
-        played.was_starved = clock.seconds() < (1 - STARVED) * seconds
+        self._longest = max(self._longest, time.monotonic() - began)
         played.trajectory.scenario, played.stalls = scenario, self.watch.stalls
         self.late += [played] if played.is_late else []
         if played.stalls.keys() - {name for p in self.stalled for name in p.stalls}:
