@@ -56,6 +56,7 @@ class ChatTemplate:
             )  # type: ignore[return-value]
         except Exception as e:  # a template is a program, and the messages and tools are anyone's
             why = str(e) if isinstance(e, TemplateError) else f"{type(e).__name__}: {e}"
+            why = "it takes too much memory" if isinstance(e, MemoryError) else why
             roles = ", ".join(m["role"] for m in messages)
             raise UsageError(
                 f"the chat template of {self.name!r} refuses the messages "

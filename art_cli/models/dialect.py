@@ -111,7 +111,9 @@ class Dialect:
     def _try(self, messages: list[Any], tools: Any = None, generate: bool = False) -> str | None:
         try:
             return self._template(messages, tools, generate=generate)
-        except UsageError:
+        except UsageError as e:
+            if isinstance(e.__context__, MemoryError):  # it would take as much of any messages
+                raise
             return None
 
     def _shows(self, word: str, messages: list[Any], tools: Any = None) -> bool:

@@ -1,8 +1,11 @@
-"""How the C library keeps memory for a process with many threads."""
+"""How much memory this process takes: of the C library's arenas, and by a limit."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import resource
+from collections.abc import Iterator
 
 M_ARENA_MAX = -8  # of glibc's mallopt
 ARENAS = 2
@@ -16,3 +19,25 @@ def few_arenas() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_ARENA_MAX, ARENAS)
+
+
+@contextlib.contextmanager
+def at_most(num_bytes: int) -> Iterator[None]:
+    """Let this process allocate that much more within, in all of its threads; then MemoryError.
+
+    A single allocation in C cannot be interrupted, and the kernel ends a process that fills the
+    machine.
+    """
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:  # not Linux
+        yield
+        return
+    highest = limits[1] if limits[1] != resource.RLIM_INFINITY else used + num_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (min(used + num_bytes, highest), limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -492,6 +494,27 @@ def test_a_template_whose_turns_never_end_is_a_users_mistake() -> None:
     template = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"
     with pytest.raises(UsageError, match="a turn could never stop"):
         Renderer(tokenizer_of("llama3", template))
+
+
+@pytest.mark.parametrize("greedy", ["'x' * 10**10", "'%9999999999s' % 'x'", "'x' | center(10**10)"])
+def test_a_template_that_allocates_without_end_is_a_users_mistake(greedy: str) -> None:
+    template = f"{{{{ {greedy} }}}}" + (TEMPLATES / "llama3.jinja").read_text()
+    with pytest.raises(UsageError, match="takes too much memory"):
+        Renderer(tokenizer_of("llama3", template))
+
+
+def test_a_template_that_loops_without_end_ends_with_its_line(tmp_path: Path) -> None:
+    loops = "{% for a in range(99999) %}\n{% for b in range(99999) %}\n" + "{% endfor %}" * 2
+    tokenizer_of("qwen3", loops).save_pretrained(tmp_path)
+    code = (
+        "import sys; from transformers import AutoTokenizer; from art_cli.models import render\n"
+        "render.TEMPLATE_SECONDS = 1\n"
+        "render.Renderer(AutoTokenizer.from_pretrained(sys.argv[1]))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    assert ended.returncode == 2 and "Traceback" not in ended.stderr
+    assert "did not end within 1 s; it stands at <template>:" in ended.stderr
 
 
 def test_a_template_that_would_drop_tool_results_gets_them_as_user_turns() -> None:
