@@ -1,9 +1,12 @@
 """Operations of a real HTTP API on a loopback port, from a document of six hundred."""
 
 import asyncio
+import contextlib
 import json
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from art_cli.preflight.envs.subject import Options
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.rollout import rollout
 from art_envs.openapi_tools.api import opened
+from art_envs.openapi_tools.document import read_document
 from art_envs.openapi_tools.env import OpenApiTools
 from art_envs.openapi_tools.settings import OpenApiSettings
 from art_envs.tasks.with_tools import ServerError
@@ -237,3 +241,42 @@ def test_the_env_passes_its_check(folder: Path, api: PetApi) -> None:
     found = list(check(name, env_class(name), cfg, Options(episodes=2)))
     assert [f for f in found if f.status == "failed"] == [], found
     assert "2 in an episode: findPets, pets_get" in [f.what for f in found]
+
+
+def test_a_document_that_drips_is_given_up_at_its_limit() -> None:
+    """Each byte comes in time; the whole never does."""
+    ended = threading.Event()
+
+    class Dripping(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                while not ended.wait(0.05):
+                    self.wfile.write(b" ")
+                    self.wfile.flush()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Dripping) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/openapi.json"
+        began = time.monotonic()
+        try:
+            with pytest.raises(UsageError, match=r"not read within 1 s \(env.args.start_timeout\)"):
+                read_document(url, 1.0)
+        finally:
+            ended.set()
+            server.shutdown()
+        assert time.monotonic() - began < 60
+
+
+def test_half_a_surrogate_pair_in_an_argument_is_the_callers_mistake(
+    folder: Path, api: PetApi
+) -> None:
+    cfg = settings(folder, api)
+    half = "\ud800"
+    found = called(cfg, ("pets_get", {"petId": half}), ("findPets", {"status": half}))
+    assert all(isinstance(each, ToolError) for each in found), found
+    assert "surrogates not allowed" in str(found[0]) and "no request can be" in str(found[1])

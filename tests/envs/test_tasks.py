@@ -18,6 +18,7 @@ from art_cli.preflight.envs.subject import Options
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.groups import scenarios_in
 from art_cli.training.demonstrations import load_demonstrations
+from art_envs.tasks import rows
 from art_envs.tasks.columns import said_in
 from art_envs.tasks.env import Dataset
 from art_envs.tasks.grading import is_right, last_number
@@ -151,6 +152,33 @@ def test_bytes_that_are_no_text_and_no_file(tmp_path: Path) -> None:
 def test_settings_that_do_not_go_together(args: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_env(USE, ["data=x.jsonl", "input=q", *args], lambda use: env_class(use).Config)
+
+
+def test_a_line_without_end_is_refused_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MOST_CHARACTERS", 50)
+    (tmp_path / "t.jsonl").write_text('{"q": "a"}\n{"q": "' + "a" * 99 + '"}\n')
+    with pytest.raises(UsageError, match=r"t.jsonl:2: the line has more than 50 characters"):
+        rows.read_rows(str(tmp_path / "t.jsonl"))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_end_as_every_system_ends_them(tmp_path: Path, end: str) -> None:
+    text = f"q,a{end}x\u2028y,1{end}z,2{end}"
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    found = rows.read_rows(str(tmp_path / "t.csv"))
+    assert [r.values for r in found] == [{"q": "x\u2028y", "a": "1"}, {"q": "z", "a": "2"}]
+    assert [r.number for r in found] == [2, 3]
+
+
+def test_reading_many_rows_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(rows, "TOLD", 2)
+    monkeypatch.setattr(rows, "tell", lambda text, *_: told.append(text))
+    (tmp_path / "t.jsonl").write_text('{"q": "a"}\n' * 5)
+    assert len(rows.read_rows(str(tmp_path / "t.jsonl"))) == 5
+    assert [t.rpartition(", ")[2] for t in told] == ["40%", "80%"]
 
 
 def test_a_hash_of_the_question_decides_what_is_held_out(write: Any) -> None:

@@ -119,7 +119,7 @@ class Api:
             return self._client.build_request(
                 operation.method, url, params=pairs, headers=headers | more_headers, **sent
             )
-        except httpx.InvalidURL as e:
+        except (httpx.InvalidURL, UnicodeEncodeError) as e:  # half a surrogate pair
             raise InvalidCallError(f"no request can be made of these arguments: {e}") from None
 
 
@@ -189,7 +189,10 @@ def _segment(argument: str, value: Any) -> str:
     text = ",".join(map(_plain, value)) if isinstance(value, list) else _plain(value)
     if text in ("", ".", ".."):
         raise InvalidCallError(f"{argument} must not be {text!r}")
-    return quote(text, safe=",")
+    try:
+        return quote(text, safe=",")
+    except UnicodeEncodeError as e:
+        raise InvalidCallError(f"{argument} is no text: {e}") from None
 
 
 def _header(argument: str, text: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -106,18 +108,32 @@ def _read(source: str, changed: int | None, seconds: float) -> Document:
 
 
 def _fetched(url: str, seconds: float) -> bytes:
+    """Return what a URL gives within that time, as a whole: httpx limits each read alone."""
     import httpx
 
     raw = bytearray()
+    client = httpx.Client(timeout=seconds, follow_redirects=True)
+    over = threading.Timer(seconds, client.close)  # the next byte that drips in finds it closed
+    over.daemon = True
+    began = time.monotonic()
+    over.start()
     try:
-        with httpx.stream("GET", url, timeout=seconds, follow_redirects=True) as response:
+        with client, client.stream("GET", url) as response:
             response.raise_for_status()
             for chunk in response.iter_bytes():
                 raw += chunk
                 if len(raw) > MOST_BYTES:
                     break
-    except (httpx.HTTPError, httpx.InvalidURL) as e:
+    except Exception as e:  # whatever a connection says that is closed beneath it
+        if time.monotonic() - began >= seconds:
+            raise UsageError(
+                f"env.args.spec: {url} was not read within {seconds:g} s (env.args.start_timeout)"
+            ) from None
+        if not isinstance(e, httpx.HTTPError | httpx.InvalidURL):
+            raise
         raise UsageError(f"env.args.spec: {url} cannot be fetched: {e}") from None
+    finally:
+        over.cancel()
     return bytes(raw)
 
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from art_cli import UsageError
+from art_cli import UsageError, tell
 
 HUB = "hf:"
+MOST_CHARACTERS = 2**24  # of a line
+TOLD = 10_000  # rows between two lines of progress
 INSTALL = "pip install 'art-cli[data]'"
 
 
@@ -49,12 +51,35 @@ def _file(path: Path) -> Iterator[Row]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a text file, as they are."""
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+    """Yield the lines of a text file, as they are. Raises UsageError at one that is too long."""
+    number, size, read = 0, max(path.stat().st_size, 1), 0
+    with open(path, encoding="utf-8-sig", newline="") as file:  # "" keeps line ends as they are
         try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            while line := file.readline(MOST_CHARACTERS + 1):
+                number += 1
+                read += len(line)
+                if len(line) > MOST_CHARACTERS:
+                    raise UsageError(
+                        f"{path}:{number}: the line has more than {MOST_CHARACTERS} characters; a "
+                        "row is one line"
+                    )
+                if number % TOLD == 0:
+                    tell(f"reading {path}, {min(read, size) / size:.0%}")
+                yield line
         except UnicodeDecodeError:
+            number = _undecodable(path)
             raise UsageError(f"{path}:{number}: not UTF-8; save the file as UTF-8") from None
+
+
+def _undecodable(path: Path) -> int:
+    """Return the number of the first line that is not UTF-8: the decoder reads ahead of it."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    return 1
 
 
 def _jsonl(path: Path) -> Iterator[Row]:
@@ -122,14 +147,20 @@ def _tsv(path: Path) -> Iterator[Row]:
 def _parquet(path: Path) -> Iterator[Row]:
     try:
         from pyarrow import ArrowException
-        from pyarrow.parquet import read_table
+        from pyarrow.parquet import ParquetFile
     except ModuleNotFoundError:
         raise UsageError(f"{path}: parquet needs the package datasets: {INSTALL}") from None
+    number = 0
     try:
-        values = read_table(path).to_pylist()
+        with ParquetFile(path) as file:
+            total = file.metadata.num_rows
+            for batch in file.iter_batches(TOLD):
+                for values in batch.to_pylist():
+                    number += 1
+                    yield Row(f"{path}, row {number}", number, values)
+                tell(f"reading {path}", number, total)
     except (ArrowException, ValueError) as e:
         raise UsageError(f"{path}: not a parquet file that can be read: {_first_line(e)}") from None
-    return _numbered(str(path), values)
 
 
 READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
