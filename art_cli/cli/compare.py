@@ -62,7 +62,10 @@ def compare(
     fleet = Fleet(project, runs_dir, jobs, on or (), flags)
     out = sys.stderr if as_json else sys.stdout
     for c in found:
-        say(f"{c.letter}  {c.label}", file=out)
+        more = f"   (all of {found[0].letter}, with this)" if c.is_override else ""
+        say(f"{c.letter}  {c.label}{more}", file=out)
+    if any(c.is_override for c in found) and not all(c.is_override for c in found[1:]):
+        say('An override that belongs to a config stands in quotes with it: "b.yaml x=1"', file=out)
     say(f"{len(found)} runs a seed, up to {seeds} seeds, in {fleet.folder}", file=out)
     curves: Curves = []
     standing: list[Standing] = []

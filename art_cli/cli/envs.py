@@ -89,7 +89,8 @@ def check_command(
         str, typer.Argument(metavar="USE", help="A name, file.py:Class, module:Class or a config.")
     ],
     settings: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Of env.args.")
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Of env.args; env.KEY=VALUE for a config."),
     ] = None,
     episodes: Annotated[int, typer.Option(min=2, help="Episodes of each player.")] = 16,
     low: Annotated[
@@ -104,6 +105,8 @@ def check_command(
     """Check an env as a pull request with it would be; asks no model. Exit code 1 where it fails.
 
     Example:  art envs check env.py:MyTask level=2
+
+    Example:  art envs check config.yaml env.args.level=2 env.concurrency=4
     """
     from art_cli.cli.findings import tell_finding
     from art_cli.errors import EXIT_FAILED
@@ -147,7 +150,9 @@ def _load(use: str, settings: list[str], python: str | None) -> LoadedExperiment
 
     if use.endswith(CONFIGS):
         given = [f"env.python={json.dumps(python)}"] if python else []
-        return inputs.load([use, *given, *(f"env.args.{text}" for text in settings)])
+        full = (text if text.startswith("env.") else f"env.args.{text}" for text in settings)
+        return inputs.load([use, *given, *full])
     inputs.read_dotenv(Path(".env"))
     env_in(use, python)  # whose own words are enough where it cannot be found
-    return load_env(use, settings, lambda *use: env_in(*use).Config, python)
+    own = [text.removeprefix("env.args.") for text in settings]
+    return load_env(use, own, lambda *use: env_in(*use).Config, python)

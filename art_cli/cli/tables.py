@@ -6,9 +6,11 @@ from typing import Any
 
 from rich.table import Table
 
-from art_cli.evaluation.comparison import PASS, Column, Comparison, is_sure
+from art_cli.evaluation.comparison import PASS, WAITED, Column, Comparison, is_sure
 from art_cli.evaluation.statistics import Estimate
 from art_cli.system.screen import Screen
+
+STARRED = f"; *: the interval excludes 0 ({WAITED} have none: they depend on what else went on)"
 
 
 def comparison(*columns: tuple[str, dict[str, Any]]) -> None:
@@ -55,7 +57,7 @@ def print_comparison(c: Comparison) -> None:
     passing = f"pass^k: all of k trials passed ({c.success}); " if c.trials > 1 else ""
     console.print(
         f"{passing or f'passed: {c.success}; '}[ ]: 95% intervals, by scenario"
-        f"{'; *: the interval excludes 0' if others else ''}.",
+        f"{STARRED if others else ''}.",
     )
     for column in c.columns:
         for line in column.errors[:3]:

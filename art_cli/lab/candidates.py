@@ -27,6 +27,7 @@ class Contender:
     letter: str
     label: str  # what makes it another than the first
     words: list[str]  # config files and overrides
+    is_override: bool = False  # of the first: it names no config file of its own
     loaded: LoadedExperiment
 
 
@@ -46,10 +47,15 @@ def read_candidates(
     found: list[Contender] = []
     for letter, text in zip(LETTERS, given, strict=False):
         words = shlex.split(text)
-        if found and not any(os.path.exists(word) for word in words):
+        is_override = bool(found) and not any(os.path.exists(word) for word in words)
+        if is_override:
             words = [*found[0].words, *words]
-        label = text if found else Path(words[0]).stem
-        found.append(Contender(letter=letter, label=label, words=words, loaded=load(words)))
+        label, loaded = text if found else Path(words[0]).stem, load(words)
+        found.append(
+            Contender(
+                letter=letter, label=label, words=words, loaded=loaded, is_override=is_override
+            )
+        )
     for other in found[1:]:
         _check_measured_alike(found[0], other)
     seen: dict[str, Contender] = {}

@@ -51,7 +51,7 @@ def check_base(loaded: LoadedExperiment) -> list[str]:
         raise ConfigError(
             [f"{f.where}: {f.what}" + (f"; {f.todo}" if f.todo else "") for f in wrong]
         )
-    return [f.what for f in found if f.status == "warning"]
+    return [f.what for f in found if f.status in ("warning", "skipped")]
 
 
 def findings_of(loaded: LoadedExperiment) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -31,6 +32,7 @@ from art_cli.preflight.services import check_keys, check_servers, models_asked, 
 from art_cli.rollout.agents.build import make_runner
 from art_cli.runs.trackers.build import check_trackers
 
+CPU_FLOPS = 1e10  # operations a second of one core, of those that a small model reaches
 LITTLE_DISK = 20 * GIB  # where it is not known what a run takes
 
 
@@ -86,7 +88,7 @@ def _check_model(cfg: Experiment, memory: Forecast | None, gpus: list[Gpu]) -> I
     if memory.shape is None:
         yield warning(f"its size is unknown: {memory.unknown}")
         return
-    yield from _check_memory(memory, memory.shape)
+    yield from _check_memory(cfg, memory, memory.shape)
     if memory.gpu and not memory.advice:
         yield ok(f"{memory.base} fits on the {memory.gpu.name}")
     elif memory.gpu:
@@ -95,7 +97,7 @@ def _check_model(cfg: Experiment, memory: Forecast | None, gpus: list[Gpu]) -> I
         yield state(what, todo="; ".join(" ".join(line.split()) for line in todo))
 
 
-def _check_memory(memory: Forecast, shape: Shape) -> Iterator[Finding]:
+def _check_memory(cfg: Experiment, memory: Forecast, shape: Shape) -> Iterator[Finding]:
     """The base is read into the machine's memory first; without a GPU it stays, in float32."""
     free = free_memory()
     needed = weights(shape, memory.job) if memory.gpu else shape.num_params * 4.0
@@ -105,10 +107,26 @@ def _check_memory(memory: Forecast, shape: Shape) -> Iterator[Finding]:
         todo = "a machine with more memory" + ("" if memory.gpu else ", or one with a GPU")
         yield state(f"{memory.base} is {sizes}", todo=todo)
     elif not memory.gpu:
-        yield warning(
-            f"without a GPU, {memory.base} trains on the CPU, which takes days",
-            todo="art run --smoke tries the config here; train it where there is a GPU",
-        )
+        hours = _hours_on_cpu(cfg, shape)
+        if hours < 1:
+            yield ok(f"without a GPU, {memory.base} trains on the CPU, which takes minutes")
+        else:
+            yield warning(
+                f"without a GPU, {memory.base} trains on the CPU, which takes "
+                f"{f'about {hours:.0f} hours' if hours < 48 else 'days'} where turns are "
+                "sampling.max_tokens long",
+                todo="art run --smoke tries the config here; train it where there is a GPU",
+            )
+
+
+def _hours_on_cpu(cfg: Experiment, shape: Shape) -> float:
+    """Return the hours that a run takes at most, by its sampled tokens.
+
+    A token costs 2 operations a parameter to sample and 6 to learn from (Kaplan et al. 2020).
+    """
+    train = cfg.train
+    tokens = train.steps * train.scenarios_per_step * train.group_size * cfg.sampling.max_tokens
+    return 8 * shape.num_params * tokens / (CPU_FLOPS * (os.cpu_count() or 1)) / 3600
 
 
 def _check_engine(cfg: Experiment) -> Iterator[Finding]:

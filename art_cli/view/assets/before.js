@@ -23,12 +23,13 @@ async function beforeView(root, r) {
       const values = steps.map(step => s.by.has(step) ? mean(s.by.get(step)) : null), had = values.filter(v => v !== null);
       return {...s, values, gap: had.length > 1 ? had[had.length - 1] - had[0] : 0, best: had.reduce((a, b) => Math.max(a, b), -Infinity)};
     });
+    const never = all.filter(s => s.best < bar - 1e-9).sort((a, b) => a.best - b.best);
     const kinds = [['Got worse', all.filter(s => s.gap < -1e-9).sort((a, b) => a.gap - b.gap)], ['Got better', all.filter(s => s.gap > 1e-9).sort((a, b) => b.gap - a.gap)],
-      ['Never solved', all.filter(s => s.best < bar - 1e-9).sort((a, b) => a.best - b.best)], ['Unchanged', all.filter(s => Math.abs(s.gap) <= 1e-9 && s.best >= bar - 1e-9)]];
+      ['Unchanged', all.filter(s => Math.abs(s.gap) <= 1e-9)]];
     body.replaceChildren(el('p', null, all.length + ' held-out scenarios, first at step ' + steps[0] + ', last at step ' + steps[steps.length - 1] + ': ' +
-      kinds.map(([name, list]) => list.length + ' ' + name.toLowerCase()).join(', ') + '.'),
+      kinds.map(([name, list]) => list.length + ' ' + name.toLowerCase()).join(', ') + '. Of all of them, ' + never.length + ' were never solved.'),
     el('div', {class: 'row'}, el('label', null, 'Solved from a reward of ', el('input', {type: 'number', step: 'any', value: bar, on: {change: e => { setQuery({solved: e.target.value}); update(); }}}))),
-    ...kinds.map(([name, list], i) => kindList(name, list, i < 3, steps, r, low, high)));
+    ...[...kinds.slice(0, 2), ['Never solved', never], kinds[2]].map(([name, list], i) => kindList(name, list, i < 3, steps, r, low, high)));
   }
   await update();
   return update;

@@ -1,6 +1,7 @@
 // The overview: what each run came to, and its curves over each other.
 
-const AXES = {step: 'step', seconds: 'seconds of the run', tokens: 'tokens sampled', dollars: 'dollars'};
+const DASHES = ['solid', 'dash', 'dot', 'dashdot'];
+const AXES = {step: 'step', seconds: 'seconds of steps and evaluations', tokens: 'tokens sampled', dollars: 'dollars'};
 
 async function overviewView(root) {
   const axis = route().query.get('x') || 'step';
@@ -75,7 +76,7 @@ function runTable(update) {
     }}}), ' ', swatch(run.key), run.name)),
     run.state, run.step + '/' + run.steps, run.curves['val/reward'] ? num(run.curves['val/reward'].y[0], 2) : '-', num(last(run, 'val/reward'), 2),
     num(last(run, 'train/reward'), 2), num(run.x.seconds[run.x.seconds.length - 1]), num(last(run, 'dollars'), 2)]);
-  return table(['run', 'state', 'step', 'held-out first', 'last', 'training', 'seconds', 'dollars'], rows);
+  return table(['run', 'state', 'step', 'held-out first', 'last', 'training', 'seconds of steps', 'dollars'], rows);
 }
 
 function swatch(key) {
@@ -89,13 +90,14 @@ function drawCurve(div, name, axis) {
   for (const run of state.runs) {
     const c = run.curves[name];
     if (!c || state.off.has(run.key)) continue;
+    const dash = DASHES[traces.length % DASHES.length]; // so that curves that coincide are both seen
     const colour = colourOf(run.key), x = c.row.map(n => (run.x[axis] || run.x.step)[n]);
-    const trace = {x, y: c.y, name: plain(run.name), mode: c.y.length < 60 ? 'lines+markers' : 'lines', line: {color: colour, width: 2},
+    const trace = {x, y: c.y, name: plain(run.name), mode: c.y.length < 60 ? 'lines+markers' : 'lines', line: {color: colour, width: 2, dash},
       marker: {size: 5}, hovertemplate: '%{y:.4~g}' + (state.runs.length > 1 ? ' ' + plain(run.name) : '') + '<extra></extra>'};
     if (c.ci) trace.error_y = {type: 'data', array: c.ci.map(v => v === null ? 0 : v), color: colour, thickness: 1, width: 3};
     if (c.y.length > 60) trace.opacity = 0.45;
     traces.push(trace);
-    if (c.y.length > 60) traces.push({x, y: smooth(c.y), mode: 'lines', line: {color: colour, width: 2.5}, hoverinfo: 'skip'});
+    if (c.y.length > 60) traces.push({x, y: smooth(c.y), mode: 'lines', line: {color: colour, width: 2.5, dash}, hoverinfo: 'skip'});
   }
   const shown = traces.flatMap(t => t.y), extra = {};
   if (name === 'signal') Object.assign(extra, {range: [0, 1.05], tickformat: '.0%'});

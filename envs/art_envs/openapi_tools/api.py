@@ -157,7 +157,7 @@ def _credentials(
         raise document.error(
             operation.where,
             f"it needs {wanted}; give env.args.auth: {{{groups[0][0]}: NAME_OF_A_VARIABLE}}, or "
-            "null for no credentials",
+            f"{{{groups[0][0]}: null}} to call without credentials",
         )
     headers: dict[str, str] = {}
     query: list[tuple[str, str]] = []

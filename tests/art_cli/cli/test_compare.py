@@ -110,6 +110,14 @@ def test_a_run_that_fails_is_told_with_its_last_words(config: Path) -> None:
     assert "bad.py:2: ValueError: not today" in str(told.value)
 
 
+def test_an_override_is_said_to_be_a_candidate_of_its_own(pretended: Path) -> None:
+    (pretended.parent / "b.yaml").write_text(CONFIG.replace("seed: 0", "") + "seed: 0\n")
+    words = ["compare", f"a.yaml {SHORT}", f"b.yaml {SHORT} train.loss=gspo", "train.loss=cispo"]
+    shown = CliRunner().invoke(app, [*words, "--seeds", "2"], catch_exceptions=False).stdout
+    assert "c  train.loss=cispo   (all of a, with this)" in shown
+    assert 'An override that belongs to a config stands in quotes with it: "b.yaml x=1"' in shown
+
+
 @pytest.mark.parametrize(
     ("others", "message"),
     [

@@ -78,6 +78,8 @@ def test_json_is_all_that_is_on_stdout(art) -> None:
 def test_settings_are_checked_as_in_a_config(art) -> None:
     assert art("order_desk", "demo_noise=0").exit_code == 0
     assert art("config.yaml", "demo_noise=0").exit_code == 0
+    assert art("order_desk", "env.args.demo_noise=0").exit_code == 0
+    assert art("config.yaml", "env.args.demo_noise=0", "env.concurrency=3").exit_code == 0
     for use in ("order_desk", "config.yaml"):
         error = art(use, "demo_nois=0").exception
         assert error and "env.args.demo_nois: unknown key. Did you mean 'demo_noise'?" in str(error)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
+from art_cli.cli.tables import STARRED
 from art_cli.evaluation.comparison import is_sure
 from art_cli.evaluation.statistics import Estimate
 from art_cli.runs.directory import RunDir
@@ -69,6 +70,10 @@ def test_a_name_is_whole_in_a_pipe(tmp_path: Path) -> None:
     )
     (row,) = [line for line in result.stdout.splitlines() if line.startswith("default/")]
     assert row.split()[0] == f"default/{NAME}" and "0.500" in row
+
+
+def test_the_footnote_says_why_seconds_have_no_star() -> None:
+    assert "seconds have none" in STARRED
 
 
 def test_seconds_are_no_difference_between_candidates() -> None:

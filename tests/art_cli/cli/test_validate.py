@@ -132,6 +132,7 @@ def test_a_size_that_is_not_known_is_no_mistake(art: Art, monkeypatch: pytest.Mo
     result = art("validate", "config.yaml", "model.base=some/model")
     assert result.exit_code == 0
     assert "memory: unknown. some/model is not in the cache" in result.stdout
+    assert "some/model was not looked at: some/model is not in the cache" in result.stdout
 
 
 def test_a_card_that_is_not_known_is_named(art: Art) -> None:

@@ -59,6 +59,15 @@ def test_a_machine_without_a_gpu_can_run_a_tiny_model(art: Art) -> None:
     assert json.loads(art("config.yaml", "--json").stdout)["ready"] is True
 
 
+def test_how_long_a_cpu_takes_follows_from_the_size_of_the_run(art: Art) -> None:
+    small = json.dumps(QWEN_7B | {"hidden_size": 64, "intermediate_size": 64, "vocab_size": 999})
+    Path("big/config.json").write_text(small)
+    shown = art("config.yaml", *BIG).stdout
+    assert "trains on the CPU, which takes minutes" in " ".join(shown.split())
+    shown = art("config.yaml", *BIG, "train.steps=10000000", "train.group_size=640").stdout
+    assert "which takes days where turns" in " ".join(shown.split())
+
+
 def test_a_mistake_in_the_config_is_told_as_ever(art: Art) -> None:
     assert isinstance(art("config.yaml", "train.stps=1").exception, ConfigError)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -173,6 +174,23 @@ def test_a_run_that_goes_on_shows_its_next_step_within_two_seconds(tmp_path: Pat
             await asyncio.to_thread(add_step, root, 6)
             shown = "document.querySelectorAll('.plot')[1].data?.[0].x.includes(6)"
             assert max(took, await tab.until(shown)) < PATIENCE
+
+    play(look)
+
+
+def test_what_got_worse_or_better_or_stayed_is_all_there_is(tmp_path: Path) -> None:
+    root = make_run(tmp_path / "p" / "r")
+
+    async def look(tab: Tab) -> None:
+        async with served(root) as url:
+            await tab.open(f"{url}#/before/p%2Fr")
+            await tab.until("document.body.innerText.includes('held-out scenarios, first')")
+            text = await tab.text()
+            found = re.search(
+                r"(\d+) held-out .*: (\d+) got worse, (\d+) got better, (\d+) unch", text
+            )
+            assert found, text
+            assert int(found[1]) == sum(map(int, found.groups()[1:]))
 
     play(look)
 
