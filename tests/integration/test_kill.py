@@ -25,6 +25,7 @@ AIMED_AT = (
     ".writing-base",
     "checkpoints/.removed-*",
     "*/.*.tmp",
+    ".report.html.*.tmp",
 )
 
 
@@ -108,6 +109,7 @@ def check(art: Art, expected: dict[str, object]) -> None:
     assert sorted(found) == sorted(expected)
     assert [name for name in expected if found[name] != expected[name]] == []
     assert list(art.run.root.rglob(".*")) == []
+    assert art.run.report.read_text().endswith("</html>\n")
     for step in art.run.checkpoint_steps():
         folder = art.run.checkpoint(step)
         assert read_progress(folder).step == step

@@ -1,7 +1,8 @@
 """kill -9 of any process of a run or a command: begun again it ends the same, and nobody is left.
 
 test_kill.py kills runs that are one process. Here are those that have others beside them: ranks, a
-judge's server, programs; and commands that evaluate, merge and upload. ART_KILLS says how often
+judge's server, an env's process, programs; and commands that evaluate, merge, upload and write
+tasks. ART_KILLS says how often
 each is killed (3, unless given).
 """
 
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documents_server import command, documents, write_documents
 from hub_server import LoopbackHub
 from short_run import COLOURS, CONFIG, Art, at_work_in, results
 
@@ -39,6 +41,7 @@ judge:
   on_failure: stop
 reward: {{env: 1.0, ruler: 0.5}}
 """
+ELSEWHERE = CONFIG.replace('Opposites"', f'Opposites", python: "{sys.executable}"')
 AGENT = f"{sys.executable} -I -S {TESTS / 'hostile' / 'agent.py'}"
 # The shell outlives the program, so that it is not the program that is waited for.
 PROGRAMS = f"{CONFIG}agent: {{type: program, command: [sh, -c, '{AGENT}; true']}}\n"
@@ -48,7 +51,7 @@ ADAPTER = CONFIG.replace("adapter: null", "adapter: {rank: 4}").replace(
 pytestmark = pytest.mark.timeout(0)  # it lasts as long as it is told to
 
 
-@pytest.mark.parametrize("config", [RANKS, JUDGED], ids=["ranks", "judge"])
+@pytest.mark.parametrize("config", [RANKS, JUDGED, ELSEWHERE], ids=["ranks", "judge", "env"])
 def test_a_run_of_several_processes_ends_the_same(config: str, tmp_path: Path) -> None:
     whole = begin(tmp_path / "whole", config)
     seconds = timed(whole)
@@ -123,6 +126,45 @@ def test_an_upload_is_whole(run: Path, tmp_path: Path) -> None:
             return {name: digest(content) for name, content in files.items()}
 
         again_and_again(run, tmp_path, start, uploaded)
+
+
+def test_tasks_are_written_whole_and_the_server_loses_nothing(tmp_path: Path) -> None:
+    rng, kills, number = random.Random(4), 0, count()
+
+    def start(folder: Path) -> Command:
+        flags = [
+            "scenarios",
+            "--mcp",
+            command(folder / "documents"),
+            "--exact",
+            "--num",
+            "5",
+            "--out",
+            "tasks.jsonl",
+        ]
+        return Command(folder, flags, {"TMPDIR": str(folder / "tmp")})
+
+    def fresh(name: str) -> Path:
+        (tmp_path / name / "tmp").mkdir(parents=True)
+        write_documents(tmp_path / name / "documents")
+        return tmp_path / name
+
+    whole = fresh("whole")
+    seconds = timed(start(whole))
+    expected, kept = (whole / "tasks.jsonl").read_text(), documents(whole / "documents")
+    while kills < NUM_KILLS:
+        folder = fresh(f"killed-{next(number)}")
+        process = start(folder)
+        while (code := killed(process, tmp_path, rng, seconds, kills)) != 0:
+            kills += 1
+            assert code in (-signal.SIGKILL, 1, 2, 3), process.output  # its server was killed
+            assert "Traceback" not in process.output
+            written = folder / "tasks.jsonl"
+            assert not written.exists() or written.read_text() == expected
+            process = start(folder)
+        assert (folder / "tasks.jsonl").read_text() == expected
+        assert documents(folder / "documents") == kept
+        kills += 1  # the server may have been killed after its last answer
 
 
 def lasting(art: Art) -> dict[str, Any]:
