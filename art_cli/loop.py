@@ -127,9 +127,9 @@ def _numbers_of(model: TrainableModel, batch: Batch) -> dict[str, float]:
 
 
 def _lacks_evaluation(model: TrainableModel) -> bool:
-    """Return whether an evaluation of this step is due that has not been finished.
+    """Return whether an evaluation of this step is due and not finished.
 
-    A run that is asked to stop leaves it to `--resume`.
+    A run that is asked to stop leaves its evaluation to `--resume`.
     """
     cfg, step = model.experiment.eval, model.step
     if cfg is None or model.parts.progress.val_reward is not None:
@@ -140,7 +140,8 @@ def _lacks_evaluation(model: TrainableModel) -> bool:
 async def _evaluate_if_due(
     model: TrainableModel, tracker: Tracker, stop: Stop, report: Report
 ) -> Evaluation | None:
-    """Evaluate, unless none is due or the run is asked to stop: the step is then saved first."""
+    """Evaluate if an evaluation is due. If the run is asked to stop meanwhile, save the step and
+    cancel the evaluation."""
     if not _lacks_evaluation(model) or stop.requested:
         return None
     evaluating = asyncio.ensure_future(_evaluate(model, tracker, report))

@@ -28,7 +28,7 @@ DEFINITIONS = ("$defs", "definitions")
 
 @dataclass(slots=True)
 class CallGrammar:
-    """Writes the calls of a turn in one model's format, and the rules that they need."""
+    """The grammar of the tool calls of a turn, in the format of one model."""
 
     dialect: Dialect
     terminals: Terminals
@@ -38,13 +38,13 @@ class CallGrammar:
     rules: dict[str, str] = field(default_factory=dict)  # the name of each, by its body
 
     def whole(self) -> str:
-        """Return calls from the first mark of their format to the last."""
+        """Return the grammar of whole calls, with the marks before the first and after the last."""
         if self.dialect.speech.format.begin.startswith("{"):
             return self._objects()
         return " | ".join(self._turn(way, way.before) for way in self._ways())
 
     def behind(self, name: str | None) -> str:
-        """Return how a turn goes on behind the opening of a call of this tool, or of any."""
+        """Return the grammar of what follows the opening of a call to this tool, or to any."""
         own, *others = self._ways()
         if name is None:
             return self._turn(own, "")
@@ -52,11 +52,11 @@ class CallGrammar:
         return f"{self._arguments(name)} ({' | '.join(ends)})"
 
     def written_rules(self) -> str:
-        """Return the rules, a line each."""
+        """Return the rules that the grammar refers to, one per line."""
         return "".join(f"{name}{body}\n" for body, name in self.rules.items())
 
     def _ways(self) -> list[Surroundings]:
-        """Return how calls may be written: as in the table, and as the template writes them.
+        """Return the ways to write calls: the table's, and the chat template's if it differs.
 
         Templates differ in white space and in the tags of a section, and some write an id.
         """
@@ -74,7 +74,7 @@ class CallGrammar:
         return [own] if way == own else [own, way]
 
     def _arguments_of(self, text: str, begin: int) -> tuple[int, int] | None:
-        """Return where the arguments of CALL begin and end that a template has written."""
+        """Return the start and end of the arguments of CALL in text that a template wrote."""
         if self._pairs is None:
             found = ARGUMENTS.search(text, max(begin, 0))
             return found and found.span()
@@ -85,9 +85,9 @@ class CallGrammar:
         return None if text[place:end].strip() != closing else (begin, end)
 
     def _objects(self) -> str:
-        """Return calls that are JSON objects with nothing before them, which an answer may be, too.
+        """Return the grammar of calls that are bare JSON objects, as an answer is.
 
-        The library tells them from an answer only where all of them are written as JSON.
+        The library can tell a call from an answer only if both are written with %json.
         """
         tool_format = self.dialect.speech.format
         key, arguments = json.loads(tool_format.call.replace(FORMAT_ARGUMENTS, "0"))
@@ -122,9 +122,9 @@ class CallGrammar:
         return [text for text, id in self.terminals.specials.items() if id in self.stop_ids]
 
     def _text(self, text: str) -> str:
-        """Return what stands around a call as terminals, without the end of the turn.
+        """Return the text around a call as terminals, without the end of the turn.
 
-        Of tags, line breaks between them may be missing.
+        Line breaks between tags are optional.
         """
         for end in self._ends():
             text = text.removesuffix(end)
@@ -140,7 +140,7 @@ class CallGrammar:
         return self.rules.setdefault(f"{options}: {body}", f"c{len(self.rules)}")
 
     def _json(self, schema: Any, root: Schema) -> str:
-        """Return a value as JSON; `root` has what the schema may refer to."""
+        """Return the rule of a JSON value; `root` holds the definitions that `schema` refers to."""
         if isinstance(schema, dict):
             schema = {**{k: root[k] for k in DEFINITIONS if k in root}, **schema}
         return self._rule(f"%json {checked_schema(schema, of_arguments=True)}")
@@ -148,7 +148,7 @@ class CallGrammar:
     # ------------------------------------------------------------------ arguments one by one
 
     def _arguments(self, name: str) -> str:
-        """Return the arguments of a call of this tool, as its format has them."""
+        """Return the rule of the arguments of a call to this tool."""
         schema = _of_object(self.tools[name])
         if self._pairs is None:
             return self._json(schema, {})
@@ -170,7 +170,7 @@ class CallGrammar:
         return self._rule(first)
 
     def _pair(self, key: str, schema: Any, root: Schema) -> str:
-        """Return one argument; its key may be a terminal."""
+        """Return the grammar of one argument. `key` may be IDENTIFIER, a terminal."""
         pairs = self._pairs
         assert pairs
         kinds = kinds_of(schema, root)
@@ -198,7 +198,7 @@ class CallGrammar:
         return key if key == IDENTIFIER else self.terminals.literal(key)
 
     def _python(self, schema: Any, root: Schema, kinds: set[str]) -> str:
-        """Return a literal of Python: JSON, its own words, or a text between single quotes."""
+        """Return the rule of a Python literal: JSON, True, False, None or a single-quoted string."""
         ways = [self._json(schema, root)]
         ways += [
             words for kind, words in PYTHON_WORDS.items() if kind in kinds and _is_plain(schema)
@@ -210,9 +210,10 @@ class CallGrammar:
         return self._rule(" | ".join(ways))
 
     def _written_text(self, key: str, schema: Any, root: Schema, null: bool) -> str:
-        """Return an argument that is a text without quotes; `null` may be one of its choices.
+        """Return the grammar of an argument whose value is text without quotes.
 
-        Where the format has a line break on either side of a text, both may be missing.
+        `null` adds the word null to an enumeration. Line breaks around the text, where the format
+        has them, are both written or both left out.
         """
         assert self._pairs
         before, _, after = self._pairs.text.partition(VALUE)
@@ -229,7 +230,7 @@ class CallGrammar:
         return f"{self._text(opening)} {self._key(key)} {self._text(opened)} {value} {behind}"
 
     def _closed(self, schema: Any, choices: list[str], closing: str, also: str = "") -> str:
-        """Return a text and what closes it; `also` is a further condition on it."""
+        """Return the grammar of a text and of `closing`, which ends it; `also` restricts the text."""
         if choices:
             ways = " | ".join(self.terminals.literal(choice + closing) for choice in choices)
             return f"({ways})"
@@ -242,7 +243,7 @@ class CallGrammar:
         return self._rule(text, f"[suffix={json.dumps(closing)}]")
 
     def _gemma(self, kinds: set[str]) -> str:
-        """Return any value of these kinds in Gemma's words: its own quotes, and bare keys."""
+        """Return the grammar of any value of these JSON types, with Gemma's quotes and bare keys."""
         quote = '<|"|>'
         if not self.terminals.is_special(quote):
             raise ConstraintError("nested arguments need Gemma's own quotes in the tokenizer")
@@ -260,18 +261,18 @@ class CallGrammar:
 
 
 def _of_object(schema: Schema) -> Schema:
-    """Return the schema of a tool's arguments: an object, where it does not say so itself."""
+    """Return the schema with type object, unless it already names a type or a reference."""
     says = schema.keys() & {"type", "$ref", "anyOf", "allOf", "oneOf"}
     return schema if says else {**schema, "type": "object"}
 
 
 def _is_plain(schema: Any) -> bool:
-    """Return whether a schema says no more of a value than its type."""
+    """Return whether a schema restricts nothing but the type of a value."""
     return isinstance(schema, dict) and not schema.keys() - {"type", *SILENT}
 
 
 def _choices(schema: Any, root: Schema, depth: int = DEPTH) -> list[str]:
-    """Return the texts that a schema allows where it lists all of them, null aside."""
+    """Return the strings that a schema enumerates; none if it allows others. Ignores null."""
     if not isinstance(schema, dict) or not depth:
         return []
     if isinstance(reference := schema.get("$ref"), str):
@@ -285,7 +286,7 @@ def _choices(schema: Any, root: Schema, depth: int = DEPTH) -> list[str]:
 
 
 def _length(schema: Any) -> str:
-    """Return how long a text may be, as a regular expression says it."""
+    """Return the allowed length of a text as a quantifier of a regular expression."""
     least, most = (schema.get(key) for key in ("minLength", "maxLength"))
     if not isinstance(least, int) and not isinstance(most, int):
         return "*"

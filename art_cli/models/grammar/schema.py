@@ -46,9 +46,9 @@ WRITTEN = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator
 def checked_schema(schema: Any, *, of_arguments: bool = False) -> str:
     """Return a schema as the library takes it, as JSON. Raise ConstraintError for what it is not.
 
-    What the library itself does not know, it says when the schema is compiled. The schema
-    `of_arguments` of a tool admits only what a tool call can be read from: an object that lists its
-    properties has no others, and every number is finite as a float.
+    What the library itself does not know, it says when the schema is compiled. With `of_arguments`,
+    the schema of a tool's arguments is narrowed to values that every reader of calls accepts:
+    an object that lists its properties has no others, and numbers stay within BOUNDS.
     """
     if schema is True:
         schema = {}
@@ -115,7 +115,7 @@ def _checked(schema: Any, counted: list[float], closed: bool) -> Any:
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema of arguments without values that no call can be read from."""
+    """Return a schema of arguments, narrowed as `checked_schema` says."""
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if not schema.keys() - SILENT:

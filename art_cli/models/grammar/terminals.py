@@ -1,4 +1,4 @@
-"""Texts as the terminals of a grammar, in the library's dialect of Lark."""
+"""Terminals of a grammar in the Lark dialect of llguidance, from plain text."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ TAG = re.compile(r"</[^<>]+>")
 
 @dataclass(frozen=True, slots=True)
 class Terminals:
-    """Writes texts for one tokenizer; `specials` are those of Grammars."""
+    """Converts text to terminals for one tokenizer; `specials` are those of Grammars."""
 
     specials: dict[str, int]
 
     def literal(self, text: str) -> str:
-        """Return a text as terminals: special tokens are no text to the library."""
+        """Return a text as terminals, with a terminal of its own for each special token."""
         return " ".join(self._part(part) for part in self._parts(text)) or '""'
 
     def loose(self, text: str) -> str:
-        """Return a text as terminals of which line breaks may be missing."""
+        """Return a text as terminals whose line breaks are optional."""
         parts = [part for whole in self._parts(text) for part in re.split(r"(\n+)", whole) if part]
         written = (r"/\n{0,2}/" if part.isspace() else self._part(part) for part in parts)
         return " ".join(written) or '""'
 
     def is_special(self, text: str) -> bool:
-        """Return whether a text is a special token, and so in no other text."""
+        """Return whether a text is a special token. No other terminal matches those."""
         return text in self.specials
 
     def free(self, without: Iterable[str], length: str = "*") -> str:
-        """Return a terminal's body: any text that holds none of these; `length` as in a regex."""
+        """Return the body of a terminal that matches any text without the substrings `without`.
+
+        `length` is a quantifier of a regular expression.
+        """
         ends = "|".join(_regex(text) for text in without)
         return f"/(?s:.{length})/" + (f" & ~/(?s:.*)({ends})(?s:.*)/" if ends else "")
 
@@ -45,10 +48,10 @@ class Terminals:
 
 
 def any_of(ids: Iterable[int]) -> str:
-    """Return a terminal that is any of these tokens."""
+    """Return a terminal that matches any one of these tokens."""
     return f"<[{','.join(map(str, sorted(ids)))}]>"
 
 
 def _regex(text: str) -> str:
-    """Return a text as the library's regular expressions have it, between slashes."""
+    """Return a text escaped for a regular expression between slashes."""
     return re.escape(text).replace("/", r"\/").replace("\n", "n")

@@ -22,7 +22,7 @@ VALUE = "%v"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Arguments that stand one by one, rather than in a JSON object."""
+    """How a format writes arguments one by one, rather than as a JSON object."""
 
     text: str  # an argument that is text, with KEY and VALUE
     other: str = ""  # any other, as JSON, where it is written differently
@@ -30,11 +30,11 @@ class Pairs:
     python: bool = False  # values are literals of Python
 
     def of(self, is_text: bool) -> str:
-        """Return how an argument is written."""
+        """Return the template of an argument that is text, or of any other."""
         return self.text if is_text else self.other or self.text
 
     def write(self, arguments: dict[str, Any]) -> str:
-        """Return arguments as a call has them."""
+        """Return the arguments of a call as text."""
         return self.between.join(self._pair(k, v) for k, v in arguments.items())
 
     def _pair(self, key: str, value: Any) -> str:
@@ -47,7 +47,7 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What stands around the names and the arguments of the calls of a turn."""
+    """The text around the names and the arguments of the calls in a turn."""
 
     before: str  # the first name
     middle: str  # between a name and its arguments
@@ -77,19 +77,19 @@ class ToolFormat:
 
     @property
     def begin(self) -> str:
-        """How a call begins, up to its arguments, with NAME."""
+        """The text of a call up to its arguments, with NAME in the place of the name."""
         return self.opening + self.call.partition(ARGUMENTS)[0].replace(NUMBER, "0")
 
     @property
     def surroundings(self) -> Surroundings:
-        """What its texts put around names and arguments."""
+        """The text around names and arguments, from `call` and what surrounds it."""
         before, _, behind = self.call.partition(NAME)
         middle, _, after = behind.partition(ARGUMENTS)
         join, end = after + self.between + before, after + self.closing
         return Surroundings(self.opening + before, middle, join, end)
 
     def write(self, calls: list[ToolCall]) -> str:
-        """Return calls as the format has them."""
+        """Return the text of calls."""
         written = self.between.join(self._written(n, c) for n, c in enumerate(calls))
         return self.opening + written + self.closing
 

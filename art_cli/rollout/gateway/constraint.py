@@ -20,17 +20,17 @@ from art_cli.system.deadline import beside
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What a turn is held to."""
+    """The schemas that constrain one turn."""
 
     schema: object | None  # of its words; None: a call is demanded
     tools: dict[str, Schema]  # that it may call instead, and their parameters
 
 
 async def hold_of(asked: Asked, engine: Engine) -> Hold | None:
-    """Return what a request wants its turn held to; None: it is free.
+    """Return the schemas that a request constrains its turn by; None if there are none.
 
-    A call that is demanded comes before a schema of the words. Raises RequestError where a schema
-    is not supported. A tool that is not `strict` is then held to being called with an object.
+    A call that is demanded takes precedence over a schema of the words. Raises RequestError if a
+    schema is not supported. The arguments of a tool that is not `strict` may then be any object.
     """
     functions = [tool["function"] for tool in asked.tools]
     if asked.forced_tool is not None:
