@@ -91,8 +91,7 @@ def run(
 
     cfg = loaded.experiment
     run = RunDir(runs_dir / cfg.project / cfg.name)
-    settled = from_step is None and not smoke and _is_settled(run, loaded, resume, overwrite, yes)
-    if settled:
+    if from_step is None and not smoke and _is_settled(run, loaded, resume, overwrite, yes):
         return _report(run, loaded, as_json, None, None, f"art run {shlex.join(config)}")
     # A small model is faster with threads that sleep while they wait; set before torch starts.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -106,7 +105,6 @@ def run(
     _report(run, loaded, as_json, tried, outcome)
     if not outcome.finished:
         raise Interrupted(f"stopped after step {outcome.step}; go on: {again}")
-    return None
 
 
 def _smoke(
@@ -308,13 +306,14 @@ def _report(
     from art_cli.cli.standing import results
     from art_cli.cli.tables import comparison
     from art_cli.cli.why import tell_shortly
+    from art_cli.view.file import lacks_report
     from art_cli.view.frame import has_charts
 
     cfg, status = loaded.experiment, run.read_status()
     is_finished = outcome is None or outcome.finished
     step = outcome.step if outcome else status.step if status else cfg.train.steps
     shown = smoke.report() if smoke and is_finished else None
-    is_due = is_finished and not smoke and (outcome or _lacks_page(run))
+    is_due = is_finished and not smoke and (outcome or lacks_report(run))
     page = _write_page(run) if is_due else None
     found = results(run, cfg.eval and cfg.eval.split)
     if as_json:
@@ -337,15 +336,6 @@ def _report(
     if outcome is None:
         say(f"Train it further:   {command} train.steps={2 * max(step, 1)} --resume")
         say(f"Begin it anew:      {command} --overwrite")
-    return None
-
-
-def _lacks_page(run: RunDir) -> bool:
-    """Return whether the page is missing or older than the run, which was killed before it."""
-    try:
-        return run.report.stat().st_mtime < run.metrics.stat().st_mtime
-    except OSError:
-        return True
 
 
 def _write_page(run: RunDir) -> str | None:

@@ -30,8 +30,9 @@ from art_cli.config.values import (
 )
 
 MAX_MODEL_LEN, MIN_MICROBATCH_TOKENS = 4096, 64
-DEFAULT_TARGETS = ("attention", "mlp")
 LEAST = 1e-3  # of a temperature, and of top_p: logits divided by less may overflow
+DEFAULT_TARGETS = ("attention", "mlp")
+REFERENCE = "reference"  # as the name of a model: the policy's own base, its adapter off
 
 TINY = OnlyWith("model.base", ("tiny",))
 EMBEDDED = OnlyWith("engine.use", ("transformers",))
@@ -150,9 +151,6 @@ class SamplingConfig:
     top_p: Annotated[float, Field(ge=LEAST, le=1)] = 1.0  # below 1: of the likely tokens alone
     top_k: CountOrZero = 0  # 0: off
     max_tokens: Count = 512  # of one turn; one that is cut off there calls no tools
-
-
-REFERENCE = "reference"  # as the name of a model: the policy's own base, its adapter off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError, meta, nodes
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from art_cli.errors import UsageError, did_you_mean
+from art_cli.errors import EXIT_USAGE, UsageError, did_you_mean
+from art_cli.system.allocator import at_most
+from art_cli.system.watchdog import last_resort
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -19,6 +23,8 @@ GIVEN = {  # what every template is given; the rest is for `model.template_args`
     *("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"),
     *("pad_token", "unk_token", "raise_exception", "strftime_now", "namespace", "range"),
 }
+SECONDS = 60.0  # to write some small conversations
+NUM_BYTES = 2**31  # that it may allocate meanwhile
 GENERATION_TAG = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")  # not of the language itself
 
 
@@ -62,6 +68,15 @@ class ChatTemplate:
                 f"the chat template of {self.name!r} refuses the messages "
                 f"({roles:.200}): {why:.500}"
             ) from None
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """Limit the time and memory that the template takes within: it may loop without end."""
+        watched = last_resort(
+            SECONDS, f"the chat template of {self.name!r}", Path("<template>"), EXIT_USAGE
+        )
+        with watched, at_most(NUM_BYTES):
+            yield
 
     def _check_args(self) -> None:
         language = ImmutableSandboxedEnvironment(extensions=[loopcontrols])

@@ -14,19 +14,16 @@ import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from art_cli.errors import EXIT_USAGE, UsageError
+from art_cli.errors import UsageError
 from art_cli.models.chat_template import ChatTemplate
 from art_cli.models.dialect import Dialect, TokenTexts
 from art_cli.models.history import History
 from art_cli.models.too_long import TooLongError
 from art_cli.models.tool_formats.arguments import schemas_by_name
 from art_cli.models.turns import Turn, read_turn
-from art_cli.system.allocator import at_most
 from art_cli.system.bounded_cache import Recent
-from art_cli.system.watchdog import last_resort
 from art_cli.types import Completion, Message, Sequence
 
 if TYPE_CHECKING:
@@ -35,8 +32,6 @@ if TYPE_CHECKING:
 CACHED = 2**22  # bytes of renderings, and as many of their ids: siblings begin alike
 Said = tuple[tuple[str, str], ...]  # roles and contents
 ID = 40  # bytes of one in a tuple
-TEMPLATE_SECONDS = 60.0  # in which a template writes some small conversations
-TEMPLATE_BYTES = 2**31  # that it may take meanwhile
 LONG = 2**15  # characters; a longer text is measured before it is tokenized
 
 _one_at_a_time = threading.Lock()  # long texts: each takes hundreds of bytes a character
@@ -69,11 +64,7 @@ class Renderer:
             eos=[str(end) for end in ends if end],
             model_ends=bool(own),
         )
-        what = f"the chat template of {template.name!r}"
-        with (
-            last_resort(TEMPLATE_SECONDS, what, Path("<template>"), EXIT_USAGE),
-            at_most(TEMPLATE_BYTES),
-        ):
+        with template.limited():
             dialect = Dialect(template, tool_format, tokens)
         self._set(tokenizer, template, dialect, tools)
         ends = [dialect.end_of_turn, dialect.end_of_calls]
@@ -81,8 +72,7 @@ class Renderer:
         ids = [*(self.encode(end)[0] for end in ends if end), usual, *own]
         self.stop_ids: frozenset[int] = frozenset(i for i in ids if i is not None)
         self._stops = [self._token(i) for i in self.stop_ids]
-        markers = dialect.speech.markers
-        kept = [t for t in self._specials if t in markers]
+        kept = [t for t in self._specials if t in dialect.speech.markers]
         self._keeps_specials = bool(kept)  # a tokenizer may take a format's tags for such
         self._unheard = sorted({*self._specials} - {*kept})
         dropped: Any = tokenizer.convert_tokens_to_ids(self._unheard)

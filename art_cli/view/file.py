@@ -51,6 +51,14 @@ def write_report(run: RunDir) -> Path | None:
     return run.report
 
 
+def lacks_report(run: RunDir) -> bool:
+    """Return whether report.html is missing, or older than the run, which was killed before it."""
+    try:
+        return run.report.stat().st_mtime < run.metrics.stat().st_mtime
+    except OSError:
+        return True
+
+
 class _Kept:
     """What of a run's trajectories goes into a file; each file of them is read once."""
 

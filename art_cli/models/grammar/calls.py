@@ -198,7 +198,7 @@ class CallGrammar:
         return key if key == IDENTIFIER else self.terminals.literal(key)
 
     def _python(self, schema: Any, root: Schema, kinds: set[str]) -> str:
-        """Return the rule of a Python literal: JSON, True, False, None or a single-quoted string."""
+        """Return the rule of a Python literal: JSON, True, False, None or single-quoted text."""
         ways = [self._json(schema, root)]
         ways += [
             words for kind, words in PYTHON_WORDS.items() if kind in kinds and _is_plain(schema)
@@ -230,7 +230,7 @@ class CallGrammar:
         return f"{self._text(opening)} {self._key(key)} {self._text(opened)} {value} {behind}"
 
     def _closed(self, schema: Any, choices: list[str], closing: str, also: str = "") -> str:
-        """Return the grammar of a text and of `closing`, which ends it; `also` restricts the text."""
+        """Return the grammar of a text and its end, `closing`; `also` restricts the text."""
         if choices:
             ways = " | ".join(self.terminals.literal(choice + closing) for choice in choices)
             return f"({ways})"
@@ -243,7 +243,7 @@ class CallGrammar:
         return self._rule(text, f"[suffix={json.dumps(closing)}]")
 
     def _gemma(self, kinds: set[str]) -> str:
-        """Return the grammar of any value of these JSON types, with Gemma's quotes and bare keys."""
+        """Return the grammar of a value of these types, with Gemma's quotes and bare keys."""
         quote = '<|"|>'
         if not self.terminals.is_special(quote):
             raise ConstraintError("nested arguments need Gemma's own quotes in the tokenizer")

@@ -507,8 +507,9 @@ def test_a_template_that_loops_without_end_ends_with_its_line(tmp_path: Path) ->
     loops = "{% for a in range(99999) %}\n{% for b in range(99999) %}\n" + "{% endfor %}" * 2
     tokenizer_of("qwen3", loops).save_pretrained(tmp_path)
     code = (
-        "import sys; from transformers import AutoTokenizer; from art_cli.models import render\n"
-        "render.TEMPLATE_SECONDS = 1\n"
+        "import sys; from transformers import AutoTokenizer\n"
+        "from art_cli.models import chat_template, render\n"
+        "chat_template.SECONDS = 1\n"
         "render.Renderer(AutoTokenizer.from_pretrained(sys.argv[1]))"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
