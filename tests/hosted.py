@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from art_cli.engines.base import Engine
@@ -18,6 +19,7 @@ from art_cli.rollout.agents.hosted import HostedAgents, Runner
 from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.rollout import rollout
+from art_cli.system.scratch import remove
 from art_cli.types import Completion, Scenario, Trajectory
 
 SCENARIO = Scenario(id="train-0", split="train", seed=7)
@@ -163,6 +165,23 @@ async def host(
     assert crashes or refused or not trajectory.metrics.get("crashed"), said
     assert "pop from empty list" not in f"{trajectory.error}", "the policy was asked too often"
     return trajectory
+
+
+class Alone:
+    """An episode without a gateway and an env, for a runner; `close` ends it."""
+
+    def __init__(self) -> None:
+        self.opening: list[Any] = []
+        self.tools: list[Any] = []
+        self.given: str | None = None
+        self.folders: list[Path] = []
+
+    async def work_in(self, folder: Path, workdir: Path | None) -> None:
+        self.folders.append(folder)
+
+    async def close(self) -> None:
+        for folder in self.folders:
+            assert await remove(folder) == ""
 
 
 def script(policy: Policy, *texts: Any) -> ScriptEngine:

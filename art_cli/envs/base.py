@@ -24,11 +24,13 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from art_cli.config.schema import LLMConfig
+from art_cli.envs.files import MOST_BYTES, read_below
 from art_cli.envs.tools import InvalidCallError, Tool, ToolError, offered_by, tool
 from art_cli.types import Message, Scenario, Split, Trajectory
 
@@ -98,6 +100,10 @@ class Env:
     # commands that make up calls themselves leave such tools alone, unless --allow-writes is given.
     has_side_effects: ClassVar[bool] = False
     services: Services  # set before `start`
+    # The folder in which a program or a function of the user's plays this episode, set before
+    # `files`. It is there until `close` has returned. None: the policy plays by itself, or the
+    # agent has no folder of its own (`agent.workdir`).
+    workdir: Path | None = None
     # Calls of tools that the model makes in this turn, side by side; set before the first of them.
     # An agent that makes its own calls makes one at a time.
     calls_in_turn: int = 1
@@ -151,6 +157,22 @@ class Env:
         the episode begins gives them here, together with `call_tool`.
         """
         return list(offered_by(type(self)))
+
+    def files(self) -> Mapping[str, str | bytes] | Awaitable[Mapping[str, str | bytes]]:
+        """Return what an agent finds in `workdir`, by paths such as `src/main.py`.
+
+        Asked for once, after `start`, where the episode has such a folder. It may also put files
+        into the folder itself.
+        """
+        return {}
+
+    def read_workdir(self, path: str, limit: int = MOST_BYTES) -> bytes | None:
+        """Return the content of a file in `workdir`, or None.
+
+        A link counts as no file, and so do a pipe and what is larger than `limit` bytes: an agent
+        can leave a link to a file of the user's, which `open(self.workdir / path)` would read.
+        """
+        return read_below(self.workdir, path, limit) if self.workdir else None
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
         """Return what a tool of `tools()` that is no method gives: text, or Done().

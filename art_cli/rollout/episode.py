@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from art_cli.envs.base import Done, Env
+from art_cli.envs.files import checked_files, write_files
 from art_cli.envs.game import Game
 from art_cli.envs.tools import InvalidCallError, Tool, ToolError, offered_by, tools_of
 from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import call, user_code
 from art_cli.system.outside import MAX_TEXT, OutsideError, check_json, check_text
+from art_cli.system.scratch import remove
 from art_cli.types import Message, Step, Trajectory
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -59,6 +63,8 @@ class Episode:
         self._lifetime = Lifetime(env)
         self._offered: list[Tool] = []  # known once it has begun
         self._clock = beside._clock if beside else _Clock(env.episode_timeout)
+        self.workdir: Path | None = None  # where an agent of the user's works
+        self._folders: list[Path] = beside._folders if beside else []  # that end with the episode
 
     @property
     def has_tools(self) -> bool:
@@ -98,6 +104,23 @@ class Episode:
         """Begin with another method of the env than `start`: who calls it asks for the rest."""
         with self._clock.running():
             await self._lifetime.start(max(self._clock.left, SHORTEST_WAIT), method)
+
+    async def work_in(self, folder: Path, workdir: Path | None) -> None:
+        """Let the env fill the folder in which the agent of the user's works, if it is its own.
+
+        `folder` holds `workdir`, and is removed once the episode has its score and is closed.
+        Raises UsageError where the env's files cannot be written, and what the env raises.
+        """
+        self._folders.append(folder)
+        if workdir is None:
+            return
+        self.workdir = workdir
+        if not self.shares_slot:  # of the seats of a game, the one that is played
+            self.env.workdir = workdir
+        if type(self.env).files is not Env.files:
+            given = await self.ask(self.env.files, what="files()")
+            files = checked_files(type(self.env), given)
+            await asyncio.to_thread(write_files, type(self.env), workdir, files)
 
     async def reply(self, text: str, *, turn: int) -> str | Done:
         """Return what comes back to a turn that called no tool."""
@@ -177,8 +200,16 @@ class Episode:
         trajectory.reward = None if reward is None else float(reward)
 
     async def close(self) -> None:
-        """Close the env, in the task that opened it. Its deadline is a tool's."""
-        await self._lifetime.close()
+        """Close the env, in the task that opened it. Its deadline is a tool's.
+
+        Then remove the folders of its agents.
+        """
+        try:
+            await self._lifetime.close()
+        finally:
+            while self._folders:
+                if why := await remove(folder := self._folders.pop()):
+                    self.trajectory.logs.append(f"the agent's folder {folder} is left: {why}")
 
     def _begin(self, step: Step) -> Step:
         """Record a step in the order in which the env gets to it; its result follows."""

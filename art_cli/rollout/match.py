@@ -134,10 +134,11 @@ class _Seat(Episode):
     async def finish(self) -> None:
         """See Episode."""
         own, self._game.seat = self._game.seat, self._seat
+        folder, self._game.workdir = self._game.workdir, self.workdir
         try:
             await super().finish()
         finally:
-            self._game.seat = own
+            self._game.seat, self._game.workdir = own, folder
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,14 +1,14 @@
 """Runs a command and sees that nothing of it outlives its starter.
 
-python -I -S guard.py [--remove FOLDER] [--limit BYTES] [--last COMMAND] [--input FD] [--hold FILE]
+python -I -S guard.py [--limit BYTES] [--last COMMAND] [--input FD] [--hold FILE]
     -- WORD...
 python -I -S guard.py [--limit BYTES] --grace SECONDS -- WORD...
 
 Stdin is held open by the starter: it closes when the starter dies, in whatever way, and then all
-that the command has started is killed, and FOLDER is removed. A starter that writes a byte to it
-lets go of the command, which then goes on when the starter has ended. All of it is also killed when
-the command itself ends: vLLM's engine processes do not notice that their server was killed, and
-would keep the GPU's memory. With a limit, the command is killed when it has printed more than so
+that the command has started is killed. A starter that writes a byte to it lets go of the command,
+which then goes on when the starter has ended. All of it is also killed when the command itself
+ends: vLLM's engine processes do not notice that their server was killed, and would keep the GPU's
+memory. With a limit, the command is killed when it has printed more than so
 many bytes into the file that is stderr. COMMAND, whose words are parted by spaces, is run at the
 very end. The descriptor FD is the command's stdin; without, it has none. FILE is locked, as in
 lock.py, for as long as the guard lives: whoever finds it locked knows that the command goes on.
@@ -42,7 +42,6 @@ HOLD_TIMEOUT = 10.0  # seconds: whoever looks whether FILE is locked holds it fo
 def guarded(
     words: list[str],
     *,
-    remove: str = "",
     limit: int = 0,
     last: list[str] | None = None,
     stdin: int | None = None,
@@ -54,7 +53,7 @@ def guarded(
     Give what is started a pipe as its stdin, and keep that open. With `grace`, `words` may be
     written to through it.
     """
-    options = {"--remove": remove, "--limit": str(limit or ""), "--last": " ".join(last or [])}
+    options = {"--limit": str(limit or ""), "--last": " ".join(last or [])}
     options["--grace"] = str(grace or "")
     options["--input"] = "" if stdin is None else str(stdin)
     options["--hold"] = hold
@@ -102,10 +101,6 @@ def main() -> None:
     _kill_children()
     if "--last" in options:
         _run_last(options["--last"].split(" "))
-    if "--remove" in options and _is_starter_gone():
-        import shutil  # takes a while, and is seldom needed
-
-        shutil.rmtree(options["--remove"], ignore_errors=True)
     _end_as(status)
 
 
@@ -234,12 +229,6 @@ def _run_last(words: list[str]) -> None:
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         null = subprocess.DEVNULL
         subprocess.run(words, stdin=null, stdout=null, stderr=null, timeout=LAST_TIMEOUT)
-
-
-def _is_starter_gone() -> bool:
-    events = select.poll()
-    events.register(0, select.POLLIN)
-    return bool(events.poll(0)) and not os.read(0, 1)
 
 
 def _end_as(status: int) -> None:

@@ -169,7 +169,7 @@ def test_the_answer_is_not_in_what_is_read() -> None:
     env = fresh(1)
     hidden = [json.dumps(c["call"]["args"])[1:-1] for c in env.repository["hidden"]]
     read = [str(env.start()), env.list_files(), env.run_tests(), env.search("")]
-    read += [env.read(path) for path in (*env.files, *env._tests())]
+    read += [env.read(path) for path in (*env.texts, *env._tests())]
     assert not any(call in text for call in hidden for text in read if len(call) > 8)
 
 
@@ -181,8 +181,8 @@ def test_tools_show_files_symbols_and_lines() -> None:
     name = env.repository["repairs"][0]["symbol"]
     assert name in env.list_files() and "tests/" in env.list_files()
     assert env.read(name).startswith(("def ", "class "))
-    path = next(p for p, text in env.files.items() if name in text)
-    assert f"{path}:" in env.search(name) and env.read(path) == env.files[path]
+    path = next(p for p, text in env.texts.items() if name in text)
+    assert f"{path}:" in env.search(name) and env.read(path) == env.texts[path]
     assert "no line has it" in env.search("there is no such text")
 
 
@@ -213,7 +213,7 @@ def test_an_edit_that_cannot_be_made_changes_nothing(arguments: dict[str, Any], 
     given = dict(env.repository["repairs"][0]) | arguments
     with pytest.raises(ToolError, match=why):
         env.edit(**{"new": "(", **given} if given["old"] == "return" else given)
-    assert env.files == env.repository["files"]
+    assert env.texts == env.repository["files"]
 
 
 def test_an_edit_is_of_one_node() -> None:
@@ -284,7 +284,7 @@ def test_breaking_another_function_earns_nothing() -> None:
     broken = env.repository["repairs"][0]["symbol"]
     path, other = next(
         (path, s.name)
-        for path, text in env.files.items()
+        for path, text in env.texts.items()
         for s in syntax.symbols("python", text)
         if s.name != broken
     )

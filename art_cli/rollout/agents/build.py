@@ -19,6 +19,7 @@ from art_cli.rollout.agents.kept import KeptRunner, WorkerRunner
 from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.rollout.agents.sandbox import Bwrap, Docker, NoSandbox, Sandbox
 from art_cli.rollout.agents.service import ServiceRunner
+from art_cli.rollout.agents.workdir import Workdir
 from art_cli.rollout.gateway.entrance import Entrance
 from art_cli.rollout.gateway.hosted_episode import Served
 from art_cli.rollout.gateway.routes import Routes
@@ -66,20 +67,21 @@ def routes_of(
 def make_runner(cfg: AgentConfig) -> Runner | None:
     """Return what starts the agent, or None: the policy plays itself.
 
-    Raises PreflightError where there is no such program or its sandbox does not work, UsageError
-    where there is no such function.
+    Raises PreflightError where there is no such program or folder, or its sandbox does not work,
+    UsageError where there is no such function.
     """
+    workdir, sandbox = Workdir(cfg.workdir), _sandbox(cfg)
     if cfg.command and cfg.keep:
-        return KeptRunner(cfg.command, cfg.pass_env, _sandbox(cfg), cfg.timeout)
+        return KeptRunner(cfg.command, cfg.pass_env, sandbox, cfg.timeout, workdir)
     if cfg.command:
-        return ProgramRunner(cfg.command, cfg.pass_env, _sandbox(cfg))
+        return ProgramRunner(cfg.command, cfg.pass_env, sandbox, workdir)
     if cfg.use and cfg.python:
-        return WorkerRunner(cfg.python, cfg.use, cfg.pass_env, _sandbox(cfg), cfg.timeout)
+        return WorkerRunner(cfg.python, cfg.use, cfg.pass_env, sandbox, cfg.timeout, workdir)
     if cfg.use:
         function = find(cfg.use)
         if not inspect.iscoroutinefunction(function):
             raise UsageError(f"agent.use: {cfg.use!r} is not an async function")
-        return FunctionRunner(function)
+        return FunctionRunner(function, workdir)
     if cfg.url:
         return ServiceRunner(cfg.url, cfg.api_key_env, cfg.timeout)
     return None

@@ -18,7 +18,9 @@ from typing import Any
 
 from art_cli.errors import blame
 from art_cli.rollout.agents.hosted import CrashError
+from art_cli.rollout.agents.workdir import Workdir
 from art_cli.rollout.gateway.hosted_episode import Hosted
+from art_cli.system.scratch import make_scratch
 from art_cli.types import Trajectory
 
 
@@ -28,6 +30,9 @@ class Task:
 
     messages: list[dict[str, Any]]  # the opening, in OpenAI's form
     tools: list[dict[str, Any]]  # in OpenAI's form
+    # A folder for this episode, which the env may have filled, or the one that `agent.workdir`
+    # names. The function is called in art's own: episodes are played at the same time.
+    workdir: Path
     _hosted: Hosted
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
@@ -50,8 +55,9 @@ AgentFunction = Callable[[Any, Task], Awaitable[str | None]]
 class FunctionRunner:
     """Implements Runner."""
 
-    def __init__(self, function: AgentFunction) -> None:
+    def __init__(self, function: AgentFunction, workdir: Workdir | None = None) -> None:
         self._function = function
+        self._workdir = workdir or Workdir()
         module = sys.modules[function.__module__]
         self._file = Path(getattr(module, "__file__", None) or "")
 
@@ -64,7 +70,11 @@ class FunctionRunner:
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
         import openai  # a second that no other kind of agent has to wait
 
-        task = Task([dict(m) for m in hosted.opening], hosted.tools, hosted)
+        workdir = self._workdir.shared
+        if self._workdir.is_fresh:
+            workdir = make_scratch("episode")
+            await hosted.work_in(workdir, workdir)
+        task = Task([dict(m) for m in hosted.opening], hosted.tools, workdir, hosted)
         client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
         try:
             said = await self._function(client, task)

@@ -3,9 +3,10 @@
     to its stdin     {"art": "episode", "id": "9f2c01ab", "messages": [...], "base_url": "...", ...}
     from its stdout  {"art": "end", "id": "9f2c01ab", "answer": "It is sent."}
 
-A line is a JSON object. The first holds what a service is posted, the second may hold what a
-service ends with. Any other line is what the program prints. It plays one episode at a time, and
-ends with its stdin. `agent.python` runs a function so, by worker.py.
+A line is a JSON object. The first holds what a service is posted, and the `workdir` in which this
+episode is to be played; the second may hold what a service ends with. Any other line is what the
+program prints. It plays one episode at a time, and ends with its stdin. `agent.python` runs a
+function so, by worker.py.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import tempfile
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,12 @@ from art_cli.rollout.agents.hosted import CrashError
 from art_cli.rollout.agents.program import STOP_TIMEOUT, ProgramRunner
 from art_cli.rollout.agents.sandbox import Sandbox
 from art_cli.rollout.agents.service import task_of
+from art_cli.rollout.agents.workdir import Place, Workdir
 from art_cli.rollout.gateway.asked import RequestError
 from art_cli.rollout.gateway.end import AgentEnd
 from art_cli.rollout.gateway.hosted_episode import Hosted
 from art_cli.system.guard import guarded
+from art_cli.system.scratch import make_scratch, remove
 from art_cli.types import Trajectory
 
 MAX_LINE = 2**25  # bytes
@@ -42,18 +45,25 @@ class KeptRunner(ProgramRunner):
     """Implements Runner with as many processes as episodes are played at once."""
 
     def __init__(
-        self, command: list[str], pass_env: list[str], sandbox: Sandbox | None, timeout: float
+        self,
+        command: list[str],
+        pass_env: list[str],
+        sandbox: Sandbox | None,
+        timeout: float,
+        workdir: Workdir | None = None,
     ) -> None:
         """`timeout` is an episode's, in seconds. Raises as ProgramRunner does."""
-        super().__init__(command, pass_env, sandbox)
+        super().__init__(command, pass_env, sandbox, workdir)
         self._timeout = timeout
         self._idle: list[_Kept] = []
+        self._folders: list[Path] = []  # one a process, which holds those of its episodes
 
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
         kept = self._idle.pop() if self._idle else await self._start()
+        workdir = await self._workdir_of(hosted, kept)
         task = {"art": "episode"} | task_of(hosted, url, self._timeout)
         try:
-            end = await kept.play(task)
+            end = await kept.play(task | {"workdir": str(workdir)})
         except BaseException as e:
             await kept.stop()
             if kept.exit_code is not None and isinstance(e, CrashError):
@@ -73,19 +83,35 @@ class KeptRunner(ProgramRunner):
         """See Runner. Programs end with their stdin; those that do not are stopped."""
         idle, self._idle = self._idle, []
         await asyncio.gather(*(kept.end() for kept in idle))
+        folders, self._folders = self._folders, []
+        await asyncio.gather(*map(remove, folders))
+
+    async def _workdir_of(self, hosted: Hosted, kept: _Kept) -> Path:
+        """Return the folder of an episode. Raises what the env raises as it fills it."""
+        if not self._workdir.is_fresh:
+            return self._workdir.shared
+        workdir = kept.make_workdir(hosted.id)
+        try:
+            await hosted.work_in(workdir, workdir)
+        except BaseException:
+            self._idle.append(kept)  # it was told nothing
+            raise
+        return workdir
 
     async def _start(self) -> _Kept:
-        folder = Path(tempfile.mkdtemp(prefix="art-agent-"))
-        start = self._sandbox.start(self._command, folder, self._passed)
+        place = self._place(make_scratch("agent"))
+        self._folders.append(place.folder)
+        start = self._sandbox.start(self._command, place, self._passed)
         stdin, requests = os.pipe()
         printed = tempfile.TemporaryFile()  # noqa: SIM115 (kept open)
         fcntl.fcntl(printed, fcntl.F_SETFL, os.O_APPEND)  # it is emptied before each episode
         limit = program.MAX_PRINTED
-        words = guarded(start.words, remove=str(folder), limit=limit, last=start.last, stdin=stdin)
+        words = guarded(start.words, limit=limit, last=start.last, stdin=stdin)
         try:
             process = await asyncio.create_subprocess_exec(
                 *words,
                 env=start.environment,
+                cwd=start.folder,
                 stdin=asyncio.subprocess.PIPE,  # the guard kills all when it closes
                 stdout=asyncio.subprocess.PIPE,
                 stderr=printed,
@@ -98,7 +124,11 @@ class KeptRunner(ProgramRunner):
         transport, _ = await asyncio.get_running_loop().connect_write_pipe(
             asyncio.BaseProtocol, os.fdopen(requests, "wb")
         )
-        return _Kept(process, transport, printed, folder)
+        return _Kept(process, transport, printed, place, self._workdir)
+
+    def _place(self, folder: Path) -> Place:
+        """Return where a process starts."""
+        return self._workdir.place(folder)
 
 
 class WorkerRunner(KeptRunner):
@@ -111,11 +141,16 @@ class WorkerRunner(KeptRunner):
         pass_env: list[str],
         sandbox: Sandbox | None,
         timeout: float,
+        workdir: Workdir | None = None,
     ) -> None:
         """`use` is what `agent.use` says. Raises as ProgramRunner does."""
         code = WORKER.read_text(encoding="utf-8")  # its file need not be seen in a sandbox
-        super().__init__([python, "-u", "-c", code, use], pass_env, sandbox, timeout)
+        super().__init__([python, "-u", "-c", code, use], pass_env, sandbox, timeout, workdir)
         self._name = f"agent.python: {python} cannot run {use}"
+
+    def _place(self, folder: Path) -> Place:
+        """Start in the project, from which the function is imported: it goes on from there."""
+        return replace(super()._place(folder), start=Path.cwd())
 
     async def open(self) -> None:
         """See Runner. Imports the function."""
@@ -141,13 +176,21 @@ class _Kept:
         process: asyncio.subprocess.Process,
         requests: asyncio.WriteTransport,
         printed: Any,
-        folder: Path,
+        place: Place,
+        workdir: Workdir,
     ) -> None:
         self._process = process
         self._requests = requests
         self._printed = printed
-        self._folder = folder
+        self._place = place
+        self._workdir = workdir
         self.exit_code: int | None = None
+
+    def make_workdir(self, episode: str) -> Path:
+        """Return a new folder for an episode. It is still there when the process has ended."""
+        folder = self._place.folder / f"episode-{episode}"
+        folder.mkdir()
+        return folder
 
     async def play(self, task: dict[str, Any]) -> AgentEnd:
         """Play an episode; return its end. Raises CrashError, and is of no use then."""
@@ -203,7 +246,7 @@ class _Kept:
         await self._process.wait()
         self._said = self.said()
         self._printed.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        await asyncio.gather(*map(remove, self._place.parts))
 
     async def _last_words(self) -> str:
         code = await self._process.wait()
@@ -212,7 +255,7 @@ class _Kept:
         if size > program.MAX_PRINTED:
             most = f"{program.MAX_PRINTED / 2**20:g} MiB, the most that an episode may print"
             return f"was killed: it printed more than {most}; the last of it:\n{shown}"
-        return f"ended with exit code {code}; it printed:\n{shown}"
+        return f"ended with exit code {code}; it printed:\n{shown}{self._workdir.hint(said)}"
 
 
 def _told(line: bytes) -> dict[str, Any] | None:

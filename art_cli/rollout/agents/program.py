@@ -6,18 +6,20 @@ import asyncio
 import contextlib
 import json
 import os
-import stat
 import tempfile
 import textwrap
 from pathlib import Path
 from typing import IO
 
+from art_cli.envs.files import read_below
 from art_cli.errors import PreflightError
 from art_cli.rollout.agents.hosted import CrashError
 from art_cli.rollout.agents.sandbox import NoSandbox, Sandbox
+from art_cli.rollout.agents.workdir import Place, Workdir
 from art_cli.rollout.gateway.hosted_episode import Hosted
 from art_cli.system.guard import guarded, hide
 from art_cli.system.outside import MAX_TEXT
+from art_cli.system.scratch import make_scratch
 from art_cli.types import Trajectory
 
 SHOWN = 4000  # characters of what it printed that are kept, from the end
@@ -30,7 +32,11 @@ class ProgramRunner:
     """Implements Runner."""
 
     def __init__(
-        self, command: list[str], pass_env: list[str], sandbox: Sandbox | None = None
+        self,
+        command: list[str],
+        pass_env: list[str],
+        sandbox: Sandbox | None = None,
+        workdir: Workdir | None = None,
     ) -> None:
         """Check that it can be started; `pass_env` names the variables that it gets beside ours.
 
@@ -38,11 +44,14 @@ class ProgramRunner:
         no such program or no such variable, or where the sandbox does not work.
         """
         self._sandbox = sandbox or NoSandbox()
-        self._sandbox.check(command)
+        self._workdir = workdir or Workdir()
+        command = self._workdir.command(command)
+        self._sandbox.check(command, self._workdir.shared)
         if missing := [name for name in pass_env if name not in os.environ]:
             raise PreflightError(f"agent.pass_env: {', '.join(missing)} is not set")
         self._command = command
         self._passed = {name: os.environ[name] for name in pass_env}
+        self._passed |= self._workdir.environment(command, self._passed)
         hide()
 
     async def open(self) -> None:
@@ -52,11 +61,9 @@ class ProgramRunner:
         """See Runner."""
 
     async def run(self, hosted: Hosted, url: str, trajectory: Trajectory) -> str | None:
-        with (
-            tempfile.TemporaryDirectory(prefix="art-episode-", ignore_cleanup_errors=True) as name,
-            tempfile.TemporaryFile() as printed,  # has no name: it cannot be left behind
-        ):
-            folder = Path(name)
+        place = self._workdir.place(folder := make_scratch("episode"))
+        await hosted.work_in(folder, place.start if self._workdir.is_fresh else None)
+        with tempfile.TemporaryFile() as printed:  # has no name: it cannot be left behind
             scenario = folder / "scenario.json"
             task = {"messages": hosted.opening, "tools": hosted.tools}
             scenario.write_text(json.dumps(task), encoding="utf-8")
@@ -72,9 +79,9 @@ class ProgramRunner:
             }
             given = self._passed | anthropics | ours
             try:
-                code = await self._process(folder, given, printed)
+                code = await self._process(place, given, printed)
             finally:
-                hosted.given = _written(folder / ANSWER)
+                hosted.given = _written(folder)
                 said, size = tail(printed)
                 if said:
                     trajectory.logs.append(f"the program printed:\n{said}")
@@ -84,15 +91,17 @@ class ProgramRunner:
             most = f"{MAX_PRINTED / 2**20:g} MiB, the most that an episode may print"
             raise CrashError(f"was killed: it printed more than {most}; the last of it:\n{shown}")
         if code != 0:
-            raise CrashError(f"ended with exit code {code}; it printed:\n{shown}")
+            hint = self._workdir.hint(said)
+            raise CrashError(f"ended with exit code {code}; it printed:\n{shown}{hint}")
         return None
 
-    async def _process(self, folder: Path, given: dict[str, str], printed: IO[bytes]) -> int:
+    async def _process(self, place: Place, given: dict[str, str], printed: IO[bytes]) -> int:
         """Return the exit code, once nothing is left of all that the program started."""
-        start = self._sandbox.start(self._command, folder, given)
+        start = self._sandbox.start(self._command, place, given)
         process = await asyncio.create_subprocess_exec(
-            *guarded(start.words, remove=str(folder), limit=MAX_PRINTED, last=start.last),
+            *guarded(start.words, limit=MAX_PRINTED, last=start.last),
             env=start.environment,
+            cwd=start.folder,
             stdin=asyncio.subprocess.PIPE,  # the guard kills all when it closes
             stdout=printed,
             stderr=printed,
@@ -112,19 +121,10 @@ class ProgramRunner:
             await process.wait()
 
 
-def _written(file: Path) -> str | None:
-    """Return the answer that a program wrote; None where it wrote none.
-
-    Only what is a file of its own is read: no link to what it may not see, no pipe.
-    """
-    try:
-        opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    with open(opened, "rb") as answer:
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
-            return None
-        return answer.read(MAX_TEXT).decode(errors="replace").strip() or None
+def _written(folder: Path) -> str | None:
+    """Return the answer that a program wrote, or None if it wrote none."""
+    answer = read_below(folder, ANSWER)
+    return answer[:MAX_TEXT].decode(errors="replace").strip() or None if answer else None
 
 
 def tail(file: IO[bytes]) -> tuple[str, int]:

@@ -28,6 +28,7 @@ class WorkerTask:
         self.base_url = told["base_url"]
         self.api_key = told["api_key"]
         self.mcp_url = told["mcp_url"]
+        self.workdir = told["workdir"]  # in which it is called
         self.is_over = False
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
@@ -55,7 +56,9 @@ class WorkerTask:
 def find(use: str) -> Any:
     """Return the function that `agent.use` names."""
     where, _, name = use.rpartition(":")
-    sys.path.insert(0, os.path.dirname(os.path.abspath(where)) if where.endswith(".py") else "")
+    # Never "", which would be each episode's folder, with whatever the policy wrote there.
+    own = os.path.dirname(os.path.abspath(where)) if where.endswith(".py") else os.getcwd()
+    sys.path[:] = [own, *filter(None, sys.path)]
     if where.endswith(".py"):
         spec = importlib.util.spec_from_file_location("art_agent", where)
         assert spec and spec.loader
@@ -71,7 +74,7 @@ def find(use: str) -> Any:
 
 async def play(function: Any, told: dict[str, Any]) -> dict[str, Any]:
     """Play one episode; return its end."""
-    client = None
+    client, home = None, os.getcwd()
     try:
         try:
             from openai import AsyncOpenAI
@@ -79,12 +82,14 @@ async def play(function: Any, told: dict[str, Any]) -> dict[str, Any]:
             client = AsyncOpenAI(base_url=told["base_url"], api_key=told["api_key"], max_retries=0)
         except ImportError:  # then the function asks by itself
             pass
+        os.chdir(told["workdir"])
         said = await function(client, WorkerTask(told))
     except Exception as e:
         traceback.print_exc()
         at = traceback.extract_tb(e.__traceback__)[-1]
         return {"error": f"{at.filename}:{at.lineno}: {type(e).__name__}: {e}"}
     finally:
+        os.chdir(home)  # the episode's folder is removed
         if client is not None:
             await client.close()
     if said is None or isinstance(said, str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from dataclasses import field, make_dataclass
 from functools import lru_cache
@@ -79,6 +80,11 @@ class RemoteEnv(Env):
 
     def tools(self) -> list[Tool]:
         return list(self._offered)
+
+    async def files(self) -> dict[str, bytes]:
+        """See Env. The env there learns the folder by it, too."""
+        told = await self._there.ask("files", workdir=str(self.workdir))
+        return {name: b64decode(content) for name, content in told.items()}
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
         told = {"name": name, "arguments": arguments, "calls_in_turn": self.calls_in_turn}

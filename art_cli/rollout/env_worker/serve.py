@@ -11,11 +11,13 @@ import inspect
 import json
 import os
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property, partial
 from itertools import count, islice
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -24,6 +26,7 @@ from pydantic_core import to_jsonable_python
 from art_cli.config.schema import LLMConfig
 from art_cli.envs.base import Done, Env
 from art_cli.envs.digest import code_digest
+from art_cli.envs.files import checked_files
 from art_cli.envs.registry import env_class
 from art_cli.envs.tools import offered_by, tools_of
 from art_cli.llms.base import NativeCall, Reply
@@ -219,6 +222,13 @@ class EnvServer:
         if not isinstance(given, str | Done):
             raise TypeError(f"reply() returned {given!r:.200}; expected text or Done()")
         return outcome_of(given)
+
+    async def _episode_files(self, open: _Open, workdir: str) -> dict[str, str]:
+        open.env.workdir = Path(workdir)
+        if type(open.env).files is Env.files:
+            return {}
+        files = checked_files(type(open.env), await run_here(open.env.files, what="files()"))
+        return {name: b64encode(content).decode() for name, content in files.items()}
 
     async def _episode_gold(self, open: _Open) -> bool:
         with user_code():

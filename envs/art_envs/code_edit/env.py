@@ -73,7 +73,8 @@ class CodeEdit(Env):
         super().__init__(scenario, cfg)
         self.repository: Repository = scenario.data  # type: ignore[assignment]
         self.language: Language = self.repository["language"]
-        self.files = dict(self.repository["files"])
+        self.texts = dict(self.repository["files"])
+        self._on_disk = dict(self.texts)  # as the agent's folder has them, where it has one
         self.max_turns = 2 if cfg.level == 0 else 24
         self.num_edits = self.num_runs = self.num_refused = 0
         self.failed_hidden: list[Case] = []
@@ -96,7 +97,7 @@ class CodeEdit(Env):
         """Return what is wrong, as far as it is known."""
         visible = self.repository["visible"]
         if self.cfg.level == 0:
-            text = next(iter(self.files.values())).strip()
+            text = next(iter(self.texts.values())).strip()
             case = next(c for c in visible if c["fails"])
             return f"{shown_case(self.language, case)}\n{text}"
         lines = []
@@ -110,12 +111,25 @@ class CodeEdit(Env):
                 lines += [f"{name} does not always do what it says, though its tests pass."]
         return "\n".join([*lines, f"Mend the program. It is written in {self.language}."])
 
+    def files(self) -> dict[str, str]:
+        """Return the program and its tests, for an agent with tools of its own."""
+        return self.texts | self._tests()
+
+    def _take_over(self) -> None:
+        """Take over what such an agent has written since. An edit by a tool changes no file."""
+        for path, before in self._on_disk.items():
+            content = self.read_workdir(path, MOST_FILE)
+            text = before if content is None else content.decode(errors="replace")
+            if text != before:
+                self.texts[path] = self._on_disk[path] = text
+
     @tool()
     def list_files(self) -> str:
         """List the files and the symbols in them."""
+        self._take_over()
         lines = [
             f"{path}: {', '.join(s.name for s in syntax.symbols(self.language, text))}"
-            for path, text in self.files.items()
+            for path, text in self.texts.items()
         ]
         return "\n".join([*lines, *self._tests()])
 
@@ -126,16 +140,18 @@ class CodeEdit(Env):
         Args:
             name: of a function or class, or the path of a file
         """
-        files = self.files | self._tests()
+        self._take_over()
+        files = self.texts | self._tests()
         if name in files:
             return _cut(files[name])
         path, symbol = self._find(name)
-        return _cut(self.files[path].encode()[symbol.start : symbol.end].decode())
+        return _cut(self.texts[path].encode()[symbol.start : symbol.end].decode())
 
     @tool()
     def search(self, text: str) -> str:
         """Search all files for lines with a text."""
-        files = self.files | self._tests()
+        self._take_over()
+        files = self.texts | self._tests()
         lines = [
             f"{path}:{i}: {line}"
             for path, content in files.items()
@@ -154,15 +170,16 @@ class CodeEdit(Env):
             new: what is to stand there
             nth: which one, where several nodes have this text
         """
+        self._take_over()
         path, found = self._find(symbol)
-        if len(new) > MOST_NEW or len(self.files[path]) + len(new) > MOST_FILE:
+        if len(new) > MOST_NEW or len(self.texts[path]) + len(new) > MOST_FILE:
             raise ToolError(f"new is too long: at most {MOST_NEW} characters")
         try:
-            changed = syntax.edit(self.language, self.files[path], found.name, old, new, nth)
+            changed = syntax.edit(self.language, self.texts[path], found.name, old, new, nth)
         except syntax.EditError as e:
             self.num_refused += 1
             raise ToolError(_cut(str(e))) from None
-        self.files[path] = changed
+        self.texts[path] = changed
         self.num_edits += 1
         return Done() if self.cfg.level == 0 else "changed"
 
@@ -170,6 +187,7 @@ class CodeEdit(Env):
     def run_tests(self) -> str:
         """Run the tests that can be seen."""
         self.num_runs += 1
+        self._take_over()
         visible = self.repository["visible"]
         outcome = self._run(visible)
         lines = []
@@ -190,7 +208,8 @@ class CodeEdit(Env):
         """1 where all hidden tests pass, of the other functions too, else 0."""
         hidden, visible = self.repository["hidden"], self.repository["visible"]
         right = [False] * (len(hidden) + len(visible))
-        if self.files != self.repository["files"]:  # else a hidden test is known to fail
+        self._take_over()
+        if self.texts != self.repository["files"]:  # else a hidden test is known to fail
             cases = hidden + visible
             answers = self._run(cases).answers
             pairs = zip(cases, answers, strict=True)
@@ -219,7 +238,7 @@ class CodeEdit(Env):
         return "\n".join([*lines, f"{num} of {len(self.repository['hidden'])} hidden tests fail."])
 
     def _run(self, cases: list[Case]) -> Outcome:
-        return run(self.language, self.files, [case["call"] for case in cases])
+        return run(self.language, self.texts, [case["call"] for case in cases])
 
     def _tests(self) -> dict[str, str]:
         return test_files(self.language, self.repository["visible"])
@@ -228,7 +247,7 @@ class CodeEdit(Env):
         """Return the file and the symbol of a name. Raises ToolError."""
         if name in self._tests() or name.startswith("tests/"):
             raise ToolError("the tests are right and cannot be edited")
-        for path, text in self.files.items():
+        for path, text in self.texts.items():
             for symbol in syntax.symbols(self.language, text):
                 if symbol.name == name:
                     return path, symbol
@@ -265,7 +284,7 @@ class CodeEdit(Env):
         """Return an edit of an operator or a name in the same symbol."""
         name = repair["symbol"]
         path, symbol = self._find(name)
-        text = self.files[path]
+        text = self.texts[path]
         found = syntax.leaves(self.language, text, symbol)
         names = sorted({t for t, is_name in found if is_name and t != name})
         options = [

@@ -28,7 +28,8 @@ from art_cli.types import Scenario, Trajectory
 
 runner = make_runner(AgentConfig(type="program", command=["sh", "look"]))
 trajectory = Trajectory(scenario=Scenario(id="a", split="train", seed=1))
-hosted = SimpleNamespace(opening=[], tools=[])
+async def work_in(*_): pass
+hosted = SimpleNamespace(opening=[], tools=[], work_in=work_in)
 asyncio.run(runner.run(hosted, "http://127.0.0.1:9", trajectory))
 child = [sys.executable, "-c", "import os; print(os.environ['MY_KEY'])"]
 import subprocess

@@ -142,6 +142,7 @@ def test_one_that_hangs_is_killed_and_another_takes_its_place(play: Any, kept: A
             "if num == 1 and not os.path.exists('hung'): "
             "open('hung', 'w').close(); time.sleep(600)",
             timeout=3.0,
+            workdir="inherit",
         ),
         2,
     )
@@ -175,7 +176,10 @@ from art_cli.rollout.agents.kept import KeptRunner
 from art_cli.types import Scenario, Trajectory
 runner = KeptRunner(json.loads(sys.argv[1]), [], None, 60.0)
 trajectory = Trajectory(scenario=Scenario(id="a", split="train", seed=1))
-hosted = SimpleNamespace(id="a", opening=[], tools=[], secrets=SimpleNamespace(key="k"))
+async def work_in(*_): pass
+hosted = SimpleNamespace(
+    id="a", opening=[], tools=[], secrets=SimpleNamespace(key="k"), work_in=work_in
+)
 asyncio.run(runner.run(hosted, "http://127.0.0.1:9", trajectory))
 """
 
@@ -288,6 +292,8 @@ def test_the_recipes_of_the_docs_play(play: Any, language: str, tmp_path: Path) 
 
 
 def test_it_is_asked_to_end_by_its_stdin(play: Any, kept: Any, tmp_path: Path) -> None:
-    cfg = kept("import atexit; atexit.register(lambda: open('ended', 'w').close())")
+    cfg = kept(
+        "import atexit; atexit.register(lambda: open('ended', 'w').close())", workdir="inherit"
+    )
     play(cfg)
     assert (tmp_path / "ended").exists()

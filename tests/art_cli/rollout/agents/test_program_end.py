@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hosted import Alone
 
 from art_cli.rollout.agents import program
 from art_cli.rollout.agents.hosted import CrashError
@@ -22,7 +22,6 @@ from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.rollout.groups import why_none
 from art_cli.types import Scenario, Trajectory
 
-HOSTED: Any = SimpleNamespace(opening=[], tools=[])
 STARTER = """
 import asyncio, json, sys
 from types import SimpleNamespace
@@ -34,7 +33,8 @@ said = lambda word: print(word, flush=True)
 _stop_on_interrupt(SimpleNamespace(requested=False), SimpleNamespace(say=said, finish=said))
 runner = ProgramRunner(json.loads(sys.argv[1]), [])
 trajectory = Trajectory(scenario=Scenario(id="a", split="train", seed=1))
-hosted = SimpleNamespace(opening=[], tools=[])
+async def work_in(*_): pass
+hosted = SimpleNamespace(opening=[], tools=[], work_in=work_in)
 asyncio.run(runner.run(hosted, "http://127.0.0.1:9", trajectory))
 """
 # A child, a child with a session of its own, and an orphan with one: each writes its process id.
@@ -64,11 +64,15 @@ def play(code: str, then: Callable[[asyncio.Task[Any]], Any] | None = None) -> T
     runner = ProgramRunner(["sh", "-c", code], [])
 
     async def go() -> None:
-        run = asyncio.ensure_future(runner.run(HOSTED, "http://127.0.0.1:9", trajectory))
-        if then:
-            await asyncio.to_thread(until, lambda: Path("ready").exists())
-            then(run)
-        await run
+        hosted: Any = Alone()
+        run = asyncio.ensure_future(runner.run(hosted, "http://127.0.0.1:9", trajectory))
+        try:
+            if then:
+                await asyncio.to_thread(until, lambda: Path("ready").exists())
+                then(run)
+            await run
+        finally:
+            await hosted.close()
 
     asyncio.run(go())
     return trajectory
@@ -115,7 +119,7 @@ def test_a_run_that_ends_at_once_leaves_nothing_of_a_program(folder: Path, how: 
 
 @linux
 def test_children_with_a_session_of_their_own_end_with_the_program() -> None:
-    assert play(FAMILY).metrics["exit_code"] == 0
+    assert play(f"cd {os.getcwd()}; {FAMILY}").metrics["exit_code"] == 0
     assert not any(map(is_there, NAMES))
 
 
@@ -139,7 +143,7 @@ def test_a_program_that_cannot_be_started_says_why(folder: Path) -> None:
     runner = ProgramRunner([str(folder / "agent")], [])
     trajectory = Trajectory(scenario=Scenario(id="a", split="train", seed=1))
     with pytest.raises(CrashError, match=r"exit code 127; it printed:\n  cannot start .*No such"):
-        asyncio.run(runner.run(HOSTED, "http://127.0.0.1:9", trajectory))
+        asyncio.run(runner.run(Alone(), "http://127.0.0.1:9", trajectory))
 
 
 def test_a_program_that_prints_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,10 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hosted import host, script
+from hosted import Alone, host, script
 
 from art_cli.config.load import load_experiment
 from art_cli.config.schema import AgentConfig
@@ -22,7 +21,6 @@ from art_cli.errors import ConfigError, PreflightError
 from art_cli.rollout.agents.build import make_runner
 from art_cli.types import Scenario, Trajectory
 
-HOSTED: Any = SimpleNamespace(opening=[], tools=[])
 WALL = ["bwrap", "--ro-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "true"]
 works = pytest.mark.skipif(
     shutil.which("bwrap") is None or subprocess.run(WALL, capture_output=True).returncode != 0,
@@ -56,7 +54,13 @@ def printed(code: str, **settings: Any) -> str:
     runner = make_runner(AgentConfig(type="program", command=["sh", "-c", code], **settings))
     assert runner
     trajectory = Trajectory(scenario=Scenario(id="a", split="train", seed=1))
-    asyncio.run(runner.run(HOSTED, "http://127.0.0.1:9", trajectory))
+
+    async def go() -> None:
+        hosted: Any = Alone()
+        await runner.run(hosted, "http://127.0.0.1:9", trajectory)
+        await hosted.close()
+
+    asyncio.run(go())
     return "\n".join(trajectory.logs).removeprefix("the program printed:\n")
 
 
@@ -65,7 +69,7 @@ def test_a_program_sees_the_project_and_its_own_processes_and_no_more(project: P
     (project / "mine").write_text("read me")
     (project / ".env").write_text("MY_KEY=hush")
     outside = project.parent / "home" / "secret"
-    code = f"cat mine .env; echo; cat {outside}; env; cat /proc/[0-9]*/environ"
+    code = f"cd {project}; cat mine .env; echo; cat {outside}; env; cat /proc/[0-9]*/environ"
     said = printed(f"{code}; echo; echo $(ls -d /proc/[0-9]* | wc -l) processes")
     assert said.startswith("read me\n") or "\nread me\n" in said
     assert "hush" not in said
@@ -76,7 +80,9 @@ def test_a_program_sees_the_project_and_its_own_processes_and_no_more(project: P
 
 @works
 def test_a_program_writes_into_its_own_folder_only(project: Path) -> None:
-    code = f"for f in mine /usr/mine {Path.home()}/mine; do echo > $f || echo refused; done"
+    code = (
+        f"for f in {project}/mine /usr/mine {Path.home()}/mine; do echo > $f || echo refused; done"
+    )
     said = printed(
         f"{code} 2>&-; echo one > $HOME/one; echo two > /tmp/two; cat $HOME/one /tmp/two"
     )
