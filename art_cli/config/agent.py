@@ -50,9 +50,7 @@ class AgentConfig:
     bind: Annotated[Address, SERVICE] = "127.0.0.1:0"
     # The same as the service sees it: behind a proxy, or in another network.
     public_url: Annotated[Url | None, SERVICE] = None
-    # Where it starts. fresh: a folder and a HOME for each episode, which are removed with it;
-    # nothing of yours is overwritten. inherit: art's own folder and HOME. Any other: that folder,
-    # which episodes share, and art's HOME. task.workdir tells a function of art's own process.
+    # Where it starts. fresh: in a folder and HOME of each episode's own; inherit: art's; or a path.
     workdir: Annotated[str, STARTED, Field(min_length=1)] = "fresh"
     # Variables that a program gets from ours.
     pass_env: Annotated[list[str], STARTED] = field(default_factory=list)

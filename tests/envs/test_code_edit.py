@@ -345,3 +345,18 @@ def test_a_program_that_closes_its_descriptors_and_sleeps_earns_nothing(
     body = "import os, time\n    os.closerange(0, 64)\n    time.sleep(1000)"
     env.edit(name, "", f"def {name}(*args):\n    {body}")
     assert reward(env) == 0 and env.metrics["success"] == 0
+
+
+def test_what_an_agent_changes_in_its_folder_is_scored(tmp_path: Path) -> None:
+    env = fresh(1, 0, "python")
+    env.start()
+    for name, text in env.files().items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    env.workdir = tmp_path
+    path = next(iter(env.texts))
+    (tmp_path / path).write_text(env.texts[path] + "\n# by hand")
+    assert env.read(path).endswith("# by hand")
+    (tmp_path / path).unlink()
+    (tmp_path / path).symlink_to("/etc/hosts")
+    assert env.read(path).endswith("# by hand")

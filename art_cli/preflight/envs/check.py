@@ -16,6 +16,7 @@ from art_cli.preflight.envs.episodes import (
     check_replay,
 )
 from art_cli.preflight.envs.exploits import check_exploits
+from art_cli.preflight.envs.files import check_files
 from art_cli.preflight.envs.instances import (
     check_demonstrations,
     check_scenarios,
@@ -52,6 +53,7 @@ CHECKS: dict[str, Callable[[Subject], Findings]] = {
     "tools": check_tools,
     "demonstrations": check_demonstrations,
     "episodes": check_episodes,
+    "files": check_files,
     "turns": check_turns,
     "bad answers": check_bad_answers,
     "replay": check_replay,

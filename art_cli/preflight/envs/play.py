@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import hashlib
 import json
 import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from art_cli.envs.base import Done, Env, NoServices
@@ -16,6 +19,7 @@ from art_cli.preflight.envs.players import Repeater
 from art_cli.preflight.envs.watch import Stall
 from art_cli.rollout.agents.scripted import Player
 from art_cli.rollout.episode import Episode
+from art_cli.system.scratch import make_scratch
 from art_cli.system.starvation import FairClock
 from art_cli.types import Message, Scenario, Trajectory
 
@@ -39,9 +43,8 @@ class Played:
     opening: list[Message] = field(default_factory=list)
     turns: list[str] = field(default_factory=list)  # what the player said
     error: Exception | None = None  # what the env raised
-    slowest: dict[str, float] = field(
-        default_factory=dict
-    )  # "tool look()" -> seconds, fairly counted
+    slowest: dict[str, float] = field(default_factory=dict)  # "tool look()" -> seconds, fairly
+    files: dict[str, str] = field(default_factory=dict)  # digests of what an agent would find
     during: str = ""  # the method of the env that was called last
     data_changed: bool = False  # the env wrote to its scenario's data
     was_starved: bool = False  # the last call had no processor for much of its time
@@ -81,10 +84,11 @@ def is_late(error: str) -> bool:
 class TimedEpisode(Episode):
     """Keeps how long each call of the env took, and offers no tool that nobody allows."""
 
-    def __init__(self, env: Env, played: Played, allow_writes: bool) -> None:
+    def __init__(self, env: Env, played: Played, allow_writes: bool, *, has_folder: bool) -> None:
         super().__init__(env, played.trajectory)
         self._played = played
         self._allow_writes = allow_writes
+        self._has_folder = has_folder
 
     @property
     def has_tools(self) -> bool:
@@ -95,6 +99,11 @@ class TimedEpisode(Episode):
         with self._timing("start()"):
             self._played.opening = await super().start()
         self._played.withheld = [] if self._allow_writes else self.withhold_writes()
+        if self._has_folder:
+            folder = make_scratch("check")
+            with self._timing("files()"):
+                await self.work_in(folder, folder)
+            self._played.files = await asyncio.to_thread(_digests, folder)
         return self._played.opening
 
     async def reply(self, text: str, *, turn: int) -> str | Done:
@@ -128,11 +137,14 @@ async def play_one(
     settings: Any,
     scenario: Scenario,
     make_player: MakePlayer,
-    allow_writes: bool,
+    allow_writes: bool = True,
+    *,
+    has_folder: bool = False,
 ) -> Played:
     """Play as `rollout` does; what goes wrong is in `error`. Nothing is raised.
 
-    Without `allow_writes` no tool is called whose changes would outlive the episode.
+    Without `allow_writes` no tool is called whose changes would outlive the episode. `has_folder`
+    says whether to play as an agent of the user's does, which has a folder for the episode.
     """
     played = Played(trajectory=Trajectory(scenario=scenario))
     data = copy.deepcopy(scenario.data)
@@ -140,7 +152,7 @@ async def play_one(
     try:
         env = env_class(scenario, settings)
         env.services = NoServices()
-        episode = TimedEpisode(env, played, allow_writes)
+        episode = TimedEpisode(env, played, allow_writes, has_folder=has_folder)
         player = make_player(env)
         played.turns = player.turns
         played.trajectory.stop_reason = await player.play(episode)
@@ -155,3 +167,12 @@ async def play_one(
             played.error = played.error or e
     played.data_changed = scenario.data != data
     return played
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Return the digest of each file below a folder, by its path there."""
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
