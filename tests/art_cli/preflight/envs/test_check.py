@@ -121,6 +121,20 @@ MISTAKES = {
         "end with",
     ),
     "held out": ("demonstrations", 'cfg, "train"), num', 'cfg, "val"), num', "def demo", "'val-"),
+    "a file elsewhere": (
+        "files",
+        "    async def close",
+        "    def files(self):\n        return {'../a': ''}\n\n    async def close",
+        "",
+        "`..`",
+    ),
+    "files by chance": (
+        "files",
+        "    async def close",
+        "    def files(self):\n        return {'a': str(random.random())}\n\n    async def close",
+        "def files",
+        "the second time",
+    ),
     "a bug in a tool": (
         "bad answers",
         RETURN_WORD,
