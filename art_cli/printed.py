@@ -13,13 +13,17 @@ import sys
 from pathlib import PurePath
 from typing import IO
 
+from art_cli.keys import mask_keys, parts_of, register_key
+
 # Control characters but for the tab and the end of a line, what turns the direction of text, what
 # cannot be seen, and halves of characters. Joiners and variation selectors stay: they belong to
 # the letters of some languages, and to emoji.
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+HIDDEN = (  # first and last, of each range
+    *((0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0x61C, 0x61C), (0x180E, 0x180E)),
+    *((0x200B, 0x200B), (0x200E, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0xFEFF, 0xFEFF)),
+    *((0xFFF9, 0xFFFB), (0xD800, 0xDFFF), (0xE0000, 0xE007F)),
 )
+_HIDDEN = re.compile(f"[{''.join(f'{chr(a)}-{chr(b)}' for a, b in HIDDEN)}]")
 _LOGIN = re.compile(r"(?<=://)[^/\s:@'\"]*:[^/\s@'\"]+(?=@)")  # user:password of a URL
 _SHORTEST = 6  # characters; a shorter value is a word like any other, unless it stands in quotes
 _names: dict[str, str] = {}  # what is printed for it, by what must not be seen
@@ -35,8 +39,12 @@ def visible(text: str, *, lines: bool = True) -> str:
 
 
 def hide(secret: str, name: str) -> None:
-    """Never show a text, nor its parts between colons; `name` is printed in their place."""
-    for part in {secret, *secret.split(":")} - {""}:
+    """Never show or write a text, nor its parts; `name` stands in their place.
+
+    What is shorter than a key is hidden on a terminal alone, where it stands in quotes.
+    """
+    register_key(secret, name)
+    for part in {*parts_of(secret)} - {""}:
         _names[repr(part)] = name
         for text in (part, str(PurePath(part)), repr(part)[1:-1], json.dumps(part)[1:-1]):
             if len(text) >= _SHORTEST:
@@ -48,7 +56,7 @@ def masked(text: str) -> str:
     if _names:
         longest_first = sorted(_names, key=len, reverse=True)
         text = re.sub("|".join(map(re.escape, longest_first)), lambda m: _names[m[0]], text)
-    return _LOGIN.sub("***", text)
+    return _LOGIN.sub("***", mask_keys(text))
 
 
 def say(text: str = "", *, file: IO[str] | None = None, end: str = "\n") -> None:

@@ -17,6 +17,7 @@ from art_cli.engines.base import Engine
 from art_cli.engines.build import check_engine, make_engine
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.engines.vllm.machines import on_one_machine
+from art_cli.keys import register_environment
 from art_cli.llms.base import Budget
 from art_cli.llms.judges.base import Judge
 from art_cli.llms.judges.build import ask_once, make_judge
@@ -201,6 +202,7 @@ class LocalBackend:
         if not trains:
             alone = replace(cfg.train, num_processes=1)
             cfg = replace(cfg, train=alone, engine=on_one_machine(cfg.engine))
+        register_environment()
         log_env(model.env_class, run.logs / "env.log")
         if runner := make_runner(cfg.agent):
             self._open.push_async_callback(runner.close)

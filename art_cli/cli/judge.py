@@ -207,6 +207,7 @@ async def _rescore(target: list[str], judges: list[str], step: int | None) -> li
 
 def _keep(run: RunDir, found: Rejudged) -> dict[str, Any]:
     """Write what the judge said, and sum it up."""
+    from art_cli.keys import mask_keys_in
     from art_cli.llms.judges.audit import kendall_tau, mean_with_ci
     from art_cli.system.files import atomic_write, json_line
 
@@ -222,7 +223,7 @@ def _keep(run: RunDir, found: Rejudged) -> dict[str, Any]:
         for group, verdict in found.groups
     ]
     file = run.judgements(found.judge)
-    atomic_write(file, "".join(map(json_line, lines)))
+    atomic_write(file, "".join(json_line(mask_keys_in(line)) for line in lines))
     taus = [kendall_tau(line["scores"], line["rewards"]) for line in lines]
     tau = mean_with_ci([t for t in taus if t is not None])
     return {

@@ -138,8 +138,10 @@ def root(
 ) -> None:
     """What all commands begin with."""
     from art_cli.cli.inputs import progress
+    from art_cli.keys import register_environment
     from art_cli.system.progress import listen
 
+    register_environment()
     listen(progress)
 
 

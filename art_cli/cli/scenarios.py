@@ -152,6 +152,7 @@ async def _written(
 ) -> Made:
     from art_cli.errors import UsageError
     from art_cli.evaluation.candidates import parse_llm
+    from art_cli.keys import mask_keys
     from art_cli.llms.base import Budget
     from art_cli.llms.judges.cache import AnswerCache
     from art_cli.llms.judges.ruler import Ruler
@@ -181,7 +182,7 @@ async def _written(
     if not found.rows:
         raise UsageError(f"no task came of it: {'; '.join(left_out) or 'the model wrote none'}")
     file = out.with_suffix(".rubric.txt")
-    atomic_write(file, rubric.rstrip() + "\n")
+    atomic_write(file, mask_keys(rubric.rstrip()) + "\n")
     base = f", api_base: {json.dumps(cfg.api_base)}" if cfg.api_base else ""
     judge = f"judge: {{model: {json.dumps(cfg.model)}{base}, rubric_file: {json.dumps(str(file))}}}"
     return Made(

@@ -18,6 +18,7 @@ from art_cli.cli import inputs
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import REFERENCE, TrackConfig
 from art_cli.errors import UsageError
+from art_cli.keys import mask_keys_in
 from art_cli.llms.services import models_of_env
 from art_cli.preflight.smoke import (
     GoldPlay,
@@ -79,7 +80,7 @@ class Smoke:
             "not_tried": list(self._not_tried()),
         }
         found["verdict"], found["next"] = self._verdict(len(found["odd"]))
-        atomic_write(self.run.smoke, json.dumps(found, indent=1))
+        atomic_write(self.run.smoke, json.dumps(mask_keys_in(found), indent=1))
         return found
 
     @staticmethod

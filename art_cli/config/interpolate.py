@@ -28,6 +28,7 @@ from omegaconf.resolvers import oc
 from art_cli.config.explain import Mistake
 from art_cli.config.problem import KeyPath
 from art_cli.config.yaml import leaves
+from art_cli.keys import register_environment
 from art_cli.printed import hide
 
 _NAMES: set[KeyPath] = {  # of folders and accounts: they are in every line that says how to go on
@@ -92,10 +93,16 @@ def resolve(data: dict[str, Any]) -> Resolved:
             if reads.names:
                 resolved.secrets[path] = text
             (public if path in _NAMES else taken).update(reads.names)
+    register_environment({t for path, t in texts.items() if _names_variable(path)})
     for name in taken - public:
         if (value := os.environ.get(name, "")) not in said:
             hide(value, f"${{oc.env:{name}}}")
     return resolved
+
+
+def _names_variable(path: KeyPath) -> bool:
+    """Return whether what is at the path is the name of a variable that holds a key."""
+    return path[-1] in ("api_key_env", "key_env") or path[:2] == ("backend", "secrets")
 
 
 @dataclass(slots=True)

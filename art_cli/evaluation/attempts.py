@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.errors import ArtError
+from art_cli.keys import mask_keys, mask_keys_in
 from art_cli.printed import masked
 from art_cli.system.files import json_line, read_lines
 from art_cli.types import Message, Scenario, Trajectory
@@ -59,14 +60,17 @@ class Attempt:
 
     @classmethod
     def of(cls, t: Trajectory, trial: int) -> Attempt:
-        """Return a trajectory, without what only training needs."""
+        """Return a trajectory, without what only training needs, and without keys.
+
+        They are masked here, so that a judge reads the same of an attempt that was stored.
+        """
         return cls(
-            scenario=t.scenario.id,
+            scenario=mask_keys(t.scenario.id),
             digest=digest_of(t.scenario),
             trial=trial,
-            tags=t.scenario.tags,
+            tags=mask_keys_in(t.scenario.tags),
             reward=t.reward,
-            metrics=t.metrics,
+            metrics=mask_keys_in(t.metrics),
             stop_reason=t.stop_reason,
             truncated=t.truncated,
             num_turns=t.num_turns,
@@ -75,8 +79,8 @@ class Attempt:
             num_tool_errors=t.num_tool_errors,
             usd=t.usd,
             seconds=t.duration,
-            messages=t.messages,
-            judge_context=t.judge_context,
+            messages=mask_keys_in(t.messages),
+            judge_context=mask_keys(t.judge_context),
             error=t.error and masked(t.error),
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from art_cli.errors import JudgeError
+from art_cli.keys import mask_keys
 from art_cli.llms.judges.base import Judge, Transcript
 from art_cli.llms.judges.scorer import stored_transcript, transcript
 from art_cli.look import html
@@ -76,7 +77,7 @@ class _AgainstUntrained:
             return None
         if self._rows is None:
             self._rows = {r["scenario_id"]: r for r in run.read_trajectories(0, split)}
-        row = self._rows.get(now.scenario.id)
+        row = self._rows.get(mask_keys(now.scenario.id))
         return stored_transcript(row, now.tools) if row else None
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from art_cli.errors import EnvError, JudgeError
 from art_cli.evaluation.attempts import Attempt
 from art_cli.evaluation.play import Record
+from art_cli.keys import mask_keys_in
 from art_cli.llms.judges.base import Judge, Transcript
 from art_cli.rollout.groups import why_none
 from art_cli.system.progress import Report
@@ -62,4 +63,4 @@ async def judge_pairs(
 
 
 def _transcript(a: Attempt, tools: list[Any]) -> Transcript:
-    return Transcript(messages=a.messages, tools=tools, context=a.judge_context)
+    return Transcript(messages=a.messages, tools=mask_keys_in(tools), context=a.judge_context)

@@ -16,6 +16,8 @@ from art_cli.envs.tools import named_tools
 from art_cli.errors import UsageError
 from art_cli.inspection.conversation import messages_of
 from art_cli.inspection.groups import Row
+from art_cli.keys import mask_keys, mask_keys_in
+from art_cli.printed import masked
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.rollout import rollout
 from art_cli.runs.trajectories import env_reward_of
@@ -25,6 +27,7 @@ from art_cli.view.overview import is_number
 OVER = "(the episode ended)"
 SAME = 1e-9  # how far rewards may lie apart
 AROUND = 60  # characters that are shown of a text before it differs, and after
+KEY = re.compile(r"\$\{oc\.env:\w+\}")  # as `mask_keys` leaves it
 NEEDED = ("scenario_id", "seed", "scenario", "split", "metrics", "reward", "stop_reason")
 LISTS = {  # of objects, and what each has
     "steps": {"turn", "tool", "arguments", "said", "result"},
@@ -115,7 +118,8 @@ class StoredPlay:
         """See Agent."""
 
     def compare(self, place: str, stored: str, now: str) -> None:
-        """Note where the two differ, if nothing did before."""
+        """Note where the two differ, if nothing did before. What is stored has no keys."""
+        stored, now = mask_keys(stored), mask_keys(now)
         if stored != now:
             self.part(place, *_around(stored, now))
 
@@ -160,6 +164,11 @@ async def replay(
         raise UsageError(
             f"sibling {row.get('index', '?')} cannot be played again: its row lacks what "
             "art stores now; it was made by an older art, or is damaged"
+        )
+    if masked_key := KEY.search(json.dumps([[s["arguments"], s["said"]] for s in row["steps"]])):
+        raise UsageError(
+            f"sibling {row.get('index', '?')} cannot be played again: the policy repeated a key, "
+            f"and the file has {masked_key[0]} in its place"
         )
     scenario, parting = _scenario(env, settings, row)
     play = StoredPlay(row, is_builtin=is_builtin, allow_writes=allow_writes)
@@ -207,8 +216,8 @@ def _scenario(env: type[Env], settings: Any, row: Row) -> tuple[Scenario, Partin
         id=row["scenario_id"], split=row["split"], seed=row["seed"], data=row["scenario"]
     )
     for scenario in env.scenarios(settings, row["split"]):
-        if scenario.id == stored.id:
-            kept, now = _plain(asdict(stored)), _plain(asdict(scenario))
+        if mask_keys(scenario.id) == mask_keys(stored.id):
+            kept, now = (mask_keys_in(_plain(asdict(each))) for each in (stored, scenario))
             if kept == now:
                 return scenario, None
             return stored, Parting(place="the scenario", stored=str(kept), now=str(now))
@@ -218,6 +227,7 @@ def _scenario(env: type[Env], settings: Any, row: Row) -> tuple[Scenario, Partin
 
 def _compare_ends(play: StoredPlay, row: Row, now: Trajectory, error: str) -> None:
     before = (row.get("error") or "").partition("\n")[0]
+    error = masked(error)
     if _reason(before) != _reason(error):
         play.part("how it ended", before or "without an error", error or "without an error")
     if error:
@@ -226,7 +236,7 @@ def _compare_ends(play: StoredPlay, row: Row, now: Trajectory, error: str) -> No
     if stored is not None and (reward is None or abs(stored - reward) > SAME):
         play.compare("the reward", repr(stored), repr(reward))
     for name, value in now.metrics.items():
-        known = row["metrics"].get(name)
+        known = row["metrics"].get(mask_keys(name))
         if not is_number(known) or abs(known - value) > SAME:
             play.compare(f"the metric {name}", repr(known), repr(value))
     play.compare("judge_context()", row.get("judge_context") or "", now.judge_context)

@@ -24,6 +24,7 @@ import httpx
 
 from art_cli.config.schema import LLMConfig
 from art_cli.errors import BudgetError, LLMError, PreflightError
+from art_cli.keys import mask_keys
 from art_cli.llms.answer import Answer, BadAnswer, answer_of
 from art_cli.llms.base import Budget, ChatMessage, Reply, Schema, Tools, Usage, request_of
 from art_cli.llms.own import OwnServer
@@ -270,7 +271,7 @@ class RemoteLLM:
         for key in sorted(keys, key=len, reverse=True):
             if len(key) >= SHORTEST_KEY:
                 text = text.replace(key, "***")
-        return KEY.sub("***", text)[:500] or type(error).__name__
+        return KEY.sub("***", mask_keys(text))[:500] or type(error).__name__
 
 
 def _import_litellm() -> ModuleType:

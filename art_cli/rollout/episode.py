@@ -15,6 +15,7 @@ from art_cli.envs.base import Done, Env
 from art_cli.envs.files import checked_files, write_files
 from art_cli.envs.game import Game
 from art_cli.envs.tools import InvalidCallError, Tool, ToolError, offered_by, tools_of
+from art_cli.keys import short_repr
 from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import call, user_code
 from art_cli.system.outside import MAX_TEXT, OutsideError, check_json, check_text
@@ -127,7 +128,7 @@ class Episode:
         step = self._begin(Step(turn=turn, said=text))
         answer = await self._hear(text)
         if not isinstance(answer, str | Done):
-            raise TypeError(f"reply() returned {answer!r:.200}; expected text or Done()")
+            raise TypeError(f"reply() returned {short_repr(answer)}; expected text or Done()")
         if isinstance(answer, Done):
             return answer
         step.result = said_by("reply()", answer)
@@ -244,7 +245,8 @@ def tools_in(found: Any) -> list[Tool]:
     """Return the tools that an env gave once it had begun. Raises TypeError, ValueError."""
     if not isinstance(found, list) or not all(isinstance(tool, Tool) for tool in found):
         raise TypeError(
-            f"tools(), or tools_of() of a game, returned {found!r:.200}; expected a list of Tool"
+            f"tools(), or tools_of() of a game, returned {short_repr(found)}; "
+            "expected a list of Tool"
         )
     names = [tool.name for tool in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -265,7 +267,9 @@ def opening(env: Env, started: str | list[Message]) -> list[Message]:
         if env.system:
             started.insert(0, {"role": "system", "content": env.system})
     if not isinstance(started, list) or not started or not all(map(_is_message, started)):
-        raise TypeError(f"start() returned {started!r:.200}; expected text or a list of messages")
+        raise TypeError(
+            f"start() returned {short_repr(started)}; expected text or a list of messages"
+        )
     for message in started:
         said_by("start()", message["content"])
         check_json(message)

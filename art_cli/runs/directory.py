@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from art_cli.errors import PreflightError, UsageError, did_you_mean
+from art_cli.keys import mask_keys
 from art_cli.runs.trajectories import read_rows, write_rows
 from art_cli.system.files import atomic_write, json_line, make_folder, read_lines
 from art_cli.system.lock import hold, is_held
@@ -240,7 +241,12 @@ class RunDir:
     def write_status(self, state: WrittenState, step: int, steps: int, message: str = "") -> None:
         """Say how far the run is. `step` is the last finished one."""
         status = Status(
-            state=state, step=step, steps=steps, pid=os.getpid(), updated=_now(), message=message
+            state=state,
+            step=step,
+            steps=steps,
+            pid=os.getpid(),
+            updated=_now(),
+            message=mask_keys(message),
         )
         atomic_write(self.status, json_line(asdict(status)))
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.errors import ArtError
+from art_cli.keys import mask_keys_in
 from art_cli.printed import masked
 from art_cli.system.files import atomic_write, json_line
-from art_cli.types import Split, Trajectory, TrajectoryGroup
+from art_cli.types import Sequence, Split, Trajectory, TrajectoryGroup
 
 
 def write_rows(path: Path, step: int, split: Split, groups: list[TrajectoryGroup]) -> None:
@@ -90,10 +91,26 @@ def env_reward_of(row: dict[str, Any]) -> float | None:
 
 
 def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict[str, Any]:
-    """Return a trajectory as one flat object.
+    """Return a trajectory as one flat object, its texts without keys.
 
     Durations stay out: the same run gives the same bytes.
     """
+    # Ids stay as they are: a key that the model read or wrote is in them.
+    return mask_keys_in(_texts(step, split, group, index, t)) | {
+        "sequences": [_sequence(s, bool(t.turn_advantages)) for s in t.sequences]
+    }
+
+
+def _sequence(s: Sequence, has_turns: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"ids": s.ids, "mask": s.mask, "engine_logprobs": s.engine_logprobs}
+    if has_turns:
+        found["begins"] = s.begins  # where each of its turns does
+    if s.constrained:
+        found["constrained"] = mask_keys_in([asdict(c) for c in s.constrained])
+    return found
+
+
+def _texts(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict[str, Any]:
     return {
         "step": step,
         "split": split,
@@ -118,10 +135,4 @@ def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict
         "steps": [asdict(step) for step in t.steps],
         "messages": t.messages,
         "side_conversations": t.side_conversations,
-        "sequences": [
-            {"ids": s.ids, "mask": s.mask, "engine_logprobs": s.engine_logprobs}
-            | ({"begins": s.begins} if t.turn_advantages else {})  # where each of its turns does
-            | ({"constrained": [asdict(c) for c in s.constrained]} if s.constrained else {})
-            for s in t.sequences
-        ],
     }

@@ -18,6 +18,7 @@ from typing import Any
 from art_cli.envs.base import seed_of
 from art_cli.envs.tools import Tool
 from art_cli.errors import UsageError
+from art_cli.keys import mask_keys_in
 from art_cli.scenarios.source import SYSTEM, ToolResult
 from art_cli.system.files import atomic_write, json_line
 from art_cli.types import Split
@@ -137,8 +138,9 @@ def write_rows(file: Path, rows: Sequence[TaskRow], demonstrations: Path | None)
     Raises UsageError.
     """
     splits = splits_of(rows)
-    lines = [row.line(split) for row, split in zip(rows, splits, strict=True)]
-    told = [row.conversation() for row, split in zip(rows, splits, strict=True) if split == "train"]
+    lines = [mask_keys_in(row.line(split)) for row, split in zip(rows, splits, strict=True)]
+    train = [row for row, split in zip(rows, splits, strict=True) if split == "train"]
+    told = [mask_keys_in(row.conversation()) for row in train]
     try:
         if demonstrations:
             atomic_write(demonstrations, "".join(map(json_line, told)))

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import IO
 import httpx
 
 from art_cli.errors import PreflightError
+from art_cli.keys import MaskedOutput
 from art_cli.system.guard import guarded
 
 START_TIMEOUT = 600.0  # seconds: a large model is loaded in minutes
@@ -31,6 +33,9 @@ class ChildServer:
     def __init__(self, process: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None:
         self._process = process
         self._log = log
+        self._writing = threading.Lock()
+        assert process.stdout
+        self._printed = MaskedOutput(process.stdout, self._keep)
         self.url = f"http://127.0.0.1:{port}"
         self.api_base = f"{self.url}/v1"
 
@@ -59,8 +64,8 @@ class ChildServer:
         process = subprocess.Popen(
             guarded(words),
             stdin=subprocess.PIPE,  # the guard ends all when it closes
-            stdout=printed,
-            stderr=printed,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             env={**os.environ, **(env or {})},
             start_new_session=True,  # Ctrl-C is for the run, which ends its servers itself
         )
@@ -81,13 +86,19 @@ class ChildServer:
     def exit_code(self) -> int | None:
         """None while it runs; above 128: 128 + the signal that ended it."""
         code = self._process.poll()
+        if code is not None:
+            self._printed.join(STOP_TIMEOUT)  # so that its log is whole
         return 128 - code if code is not None and code < 0 else code
 
     def said(self) -> str:
         """Return the last of what it printed."""
-        self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, self._log.tell() - 4 * SHOWN))
-        return self._log.read().decode(errors="replace")[-SHOWN:].strip() or "(nothing)"
+        if not self.runs:
+            self._printed.join(STOP_TIMEOUT)
+        with self._writing:
+            self._log.seek(0, os.SEEK_END)
+            self._log.seek(max(0, self._log.tell() - 4 * SHOWN))
+            text = self._log.read().decode(errors="replace")
+        return text[-SHOWN:].strip() or "(nothing)"
 
     async def close(self) -> None:
         """End all of it: ask first, then kill."""
@@ -96,7 +107,14 @@ class ChildServer:
         await self.ends_within(STOP_TIMEOUT)
         self._process.stdin.close()
         await self.ends_within(STOP_TIMEOUT)
+        await asyncio.to_thread(self._printed.join, STOP_TIMEOUT)
         self._log.close()
+
+    def _keep(self, printed: bytes) -> None:
+        with self._writing:
+            self._log.seek(0, os.SEEK_END)
+            self._log.write(printed)
+            self._log.flush()
 
     async def ends_within(self, seconds: float) -> bool:
         """Return whether the process is gone, or goes in so many seconds."""

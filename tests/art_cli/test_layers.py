@@ -13,7 +13,7 @@ import art_cli
 
 ROOT = Path(art_cli.__file__).parent
 ROOMS = (
-    *("printed", "errors", "look", "types", "system", "config", "envs", "models", "runs"),
+    *("keys", "printed", "errors", "look", "types", "system", "config", "envs", "models", "runs"),
     *("engines", "llms", "rollout", "training", "backends", "evaluation", "loop", "preflight"),
     *("deploy", "scenarios", "why", "view", "inspection", "lab", "cli", "__main__"),
 )

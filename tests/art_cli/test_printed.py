@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from art_cli import keys
 from art_cli.printed import hide, masked, say, visible
 from art_cli.system.screen import Screen
 
@@ -54,6 +55,8 @@ def test_a_pipe_that_knows_few_characters_gets_those() -> None:
 @pytest.fixture
 def _hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("art_cli.printed._names", {})
+    monkeypatch.setattr("art_cli.keys._given", {})
+    monkeypatch.setattr("art_cli.keys._known", keys._Forms({}, 0))
     hide("hunter2:it's", "${oc.env:LONG}")
     hide("1", "${oc.env:SHORT}")
 

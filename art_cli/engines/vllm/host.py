@@ -44,6 +44,7 @@ from aiohttp.typedefs import Handler
 from art_cli.engines.base import TOKEN
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.errors import EXIT_FAILED, EXIT_USAGE, ArtError, PreflightError
+from art_cli.keys import register_environment
 from art_cli.printed import say
 from art_cli.system.child_server import ChildServer
 
@@ -303,6 +304,7 @@ def _error(status: int, message: str) -> web.Response:
 def main() -> None:
     """Run an engine host at the address and port of the arguments until the run is over."""
     address, port = sys.argv[1], int(sys.argv[2])
+    register_environment()
     if not (token := os.environ.pop(TOKEN, "")):  # nothing that is started here needs it
         say(f"error: {TOKEN} is missing: `art run --on` sets it", file=sys.stderr)
         sys.exit(EXIT_USAGE)

@@ -23,6 +23,7 @@ from art_cli.engines.base import HOSTS, TOKEN
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.engines.vllm.host import CHUNK, LONGEST_ANSWER
 from art_cli.errors import EngineError, PreflightError
+from art_cli.keys import KeyFilter
 from art_cli.system.child_server import ChildServer
 
 JOIN_TIMEOUT = 600.0  # seconds until a node must answer: its set-up began when ours did
@@ -173,6 +174,7 @@ class _RemoteServer:
         self._path = f"/servers/{number}"
         self._log = log
         self._brought = 0  # bytes of what it has printed
+        self._keys = KeyFilter()
         self.url = f"{place.url}{self._path}/vllm"
         self.exit_code: int | None = None
 
@@ -199,6 +201,8 @@ class _RemoteServer:
         with contextlib.suppress(EngineError):
             await self._place.ask("DELETE", self._path)
             await self.bring_log()
+        with self._log.open("ab") as file:
+            file.write(self._keys.rest())
         self._place.forget(self)
 
     async def bring_log(self) -> None:
@@ -208,7 +212,7 @@ class _RemoteServer:
             if not new:
                 return
             with self._log.open("ab") as file:
-                file.write(new)
+                file.write(self._keys.next(new))
             self._brought += len(new)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from art_cli.config.schema import RewardConfig
 from art_cli.envs.price import COST
 from art_cli.errors import EnvError, JudgeError
+from art_cli.keys import mask_keys, mask_keys_in
 from art_cli.llms.judges.base import Judge, Transcript, Verdict
 from art_cli.types import Trajectory, TrajectoryGroup
 
@@ -17,17 +18,21 @@ SAME = 1e-6  # two scores that differ by less are a tie
 
 
 def transcript(trajectory: Trajectory) -> Transcript:
-    """Return what a judge is shown of a trajectory."""
+    """Return what a judge is shown of a trajectory: no keys, as in a file of trajectories."""
     return Transcript(
-        messages=list(trajectory.messages),
-        tools=trajectory.tools,
-        context=trajectory.judge_context,
+        messages=mask_keys_in(list(trajectory.messages)),
+        tools=mask_keys_in(trajectory.tools),
+        context=mask_keys(trajectory.judge_context),
     )
 
 
 def stored_transcript(row: dict[str, Any], tools: list[Any]) -> Transcript:
     """Return what a judge is shown of a row of a trajectory file; the tools are the env's."""
-    return Transcript(messages=row["messages"], tools=tools, context=row["judge_context"])
+    return Transcript(
+        messages=mask_keys_in(row["messages"]),  # an older art has stored them as they were
+        tools=mask_keys_in(tools),
+        context=mask_keys(row["judge_context"]),
+    )
 
 
 class Scorer:

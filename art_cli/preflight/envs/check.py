@@ -25,7 +25,7 @@ from art_cli.preflight.envs.instances import (
 )
 from art_cli.preflight.envs.rewards import check_easy_rewards, check_gold
 from art_cli.preflight.envs.subject import Options, Subject
-from art_cli.preflight.envs.turns import check_prompt, check_turns
+from art_cli.preflight.envs.turns import check_keys, check_prompt, check_turns
 from art_cli.preflight.envs.watch import Stuck
 from art_cli.preflight.finding import (
     Finding,
@@ -64,6 +64,7 @@ CHECKS: dict[str, Callable[[Subject], Findings]] = {
     "gold": check_gold,
     "exploits": check_exploits,
     "prompt": check_prompt,
+    "keys": check_keys,
 }
 
 

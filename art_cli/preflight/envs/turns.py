@@ -6,6 +6,7 @@ import json
 import re
 from collections import defaultdict
 
+from art_cli.keys import holds_key, mask_keys
 from art_cli.models.turns import read_turn
 from art_cli.preflight.envs.play import Played
 from art_cli.preflight.envs.subject import Subject
@@ -14,6 +15,7 @@ from art_cli.types import Step
 
 WORD = re.compile(r"\w+")
 MARKUP = re.compile(r"</?\w+>|\\boxed|[{}$]")  # around an answer
+KEY = re.compile(r"\$\{oc\.env:\w+\}")  # as `mask_keys` leaves it
 FEWEST = 3  # answers that differ, before a place where they stand means anything
 MOSTLY = 0.9  # of the episodes
 SHORTEST = 12  # characters of arguments as JSON: {"by": 1} may stand there by chance
@@ -65,6 +67,23 @@ def check_prompt(s: Subject) -> Findings:
         what = f"the prompt has arguments as gold calls with them ({len(spelled)} of {len(plays)}"
         yield warning(f"{what} episodes): {spelled[0]:.100}", where, f"a leak? {todo}")
     yield ok(f"gold's answers do not stand out in the prompts of {len(plays)} episodes")
+
+
+def check_keys(s: Subject) -> Findings:
+    """No text that the policy reads holds a key of the environment: it would be trained on."""
+    plays = [p for found in s.plays.values() for p in found]
+    told = [("start", p, "\n".join(m["content"] for m in p.opening)) for p in plays]
+    told += [
+        (step.tool or "reply", p, step.result or "") for p in plays for step in p.trajectory.steps
+    ]
+    told += [("scenarios", p, json.dumps(p.trajectory.scenario.data, default=str)) for p in plays]
+    shown = {where: mask_keys(text) for where, _, text in told if holds_key(text)}
+    for where, text in shown.items():
+        found = KEY.search(text)
+        what = f"what {where}() gives holds the value of {found[0] if found else 'a key'}"
+        todo = "the policy reads it and is trained on it, and files mask it: leave it out"
+        yield warning(what, place_of(s.env_class, where), todo)
+    yield ok(f"no key of the environment is in what {len(plays)} episodes said")
 
 
 def _told_after(plays: list[Played]) -> str:

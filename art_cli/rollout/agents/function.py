@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.errors import blame
+from art_cli.keys import short_repr
 from art_cli.rollout.agents.hosted import CrashError
 from art_cli.rollout.agents.workdir import Workdir
 from art_cli.rollout.gateway.hosted_episode import Hosted
@@ -84,5 +85,5 @@ class FunctionRunner:
             with contextlib.suppress(Exception):
                 await client.close()
         if said is not None and not isinstance(said, str):
-            raise CrashError(f"returned {said!r:.200}; expected text or None")
+            raise CrashError(f"returned {short_repr(said)}; expected text or None")
         return said

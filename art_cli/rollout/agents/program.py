@@ -13,6 +13,7 @@ from typing import IO
 
 from art_cli.envs.files import read_below
 from art_cli.errors import PreflightError
+from art_cli.keys import mask_keys
 from art_cli.rollout.agents.hosted import CrashError
 from art_cli.rollout.agents.sandbox import NoSandbox, Sandbox
 from art_cli.rollout.agents.workdir import Place, Workdir
@@ -131,4 +132,5 @@ def tail(file: IO[bytes]) -> tuple[str, int]:
     """Return the last of what was printed, and how many bytes it was in all."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 4 * SHOWN))
-    return file.read().decode(errors="replace")[-SHOWN:].strip(), size
+    text = mask_keys(file.read().decode(errors="replace"))
+    return text[-SHOWN:].strip(), size

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 
 from art_cli.errors import AgentError, PreflightError
+from art_cli.keys import mask_keys
 from art_cli.rollout.agents.hosted import CrashError
 from art_cli.rollout.gateway.asked import RequestError
 from art_cli.rollout.gateway.end import AgentEnd
@@ -82,7 +83,7 @@ class ServiceRunner:
         if answer.status_code >= 500:
             raise PreflightError(
                 f"agent.url: the service answers GET {self._url} with HTTP {answer.status_code}: "
-                f"{answer.text[:SHOWN]}"
+                f"{mask_keys(answer.text)[:SHOWN]}"
             )
 
     async def close(self) -> None:
@@ -106,7 +107,7 @@ class ServiceRunner:
             await asyncio.gather(posting, return_exceptions=True)
         end.record(trajectory)
         if end.error is not None:
-            raise CrashError(f"the service says: {end.error[:SHOWN]}")
+            raise CrashError(f"the service says: {mask_keys(end.error)[:SHOWN]}")
         return end.answer
 
     async def _post(self, hosted: Hosted, task: dict[str, Any]) -> httpx.Response:
@@ -121,7 +122,7 @@ class ServiceRunner:
                 answer = await self._client.post(self._url, json=task)
                 if answer.status_code not in BUSY or hosted.num_calls:
                     return answer
-                why = f"HTTP {answer.status_code}: {answer.text[:SHOWN]}"
+                why = f"HTTP {answer.status_code}: {mask_keys(answer.text)[:SHOWN]}"
             except (httpx.ConnectError, httpx.ConnectTimeout) as e:
                 why = _words(e)
             except httpx.HTTPError as e:
@@ -167,7 +168,7 @@ class ServiceRunner:
             raise AgentError(self._refused(answer))
         if answer.status_code != 200:
             raise CrashError(
-                f"the service answered HTTP {answer.status_code}: {answer.text[:SHOWN]}"
+                f"the service answered HTTP {answer.status_code}: {mask_keys(answer.text)[:SHOWN]}"
             )
         try:
             end = await beside(len(answer.content), AgentEnd.read, answer.content)

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from art_cli.errors import EnvError, RemoteError, UsageError
+from art_cli.keys import MaskedOutput
 from art_cli.rollout.env_worker.wire import error_of, line_of
 from art_cli.system.deadline import DeadlineError
 from art_cli.system.guard import guarded
@@ -161,9 +162,11 @@ class WorkerProcess:
             stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the run, which ends it itself
         )
+        assert self._process.stderr
+        self._printed = MaskedOutput(self._process.stderr, self._keep)
         self._threads = [
             threading.Thread(target=work, name="art-env-worker", daemon=True)
-            for work in (self._write, self._keep, self._read)
+            for work in (self._write, self._read)
         ]
         for thread in self._threads:
             thread.start()
@@ -213,7 +216,7 @@ class WorkerProcess:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(2 * GRACE)
         self._kill("was closed")
-        for thread in self._threads:
+        for thread in (*self._threads, self._printed):
             thread.join(GRACE)
 
     def _send(self, do: str, more: dict[str, Any]) -> tuple[int, Future[Any]]:
@@ -255,16 +258,13 @@ class WorkerProcess:
                 stdin.write(line)
                 stdin.flush()
 
-    def _keep(self) -> None:
+    def _keep(self, printed: bytes) -> None:
         """Keep what it prints: the end of it here, the beginning in the log."""
-        assert self._process.stderr
-        with self._process.stderr as printed:
-            while chunk := printed.read1(2**16):  # type: ignore[attr-defined]
-                self.tail = (self.tail + chunk)[-SHOWN:]
-                if (log := self._worker.log) and self._num_logged < MOST_LOGGED:
-                    self._num_logged += len(chunk)
-                    with suppress(OSError), log.open("ab") as file:
-                        file.write(chunk)
+        self.tail = (self.tail + printed)[-SHOWN:]
+        if (log := self._worker.log) and self._num_logged < MOST_LOGGED:
+            self._num_logged += len(printed)
+            with log.open("ab") as file:
+                file.write(printed)
 
     def _read(self) -> None:
         assert self._process.stdout
@@ -275,7 +275,7 @@ class WorkerProcess:
             except Exception as e:  # the env may have written anything to this descriptor
                 self._kill(f"wrote what is no line of the protocol ({e!r:.200}) and was ended")
         code = self._process.wait()
-        self._threads[1].join(GRACE)
+        self._printed.join(GRACE)
         said = self.tail.decode(errors="replace").strip() or "(nothing)"
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         with self._lock:

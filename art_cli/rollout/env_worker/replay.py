@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 from art_cli.config.schema import LLMConfig
 from art_cli.envs.base import Env
 from art_cli.errors import RemoteError
+from art_cli.keys import short_repr
 from art_cli.rollout.env_worker.process import EnvWorker, WorkerDiedError, WorkerProcess
 from art_cli.rollout.env_worker.wire import told_of
 from art_cli.system.deadline import DeadlineError, paused
@@ -217,7 +218,8 @@ class PlayedEpisode:
         before, now = past.outcome, again
         return (
             f"the env's process {how}, through another episode it seems; played again in the next, "
-            f"the env answered {past.do}() with {now.error or now.value!r:.200}, and had answered "
-            f"{before.error or before.value!r:.200}. An env that answers the same whenever its "
-            "scenario, its seed and its calls are the same loses no episode through others"
+            f"the env answered {past.do}() with {short_repr(now.error or now.value)}, and had "
+            f"answered {short_repr(before.error or before.value)}. An env that answers the same "
+            "whenever its scenario, its seed and its calls are the same loses no episode through "
+            "others"
         )

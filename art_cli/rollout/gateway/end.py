@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from art_cli.keys import mask_keys
 from art_cli.rollout.gateway.apis.request_body import read_as
 from art_cli.system.outside import storable
 from art_cli.types import Trajectory
@@ -47,4 +48,4 @@ class AgentEnd(BaseModel):
             trajectory.metrics[f"agent_{name}"] = value
         if self.logs:
             said = "\n".join(x if isinstance(x, str) else f"{x}" for x in self.logs)
-            trajectory.logs.append(f"the agent said:\n{storable(said)[-SHOWN:]}")
+            trajectory.logs.append(f"the agent said:\n{mask_keys(storable(said))[-SHOWN:]}")

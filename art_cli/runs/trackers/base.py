@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Protocol
+
+from art_cli.keys import mask_keys
 
 
 class Tracker(Protocol):
@@ -29,8 +32,9 @@ class Trackers:
         self._say = say
 
     def log(self, metrics: dict[str, float]) -> None:
-        """Hand a copy of `metrics` to each tracker. Never raises."""
-        self._each(lambda tracker: tracker.log(dict(metrics)))
+        """Hand a copy of `metrics`, no key in their names, to each tracker. Never raises."""
+        named = {_masked_name(name): value for name, value in metrics.items()}
+        self._each(lambda tracker: tracker.log(dict(named)))
 
     def finish(self, state: str) -> None:
         """Close each tracker; a second call does nothing. Never raises."""
@@ -45,3 +49,9 @@ class Trackers:
                 self._trackers.remove(tracker)
                 name = type(tracker).__name__
                 self._say(f"{name} is switched off: {type(error).__name__}: {error}")
+
+
+def _masked_name(name: str) -> str:
+    """Return the name of a metric without keys, in characters that every tracker takes."""
+    masked = mask_keys(name)
+    return name if masked == name else re.sub(r"[^\w./ -]+", "_", masked)

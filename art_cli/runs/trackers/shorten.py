@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from art_cli.keys import mask_keys
+
 LONGEST = 20_000  # characters of a conversation
 LONGEST_LINE = 160
 
@@ -17,5 +19,5 @@ def shortened(text: str) -> str:
 
 def in_a_line(error: BaseException) -> str:
     """Return what an error says, on one short line."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(mask_keys(str(error)).split()) or type(error).__name__
     return text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 3] + "..."

@@ -21,6 +21,7 @@ import statistics
 from typing import Any
 
 from art_cli.envs.base import seed_of
+from art_cli.keys import mask_keys
 from art_cli.training.algorithm.advantage import has_gradient
 from art_cli.training.curriculum.base import Sampler
 from art_cli.training.curriculum.uniform import Uniform
@@ -128,4 +129,5 @@ def _names(scenario: Scenario) -> list[str]:
     """Return what a scenario is counted under, the widest first."""
     tags = [f"{tag}={value}" for tag, value in scenario.tags.items()]
     both = [", ".join(tags)] if len(tags) > 1 else []
-    return [ALL, *tags, *both, f"scenario {scenario.id}"]
+    # They are written with a checkpoint.
+    return [ALL, *map(mask_keys, (*tags, *both, f"scenario {scenario.id}"))]

@@ -13,6 +13,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
+from art_cli.keys import mask_keys
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.mirror import split_of
 from art_cli.runs.trackers.otlp.spans import Origin, spans_of
@@ -92,7 +93,8 @@ class _Session(requests.Session):
             port = f":{where.port}" if where.port else ""
             self.problem = f"{where.hostname}{port} does not answer ({type(error).__name__})"
             raise
-        self.problem = "" if answer.ok else f"HTTP {answer.status_code} {answer.text[:160]}".strip()
+        said = mask_keys(answer.text)[:160]
+        self.problem = "" if answer.ok else f"HTTP {answer.status_code} {said}".strip()
         return answer
 
 

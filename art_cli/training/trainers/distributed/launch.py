@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -31,6 +32,7 @@ from torch.distributed import DistStoreError
 from torch.distributed.rendezvous import rendezvous
 
 from art_cli.errors import EXIT_FAILED, PreflightError, UsageError
+from art_cli.keys import MaskedOutput
 from art_cli.printed import say
 
 JOIN_TIMEOUT = timedelta(minutes=5)  # to meet at the store
@@ -132,6 +134,9 @@ class LocalCrew(Crew):
         _use_loopback()
         logs.mkdir(parents=True, exist_ok=True)
         self._logs = {rank: logs / f"rank-{rank}.log" for rank in range(1, num_processes)}
+        for log in self._logs.values():
+            log.write_bytes(b"")
+        self._printed: dict[int, MaskedOutput] = {}
         self._workers = {
             rank: self._start(rank, num_processes, log) for rank, log in self._logs.items()
         }
@@ -143,15 +148,17 @@ class LocalCrew(Crew):
             "LOCAL_RANK": str(rank),
             "WORLD_SIZE": str(num_processes),
         }
-        with log.open("wb") as out:
-            return subprocess.Popen(
-                [sys.executable, "-m", WORKER, str(self._folder / "store")],
-                env=os.environ | place,
-                stdin=subprocess.PIPE,  # it ends when this process does, however that ends
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for this process, which tells them
-            )
+        worker = subprocess.Popen(
+            [sys.executable, "-m", WORKER, str(self._folder / "store")],
+            env=os.environ | place,
+            stdin=subprocess.PIPE,  # it ends when this process does, however that ends
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for this process, which tells them
+        )
+        assert worker.stdout
+        self._printed[rank] = MaskedOutput(worker.stdout, partial(_append, log))
+        return worker
 
     def tell(self, command: str) -> None:
         for worker in self._workers.values():
@@ -191,12 +198,15 @@ class LocalCrew(Crew):
             assert worker.stdin
             with suppress(BrokenPipeError):  # of a command that it did not live to read
                 worker.stdin.close()
+        for printed in self._printed.values():
+            printed.join(GRACE / 4)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _death(self) -> str:
         for rank, worker in self._workers.items():
             code = worker.poll()
             if code is not None:
+                self._printed[rank].join(GRACE / 4)
                 lines = self._logs[rank].read_text(errors="replace").splitlines()[-LAST_LINES:]
                 how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
                 return (
@@ -215,6 +225,11 @@ class LocalCrew(Crew):
                     say(f"error: {message}", file=sys.stderr)
                     time.sleep(GRACE)
                     os._exit(EXIT_FAILED)
+
+
+def _append(log: Path, printed: bytes) -> None:
+    with log.open("ab") as file:
+        file.write(printed)
 
 
 def ready(rank: int) -> str:
