@@ -13,7 +13,7 @@ from typing import Any
 
 from art_cli.errors import PreflightError
 from art_cli.look import html
-from art_cli.printed import masked
+from art_cli.printed import HIDDEN, masked
 from art_cli.view.episodes import COLUMNS
 from art_cli.view.meanings import CURVES, FACTS
 from art_cli.view.overview import X_AXES
@@ -60,7 +60,7 @@ def style() -> str:
 @cache
 def script(names: tuple[str, ...] = SCRIPTS) -> str:
     """Return the scripts of a page as one, whose names nobody else sees."""
-    words = {"curves": CURVES, "facts": FACTS, "columns": COLUMNS, "axes": X_AXES}
+    words = {"curves": CURVES, "facts": FACTS, "columns": COLUMNS, "axes": X_AXES, "hidden": HIDDEN}
     parts = "\n".join(asset(name) for name in names)
     return f"(function () {{ 'use strict';\nconst WORDS = {json.dumps(words)};\n{parts}\n}})();\n"
 

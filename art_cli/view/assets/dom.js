@@ -1,11 +1,14 @@
 // Elements. All text goes in as text nodes: nothing that anyone said becomes markup.
 
-const HIDDEN = new RegExp(
-  '[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff]', 'g');
+// What a terminal does not show either: first and last of each range, as numbers.
+const HIDDEN = new RegExp('[' + WORDS.hidden.map(
+  ends => ends.map(n => '\\u{' + n.toString(16) + '}').join('-')).join('') + ']', 'gu');
 
+// Return a text with what nobody sees as JSON's escapes, two for what UTF-16 has in two halves.
 function clean(text) {
   return String(text ?? '').replace(/\r\n/g, '\n').replace(
-    HIDDEN, c => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
+    HIDDEN, c => c.split('').map(
+      half => '\\u' + half.charCodeAt(0).toString(16).padStart(4, '0')).join(''));
 }
 
 // el('a', {class: 'x', href: '#/', on: {click: f}}, 'text', element, ...)
