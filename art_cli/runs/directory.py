@@ -240,13 +240,9 @@ class RunDir:
 
     def write_status(self, state: WrittenState, step: int, steps: int, message: str = "") -> None:
         """Say how far the run is. `step` is the last finished one."""
+        told = mask_keys(message)
         status = Status(
-            state=state,
-            step=step,
-            steps=steps,
-            pid=os.getpid(),
-            updated=_now(),
-            message=mask_keys(message),
+            state=state, step=step, steps=steps, pid=os.getpid(), updated=_now(), message=told
         )
         atomic_write(self.status, json_line(asdict(status)))
 

@@ -28,7 +28,7 @@ from art_cli.rollout.agents.hosted import CrashError
 from art_cli.rollout.agents.program import STOP_TIMEOUT, ProgramRunner
 from art_cli.rollout.agents.sandbox import Sandbox
 from art_cli.rollout.agents.service import task_of
-from art_cli.rollout.agents.workdir import Place, Workdir
+from art_cli.rollout.agents.workdir import AgentFolder, Workdir
 from art_cli.rollout.gateway.asked import RequestError
 from art_cli.rollout.gateway.end import AgentEnd
 from art_cli.rollout.gateway.hosted_episode import Hosted
@@ -126,7 +126,7 @@ class KeptRunner(ProgramRunner):
         )
         return _Kept(process, transport, printed, place, self._workdir)
 
-    def _place(self, folder: Path) -> Place:
+    def _place(self, folder: Path) -> AgentFolder:
         """Return where a process starts."""
         return self._workdir.place(folder)
 
@@ -148,7 +148,7 @@ class WorkerRunner(KeptRunner):
         super().__init__([python, "-u", "-c", code, use], pass_env, sandbox, timeout, workdir)
         self._name = f"agent.python: {python} cannot run {use}"
 
-    def _place(self, folder: Path) -> Place:
+    def _place(self, folder: Path) -> AgentFolder:
         """Start in the project, from which the function is imported: it goes on from there."""
         return replace(super()._place(folder), start=Path.cwd())
 
@@ -176,7 +176,7 @@ class _Kept:
         process: asyncio.subprocess.Process,
         requests: asyncio.WriteTransport,
         printed: Any,
-        place: Place,
+        place: AgentFolder,
         workdir: Workdir,
     ) -> None:
         self._process = process

@@ -16,7 +16,7 @@ from art_cli.errors import PreflightError
 from art_cli.keys import mask_keys
 from art_cli.rollout.agents.hosted import CrashError
 from art_cli.rollout.agents.sandbox import NoSandbox, Sandbox
-from art_cli.rollout.agents.workdir import Place, Workdir
+from art_cli.rollout.agents.workdir import AgentFolder, Workdir
 from art_cli.rollout.gateway.hosted_episode import Hosted
 from art_cli.system.guard import guarded, hide
 from art_cli.system.outside import MAX_TEXT
@@ -96,7 +96,7 @@ class ProgramRunner:
             raise CrashError(f"ended with exit code {code}; it printed:\n{shown}{hint}")
         return None
 
-    async def _process(self, place: Place, given: dict[str, str], printed: IO[bytes]) -> int:
+    async def _process(self, place: AgentFolder, given: dict[str, str], printed: IO[bytes]) -> int:
         """Return the exit code, once nothing is left of all that the program started."""
         start = self._sandbox.start(self._command, place, given)
         process = await asyncio.create_subprocess_exec(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from art_cli.errors import PreflightError
-from art_cli.rollout.agents.workdir import Place
+from art_cli.rollout.agents.workdir import AgentFolder
 
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")  # of our own environment
 SYSTEM = (
@@ -48,7 +48,7 @@ class Sandbox(Protocol):
         """
         ...
 
-    def start(self, command: list[str], place: Place, given: dict[str, str]) -> Start:
+    def start(self, command: list[str], place: AgentFolder, given: dict[str, str]) -> Start:
         """Say how to start the command at a place.
 
         `given` are the variables that are meant for the program.
@@ -62,7 +62,7 @@ class NoSandbox:
     def check(self, command: list[str], shared: Path) -> None:
         _find(command[0])
 
-    def start(self, command: list[str], place: Place, given: dict[str, str]) -> Start:
+    def start(self, command: list[str], place: AgentFolder, given: dict[str, str]) -> Start:
         environment = _own(*KEPT)
         if place.home:
             environment |= {"HOME": str(place.home), "TMPDIR": str(place.folder / "tmp")}
@@ -82,7 +82,7 @@ class Bwrap:
         what = f"{command[0]} cannot be seen from within the sandbox"
         _ask("bwrap", words, instead=what, todo="mend or install bubblewrap, or remove the key")
 
-    def start(self, command: list[str], place: Place, given: dict[str, str]) -> Start:
+    def start(self, command: list[str], place: AgentFolder, given: dict[str, str]) -> Start:
         walls = _walls(command[0], ["--bind", str(place.folder / "tmp"), "/tmp"])
         walls += [] if _is_seen(place) else _twice("--ro-bind", place.start)
         walls += [*_twice("--bind", place.folder), "--chdir", str(place.start)]
@@ -105,7 +105,7 @@ class Docker:
         todo = f"start docker, or get the image: docker pull {self.image}"
         _ask("docker", words, instead=what, todo=todo)
 
-    def start(self, command: list[str], place: Place, given: dict[str, str]) -> Start:
+    def start(self, command: list[str], place: AgentFolder, given: dict[str, str]) -> Start:
         project, folder, name = Path.cwd(), place.folder, place.folder.name
         words = ["docker", "run", "--rm", "--name", name, "--pull", "never", "--init"]
         words += ["--interactive"]  # one that is kept is told of its episodes there
@@ -210,12 +210,12 @@ def _secrets() -> list[Path]:
     return [file for file in [Path.cwd() / ".env"] if file.exists()]
 
 
-def _is_seen(place: Place) -> bool:
+def _is_seen(place: AgentFolder) -> bool:
     """Return whether the folder in which a program starts is in the project or in its own."""
     return any(place.start.is_relative_to(folder) for folder in (Path.cwd(), place.folder))
 
 
-def _home(place: Place) -> str:
+def _home(place: AgentFolder) -> str:
     return str(place.home or place.folder)
 
 

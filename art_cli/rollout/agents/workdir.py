@@ -20,7 +20,7 @@ PYTHON = re.compile(r"(python|pypy)[\d.]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class AgentFolder:
     """Where an agent works."""
 
     folder: Path  # its own; it holds `tmp`, and is removed
@@ -50,11 +50,11 @@ class Workdir:
                     "expected fresh, inherit, or a folder that is there"
                 )
 
-    def place(self, folder: Path) -> Place:
+    def place(self, folder: Path) -> AgentFolder:
         """Return where an agent works that has a folder for itself."""
-        place = Place(folder=folder, start=self.shared)
+        place = AgentFolder(folder=folder, start=self.shared)
         if self.is_fresh:
-            place = Place(folder=folder, start=folder / "work", home=folder / "home")
+            place = AgentFolder(folder=folder, start=folder / "work", home=folder / "home")
         for part in place.parts if self.is_fresh else [folder / "tmp"]:
             part.mkdir()
         return place

@@ -13,7 +13,6 @@ import json
 import secrets
 from collections.abc import Callable, Coroutine
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from art_cli.envs.base import Done, Env, seed_of
@@ -61,6 +60,7 @@ class Hosted:
         self.secrets = Secrets()
         self._served = served
         self._episode = episode
+        self.work_in = episode.work_in  # lets the env fill the folder in which the agent works
         self._seed = seed
         self._dialogue = Dialogue(opening, episode.trajectory.tools, served.answer_tool)
         self._tools: tuple[list[Any], Renderer | None] = [], None  # of the last call
@@ -177,10 +177,6 @@ class Hosted:
         turn = self._dialogue.turn_that_says(text)
         result = await self._ask_env(turn, partial(self._episode.reply, text))
         return OVER if isinstance(result, Done) else result
-
-    async def work_in(self, folder: Path, workdir: Path | None) -> None:
-        """Let the env fill the folder in which the agent works; see Episode."""
-        await self._episode.work_in(folder, workdir)
 
     def tell(self, end: AgentEnd) -> None:
         """Take the end that the agent tells. Raises RequestError where it told one before."""
