@@ -43,8 +43,8 @@ from art_cli.runs.checkpoint import (
     resume_step,
 )
 from art_cli.runs.directory import RunDir
+from art_cli.runs.maker import write_config
 from art_cli.runs.opponents import SavedPolicies, note_opponents, saved_opponents
-from art_cli.system.files import atomic_write
 from art_cli.system.progress import Report, silent
 from art_cli.training.canary import Canary
 from art_cli.training.model import Parts, Stop, TrainableModel
@@ -301,5 +301,5 @@ class LocalBackend:
         self._open.enter_context(run.lock())
         if begun:
             check_same(root, run.config, config_yaml)
-        atomic_write(run.config, config_yaml)
+        write_config(run, config_yaml)
         return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from art_cli.errors import UsageError
+from art_cli.errors import ConfigError, UsageError
 from art_cli.printed import masked, replace_line, say, visible
 from art_cli.system.files import read_text
 from art_cli.system.progress import Pulse
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 SELDOM = 30.0  # seconds between lines of progress in a log, where there is something new
 SILENCE = 10.0  # seconds, before what goes on is told again
+# Settings whose value is code, or a program.
+RUNS_CODE = re.compile(
+    r"env\.(use|python)|agent\.(use|python|command\.\d+)|judge\.command\.\d+|"
+    r"train\.(loss|advantage|curriculum)"
+)
 OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
 
 # What several commands take.
@@ -48,10 +54,11 @@ _doing, _began = "", 0.0  # what `progress` was told last, and when it began
 _pulse: Pulse | None = None
 
 
-def load(arguments: list[str]) -> LoadedExperiment:
+def load(arguments: list[str], *, is_run: bool = False) -> LoadedExperiment:
     """Return the experiment of `CONFIG... key=value...`, with its env's settings.
 
-    Where it starts programs of the user's, this process is hidden from them. Raises ConfigError.
+    With `is_run`, the config is that of a run directory that was named. Where it starts programs of
+    the user's, this process is hidden from them. Raises ConfigError.
     """
     from art_cli.config.load import load_experiment
     from art_cli.rollout.env_worker.remote import env_in
@@ -61,10 +68,36 @@ def load(arguments: list[str]) -> LoadedExperiment:
     # os.path: a long override is no name of a file, which Path takes for an error.
     overrides = [a for a in arguments if OVERRIDE.match(a) and not os.path.exists(a)]
     paths = [Path(a) for a in arguments if a not in overrides]
+    for path in paths:
+        _tell_code(path, is_run)
     loaded = load_experiment(paths, overrides, plugin_config=lambda *use: env_in(*use).Config)
     if loaded.experiment.agent.type == "program":
         hide()  # early: what has read a variable by now may point into the block that is emptied
     return loaded
+
+
+def _tell_code(config: Path, is_run: bool) -> None:
+    """Say which code is run, before it is, where another account has made the run directory."""
+    from art_cli.config.problem import dotted
+    from art_cli.config.yaml import leaves, read_document
+    from art_cli.runs.directory import RunDir
+    from art_cli.runs.maker import holds_run, is_own
+
+    run = RunDir(config.parent)
+    if config.name != run.config.name or not (is_run or holds_run(run)) or is_own(run):
+        return
+    with contextlib.suppress(ConfigError):  # which is told further on
+        named = dict(leaves(read_document(config)))
+        code = [
+            f"{dotted(path)}: {value}"
+            for path, value in named.items()
+            if value and RUNS_CODE.fullmatch(dotted(path))
+        ]
+        say(
+            f"warning: {run.root} was not made by `art run` of this account on this machine. What "
+            f"its config.yaml names is run as you: {', '.join(code)}",
+            file=sys.stderr,
+        )
 
 
 def check_base(loaded: LoadedExperiment, run: RunDir | None = None) -> list[str]:
@@ -93,7 +126,7 @@ def open_run(path: Path, overrides: Sequence[str] = ()) -> tuple[LoadedExperimen
     from art_cli.runs.directory import RunDir
 
     run = RunDir.open(path.resolve())
-    loaded = load([str(run.config), *overrides])
+    loaded = load([str(run.config), *overrides], is_run=True)
     named = f"{loaded.experiment.project}/{loaded.experiment.name}"
     if f"{run.root.parent.name}/{run.root.name}" != named:
         raise UsageError(

@@ -55,7 +55,7 @@ def replay(
         raise UsageError(f"scenario {scenario} has no sibling {sibling} in step {step}")
     if stop:
         _check_debugger(rows)
-    loaded = load([str(folder.config)])
+    loaded = load([str(folder.config)], is_run=True)
     played = asyncio.run(_play(loaded, rows, stop=stop, allow_writes=allow_writes))
     changed = _is_changed(folder, loaded)
     if as_json:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from art_cli.errors import PreflightError
 from art_cli.runs.directory import RunDir
+from art_cli.runs.maker import is_own, mark_own
 from art_cli.system.files import make_folder
 from art_cli.system.lock import hold
 
@@ -39,9 +40,12 @@ def bring_back(host: str, remote: str, run: RunDir) -> bool:
     connection fails.
     """
     with alone(run):
+        was_own = is_own(run)
         flat = ["--exclude=/checkpoints", "--exclude=/run.lock", "--exclude=.*"]
         if _transfer(*flat, f"{host}:{remote}/", f"{run.root}/") is None:
             return False
+        if was_own:  # the config of the machine that this account has sent the run to
+            mark_own(run)
         _bring_checkpoints(host, remote, run)
     return True
 

@@ -35,7 +35,8 @@ from art_cli.config.values import FORBID_UNKNOWN, Name
 from art_cli.config.yaml import dump
 from art_cli.errors import EXIT_FAILED, ArtError, Interrupted, PreflightError, UsageError
 from art_cli.runs.directory import RunDir
-from art_cli.system.files import atomic_write, is_another, json_line
+from art_cli.runs.maker import write_config
+from art_cli.system.files import atomic_write, is_another, json_line, read_text
 
 Say = Callable[[str], None]  # told what the user should know
 
@@ -60,12 +61,12 @@ class Sent:
 def read_sent(run: RunDir) -> Sent:
     """Return where the run is. Raises UsageError where it was not sent from here, or is a copy."""
     try:
-        sent = TypeAdapter(Sent).validate_json(run.cloud.read_bytes(), strict=True)
+        sent = TypeAdapter(Sent).validate_json(read_text(run.cloud), strict=True)
     except FileNotFoundError:
         raise UsageError(
             f"{run.root} was not sent to a cluster from here (it has no cloud.json)"
         ) from None
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise UsageError(
             f"{run.cloud} is damaged ({first}). Look for its job with `sky queue` or `sky jobs "
@@ -167,7 +168,7 @@ def send(
         assert number is not None
         sent = Sent(job=number, cluster=cluster, root=root)
     run.exit.unlink(missing_ok=True)
-    atomic_write(run.config, shipped_config(loaded))
+    write_config(run, shipped_config(loaded))
     atomic_write(run.cloud, json_line(asdict(sent)))
     return sent
 
