@@ -68,7 +68,10 @@ def trajectory(step: int, split: str, group: int, index: int, **changes: Any) ->
         "policy_versions": [step, step],
         "steps": [
             {"turn": 0, "tool": tool, "arguments": {}, "result": "ok", "is_error": not good},
-            {"turn": 1, "tool": None, "said": "done" if good else "sorry", "result": None},
+            {
+                **{"turn": 1, "tool": None, "said": "done" if good else "sorry"},
+                **{"result": None, "is_error": False},
+            },
         ],
         "messages": turns,
         "side_conversations": [],
@@ -98,14 +101,16 @@ def add_evaluation(run: Path, step: int, scenarios: int = 20) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-def make_run(run: Path, steps: int = 4, groups: int = 4, size: int = 4) -> Path:
+def make_run(
+    run: Path, steps: int = 4, groups: int = 4, size: int = 4, scenarios: int = 20
+) -> Path:
     """Make a run with an evaluation before the first step and after the last."""
     run.mkdir(parents=True)
     (run / "config.yaml").write_text("train: {advantage: mean}\nmodel: {base: nowhere}\n")
-    add_evaluation(run, 0)
+    add_evaluation(run, 0, scenarios)
     for step in range(1, steps + 1):
         add_step(run, step, groups, size)
-    add_evaluation(run, steps)
+    add_evaluation(run, steps, scenarios)
     status = {"state": "done", "step": steps, "steps": steps, "pid": 1, "updated": ""}
     (run / "status.json").write_text(json.dumps(status | {"message": ""}))
     return run

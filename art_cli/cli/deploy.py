@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -156,7 +157,7 @@ def deployments(
 
     inputs.read_dotenv(Path(".env"))
     roots = [run] if run else [r.path for r in list_runs(runs_dir)]
-    found = [(root, d) for root in roots for d in Store(RunDir(root)).all()]
+    found = [(root, d) for root in roots for d in _deployed(Store(RunDir(root)), run is None)]
     rows = [(root, d, _state(d), cost(d)) for root, d in found]
     if as_json:
         listed = [
@@ -176,6 +177,17 @@ def deployments(
         table.add_row(where, d.target, d.name, str(d.step), state, price, d.url or "-")
     Screen().show(table)
     return None
+
+
+def _deployed(store: Store, is_one_of_many: bool) -> list[Deployment]:
+    """Return the deployments of a run. Raise ArtError for a damaged one, if it was asked for."""
+    try:
+        return store.all()
+    except ArtError as e:
+        if not is_one_of_many:
+            raise
+        say(f"warning: {e}", file=sys.stderr)
+        return []
 
 
 def _find(store: Store, root: Path, name: str | None) -> Deployment:

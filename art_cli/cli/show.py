@@ -45,11 +45,12 @@ def show(
     from art_cli.inspection.groups import open_step, summary
     from art_cli.runs.directory import RunDir
     from art_cli.system.screen import Screen
+    from art_cli.view.episodes import damaged_judgements
 
     folder = RunDir.open(run)
     found = open_step(folder, step, split)
-    if found.damage:
-        say(f"warning: {found.damage}", file=sys.stderr)
+    for line in (*found.damage.splitlines(), *damaged_judgements(folder)):
+        say(f"warning: {line}", file=sys.stderr)
     if group is None:
         rows = [summary(number, rows) for number, rows in found.groups.items()]
         return say(json.dumps(rows)) if as_json else _list_groups(run, found, rows)

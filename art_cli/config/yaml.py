@@ -23,11 +23,13 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from art_cli.config.problem import KeyPath, Place, Problem
+from art_cli.errors import ConfigError
 from art_cli.system.files import read_text
 
 DEEPEST = 50  # values within values; what reads configs further on has limits too
 LONGEST_SHOWN = 200  # characters of an override
 MOST = 100_000  # values; a few lines of aliases of aliases stand for billions
+LONGEST = 1 << 20  # characters of a file: PyYAML takes a second for some 100,000 of them
 
 _TAG = "tag:yaml.org,2002:"
 _CORE_SCALARS = (  # order matters: every int also looks like a float
@@ -72,7 +74,7 @@ def read_file(path: Path) -> tuple[Node | None, list[Problem]]:
         return replace(source, line=mark.line + 1, column=mark.column + 1)
 
     try:
-        text = read_text(path)
+        text = read_text(path, LONGEST)
     except UnicodeDecodeError:
         return None, [Problem(source, (), "is not text in UTF-8; save it as UTF-8")]
     except FileNotFoundError:
@@ -90,6 +92,21 @@ def read_file(path: Path) -> tuple[Node | None, list[Problem]]:
         return None, [*reader.problems, Problem(node.place or source, (), message)]
     # What is missing at the top level is missing from the file, not from its first line.
     return node and replace(node, key_place=source), reader.problems
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Return the mapping in a file as plain values. Raise ConfigError with all mistakes."""
+    node, problems = read_file(path)
+    if node is None or problems:
+        raise ConfigError([str(problem) for problem in problems])
+    return plain(node)
+
+
+def plain(node: Node) -> Any:
+    """Return what a node holds, without places."""
+    if isinstance(node.value, dict):
+        return {key: plain(item) for key, item in node.value.items()}
+    return [plain(i) for i in node.value] if isinstance(node.value, list) else node.value
 
 
 def read_override(text: str) -> tuple[Node | None, list[Problem]]:

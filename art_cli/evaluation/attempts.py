@@ -16,7 +16,8 @@ from typing import Any
 from art_cli.errors import ArtError
 from art_cli.keys import mask_keys, mask_keys_in
 from art_cli.printed import masked
-from art_cli.system.files import json_line, read_lines
+from art_cli.system.files import ends_torn, json_line, read_lines
+from art_cli.system.outside import is_number, wrong_field
 from art_cli.types import Message, Scenario, Trajectory
 
 FORGET = {"forget": True}
@@ -93,11 +94,14 @@ def digest_of(scenario: Scenario) -> str:
 
 def _wrong(row: dict[str, Any]) -> str | None:
     """Return the field that cannot be computed with: a bit of it may have flipped."""
-    for types, names in FIELDS.items():
-        for name in names:
-            if not isinstance(row[name], types):
-                return name
-    return None if all(isinstance(v, int | float) for v in row["metrics"].values()) else "metrics"
+    if wrong := wrong_field(row, FIELDS):
+        return wrong
+    if not all(isinstance(v, bool) or is_number(v) for v in row["metrics"].values()):
+        return "metrics"
+    if not all(isinstance(v, str) for v in row["tags"].values()):
+        return "tags"
+    said = (wrong_field(message, {str: ("role", "content")}) for message in row["messages"])
+    return "messages" if any(said) else None
 
 
 class AttemptStore:
@@ -112,8 +116,7 @@ class AttemptStore:
         """Return all that were finished, by place."""
         names = {f.name for f in fields(Attempt)}
         found: dict[tuple[str, int], Attempt] = {}
-        raw = self._file.read_bytes() if self._file.is_file() else b""
-        self._torn = bool(raw) and not raw.endswith(b"\n")
+        self._torn = ends_torn(self._file)
         rows, self.damaged = read_lines(self._file)
         for row in rows:
             if row == FORGET:

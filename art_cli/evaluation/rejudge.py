@@ -32,6 +32,7 @@ from art_cli.system.progress import Report, silent
 from art_cli.training.gather import gather_trajectory_groups, scenarios_of
 from art_cli.training.model import TrainableModel
 
+NEEDED = ("step", "group", "scenario_id", "messages", "judge_context", "reward", "metrics")
 Rows = list[dict[str, Any]]  # of one group, as RunDir.read_trajectories gives them
 
 
@@ -91,7 +92,11 @@ async def stored_groups(
     Raises UsageError where there is none.
     """
     tools = await offered_tools(env_of(loaded.experiment.env), loaded.env_settings)
-    rows = [group for step in steps for group in grouped(run.read_trajectories(step, "train"))]
+    read = {step: run.read_trajectories(step, "train") for step in steps}
+    for step, step_rows in read.items():
+        if wrong := next((name for r in step_rows for name in NEEDED if name not in r), None):
+            raise UsageError(f"{run.trajectory_file(step, 'train')} has a row without {wrong}")
+    rows = [group for step_rows in read.values() for group in grouped(step_rows)]
     groups = [StoredGroup.of(group, tools) for group in rows]
     found = [group for group in groups if len(group.transcripts) > 1]
     if not found:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from art_cli.models.turns import read_turn
 from art_cli.printed import masked, visible
-from art_cli.view.overview import is_number
+from art_cli.system.outside import is_number
 
 SHOWN = 600  # characters of a text; the rest with --full
 

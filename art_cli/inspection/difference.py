@@ -8,20 +8,18 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import yaml
-
 from art_cli.config.resume import flat
 from art_cli.config.schema import EnvConfig, Experiment, ModelConfig, TrainConfig
-from art_cli.errors import ConfigError
+from art_cli.config.yaml import read_document
 from art_cli.evaluation.attempts import digest_of
 from art_cli.evaluation.statistics import Estimate, difference, mean
 from art_cli.inspection.groups import SPLITS, Row
 from art_cli.inspection.plot import metrics_of
 from art_cli.inspection.provenance import made_with
 from art_cli.runs.directory import RunDir
+from art_cli.system.outside import is_number
 from art_cli.types import Scenario
 from art_cli.view.episodes import read_step, step_files
-from art_cli.view.overview import is_number
 
 NAMES = ("project", "name")  # two runs always differ in them
 ABSENT = "(absent)"
@@ -75,7 +73,7 @@ class RunDifference:
 def compare_runs(first: RunDir, second: RunDir) -> RunDifference:
     """Return how the second run differs from the first. Raise ConfigError for a damaged config."""
     found = RunDifference(unread=[*first.damaged(), *second.damaged()])
-    documents = [_document(run) for run in (first, second)]
+    documents = [read_document(run.config) for run in (first, second)]
     found.config = _settings(*documents)
     made = [made_with(run) for run in (first, second)]
     found.silent = [
@@ -135,16 +133,6 @@ def _named(causes: list[Setting]) -> str:
 
 
 # ---------------------------------------------------------------- settings
-
-
-def _document(run: RunDir) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load(run.config.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as e:
-        raise ConfigError([f"{run.config} cannot be read: {e}"]) from None
-    if not isinstance(found, dict):
-        raise ConfigError([f"{run.config} is no config: expected a mapping"])
-    return found
 
 
 def _settings(first: dict[str, Any], second: dict[str, Any]) -> list[Setting]:
@@ -251,7 +239,7 @@ def _episodes(run: RunDir, split: str, step: int, found: RunDifference) -> dict[
     file = next(f for f in step_files(run) if (f.split, f.step) == (split, step))
     read = read_step(file)
     if read.damage:
-        found.unread.append(read.damage)
+        found.unread += read.damage.splitlines()
     out: dict[str, list[Row]] = {}
     for row in read.rows:
         data = row.get("scenario")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from art_cli.errors import UsageError, did_you_mean
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.run_log import RUN_LOG
+from art_cli.system.files import open_file
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+LONGEST = 1 << 16  # bytes of a line
 PAUSE = 0.3  # seconds between looks at a file that may grow
 
 
@@ -38,23 +43,40 @@ def lines_of_log(
 
     A log that becomes shorter is another one, and read from its begin.
     """
-    place, rest = 0, b""
+    place = 0
     while True:
         is_last = not goes_on()  # asked first: what came before the end is read yet
-        if path.stat().st_size < place:
-            place, rest = 0, b""
-        with open(path, "rb") as file:
-            file.seek(place)
-            text = file.read()
-        place += len(text)
-        *lines, rest = (rest + text).split(b"\n")
-        if is_last and rest:
-            lines.append(rest)
-        yield from map(_readable, lines if last is None else lines[max(0, len(lines) - last) :])
+        try:
+            with open_file(path) as file:
+                if os.fstat(file.fileno()).st_size < place:
+                    place = 0
+                file.seek(place)
+                whole = _whole_lines(file, torn=is_last)
+                yield from map(_readable, whole if last is None else deque(whole, last))
+                place = file.tell()
+        except OSError as e:
+            raise UsageError(f"{path} cannot be read: {e.strerror}") from None
         last = None
         if is_last:
             return
         time.sleep(PAUSE)
+
+
+def _whole_lines(file: BinaryIO, *, torn: bool) -> Iterator[bytes]:
+    """Yield the lines that have ended, or all with `torn`; the file is then read up to there.
+
+    Of a line that is far too long, which is no text, the begin stands for the whole.
+    """
+    while begin := file.readline(LONGEST):
+        size, end = len(begin), begin
+        while len(end) == LONGEST and not end.endswith(b"\n"):
+            end = file.readline(LONGEST)
+            size += len(end)
+        if not torn and not end.endswith(b"\n"):
+            file.seek(-size, os.SEEK_CUR)
+            return
+        begin = begin.removesuffix(b"\n")
+        yield begin if size <= LONGEST else begin + b" [and %d bytes]" % (size - len(begin))
 
 
 def _readable(line: bytes) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from art_cli.errors import UsageError, did_you_mean
-from art_cli.runs.directory import RunDir
+from art_cli.runs.directory import RunDir, step_of
+from art_cli.system.outside import is_number
 from art_cli.why.evidence import Point
 
 HEIGHT = 14  # lines
@@ -21,12 +21,11 @@ ASCII = str.maketrans("┌┐└┘┤├┬┴─│", "++++||++-|")
 def metrics_of(run: RunDir) -> dict[str, list[Point]]:
     """Return the finite values of each metric, by step; a name without any is there, too."""
     found: dict[str, list[Point]] = {}
-    for row in sorted(run.read_metrics(), key=lambda row: row.get("training_step", 0)):
+    for row in sorted(run.read_metrics(), key=step_of):
         for name, value in row.items():
             points = found.setdefault(name, [])
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if is_number and math.isfinite(value):
-                points.append(Point(row.get("training_step", 0), float(value)))
+            if is_number(value):
+                points.append(Point(step_of(row), float(value)))
     found.pop("training_step", None)
     return found
 

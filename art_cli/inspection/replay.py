@@ -21,8 +21,8 @@ from art_cli.printed import masked
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.rollout import rollout
 from art_cli.runs.trajectories import env_reward_of
+from art_cli.system.outside import is_number
 from art_cli.types import Scenario, Sequence, StopReason, Trajectory
-from art_cli.view.overview import is_number
 
 OVER = "(the episode ended)"
 SAME = 1e-9  # how far rewards may lie apart
@@ -198,15 +198,9 @@ async def replay(
 
 
 def _is_whole(row: Row) -> bool:
-    return (
-        all(name in row for name in NEEDED)
-        and isinstance(row["scenario"], dict)
-        and isinstance(row["metrics"], dict)
-        and all(
-            isinstance(row.get(name), list)
-            and all(isinstance(part, dict) and part.keys() >= needed for part in row[name])
-            for name, needed in LISTS.items()
-        )
+    return all(name in row for name in NEEDED) and all(
+        name in row and all(part.keys() >= needed for part in row[name])
+        for name, needed in LISTS.items()
     )
 
 

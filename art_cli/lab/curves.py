@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from art_cli.errors import UsageError
-from art_cli.runs.directory import RunDir
+from art_cli.runs.directory import RunDir, step_of
+from art_cli.system.outside import is_number
 
 FALL = 0.2  # of the reward, from the best evaluation to the last: a collapse
 TARGETED = ("step", "tokens", "cpu_s")
@@ -68,8 +69,8 @@ def read_curve(run: RunDir) -> Curve:
     for row in run.read_metrics():
         tokens += _number(row, "data/tokens_sampled")
         cpu += _number(row, "time/cpu_s")
-        if row.get("val/reward") is not None:
-            step = float(row["training_step"])
+        if is_number(row.get("val/reward")):
+            step = float(step_of(row))
             point = Measured(step=step, tokens=tokens, cpu_s=cpu, reward=float(row["val/reward"]))
             points = [*(p for p in points if p.step != step), point]
     if not points:
@@ -78,4 +79,5 @@ def read_curve(run: RunDir) -> Curve:
 
 
 def _number(row: dict[str, Any], key: str) -> float:
-    return float(row.get(key) or 0.0)
+    value = row.get(key)
+    return float(value) if is_number(value) else 0.0

@@ -7,22 +7,22 @@ third of those that got there. All is in one SQLite file, so that a sweep goes o
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import optuna
-from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import SQLAlchemyError
 
-from art_cli.errors import PreflightError, UsageError
+from art_cli.errors import ArtError, PreflightError, UsageError
 from art_cli.lab.space import Axis, Choices, Point, Space
-from art_cli.system.files import make_folder
+from art_cli.system.files import make_folder, open_file
 from art_cli.system.lock import hold
+from art_cli.system.outside import is_number
 
 REDUCTION = 3  # of three trials one goes on
 FILE, LOCK = "sweep.db", "sweep.lock"
@@ -75,15 +75,31 @@ def opened(
                 "another --name"
             )
         try:
+            _check_plain(folder / FILE)
             study = Study(folder, space, identity, first_rung, num_trials)
-        except (SQLAlchemyError, StorageInternalError) as e:
+        except ArtError:
+            raise
+        except Exception as e:  # an odd cell makes Optuna raise whatever it meets first
             raise UsageError(
-                f"{folder / FILE} cannot be read: {e}\nGive the sweep another --name"
+                f"{folder / FILE} cannot be read: {type(e).__name__}: {e}\n"
+                "Give the sweep another --name"
             ) from None
         try:
             yield study
         finally:
             study.close()
+
+
+def _check_plain(file: Path) -> None:
+    """Raise OSError where it is no file, ValueError where reading its tables would run SQL."""
+    try:
+        open_file(file).close()
+    except FileNotFoundError:
+        return
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        found = database.execute("SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger')")
+        if name := found.fetchone():
+            raise ValueError(f"it holds a view or a trigger: {name[0]!r:.100}")
 
 
 class Study:
@@ -115,6 +131,7 @@ class Study:
         self._study.sampler = optuna.samplers.TPESampler(seed=len(begun))
         self._left = [t._trial_id for t in begun if t.state == TrialState.RUNNING]
         self._going: dict[int, optuna.Trial] = {}
+        self.table()  # an odd cell is told now, before anything is added
         self.total = self._plan(num_trials)
 
     def next(self) -> TrialRecord | None:
@@ -205,6 +222,9 @@ class Study:
         values = trial.intermediate_values
         axes = (axis for axis in self._space.axes if axis.key in trial.params)
         step = max(values, default=None)
+        numbers = [trial.value, *values.values(), *noted.get("values", ()), noted.get("same_as")]
+        if not all(number is None or is_number(number) for number in numbers):
+            raise UsageError(f"{FILE}: a value of trial {trial.number} is no number")
         return TrialRecord(
             number=trial.number,
             point={axis.key: axis.text_of(trial.params[axis.key]) for axis in axes},
@@ -212,7 +232,7 @@ class Study:
             value=trial.value if trial.value is not None or step is None else values[step],
             step=step,
             values=tuple(noted.get("values", ())),
-            said=noted.get("said", ""),
+            said=str(noted.get("said", "")),
             same_as=noted.get("same_as"),
         )
 

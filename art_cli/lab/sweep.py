@@ -18,7 +18,8 @@ from art_cli.lab.candidates import identity_of
 from art_cli.lab.fleet import Ended, Fleet, never
 from art_cli.lab.space import Space, overrides
 from art_cli.lab.study import Study, TrialRecord
-from art_cli.runs.directory import RunDir
+from art_cli.runs.directory import RunDir, step_of
+from art_cli.system.outside import is_number
 from art_cli.system.progress import Report
 
 FIRST_SEED = 1000  # those below are art compare's
@@ -67,8 +68,8 @@ def check_metric(run: RunDir, metric: str) -> None:
 
 def read_values(run: RunDir, metric: str) -> dict[int, float]:
     """Return the metric of a run by step, the untrained policy's left out."""
-    rows = [row for row in run.read_metrics() if isinstance(row.get(metric), int | float)]
-    return {row["training_step"]: float(row[metric]) for row in rows if row["training_step"] > 0}
+    rows = [row for row in run.read_metrics() if is_number(row.get(metric))]
+    return {step_of(row): float(row[metric]) for row in rows if step_of(row) > 0}
 
 
 class Sweep:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from art_cli.errors import ArtError, BudgetError
-from art_cli.system.files import json_line, read_lines
+from art_cli.system.files import ends_torn, json_line, read_lines
 from art_cli.system.progress import silent
 
 ChatMessage = dict[str, Any]  # as OpenAI's protocol has it
@@ -229,12 +230,11 @@ class Budget:
 
     def _recall(self) -> None:
         """Count what the file knows."""
-        if not self._file or not self._file.is_file():
+        if not self._file:
             return
-        known = self._file.read_bytes()
-        self._torn = bool(known) and not known.endswith(b"\n")  # by a kill
+        self._torn = ends_torn(self._file)  # by a kill
         cut_off: dict[str, float] = {}
-        for noted in read_lines(self._file)[0]:
+        for noted in read_lines(self._file, most=sys.maxsize)[0]:
             usd = noted.get("reserved" if "reserved" in noted else "usd")
             if not isinstance(usd, int | float) or not 0 <= usd < MOST_USD:
                 continue

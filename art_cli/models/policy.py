@@ -33,6 +33,7 @@ from art_cli.models.reading.head import Head, head_of
 from art_cli.models.reading.probe import find_ways
 from art_cli.models.reading.token_tree import TreeLayout
 from art_cli.models.reading.ways import Ways
+from art_cli.models.saved_weights import damage_told
 
 FINGERPRINT_SIZE = 4096  # weights
 
@@ -183,13 +184,15 @@ class Policy:
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
-        """Take the weights that `save` wrote, in place."""
-        if isinstance(self.model, PeftModel):
-            set_peft_model_state_dict(self.model, load_file(folder / "adapter_model.safetensors"))
-            return
-        loaded = type(self.base).from_pretrained(folder, dtype=self.dtype)
-        for mine, theirs in zip(self.base.parameters(), loaded.parameters(), strict=True):
-            mine.copy_(theirs)
+        """Take the weights that `save` wrote, in place. Raise CheckpointError for others."""
+        with damage_told(folder):
+            if isinstance(self.model, PeftModel):
+                weights = load_file(folder / "adapter_model.safetensors")
+                set_peft_model_state_dict(self.model, weights)
+                return
+            loaded = type(self.base).from_pretrained(folder, dtype=self.dtype)
+            for mine, theirs in zip(self.base.parameters(), loaded.parameters(), strict=True):
+                mine.copy_(theirs)
 
     def twin(self) -> Policy:
         """Return the same policy on trainable weights of its own; what is frozen is shared."""

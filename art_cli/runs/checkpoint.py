@@ -14,7 +14,9 @@ from safetensors import SafetensorError
 
 from art_cli.errors import CheckpointError, TrainerError, UsageError
 from art_cli.runs.directory import RunDir
+from art_cli.runs.stored_fields import is_count
 from art_cli.system.checksums import SUMS, damage, write_sums
+from art_cli.system.files import read_object
 
 if TYPE_CHECKING:  # both need torch; to find a checkpoint does not
     from art_cli.models.policy import Policy
@@ -22,6 +24,11 @@ if TYPE_CHECKING:  # both need torch; to find a checkpoint does not
 
 
 MAKE_AGAIN = "Remove the folder: `art run` with --resume makes it again, the same"
+PROGRESS = {
+    int: ("step", "cursor"),
+    int | float | None: ("val_reward",),
+    int | None: ("microbatch_tokens",),
+}
 TO_TRAIN_ON = ("optimizer.pt", "progress.json")  # of no use to who only loads the weights
 
 
@@ -63,7 +70,16 @@ def read_progress(folder: Path) -> Progress:
             f"{folder} is damaged: {wrong}. Put the file back, or move the folder out of "
             f"{folder.parent}"
         )
-    return Progress(**json.loads((folder / "progress.json").read_text()))
+    try:
+        row = read_object(folder / "progress.json", PROGRESS)
+        noted = Progress(**row)  # ValueError and TypeError: a field too many
+    except (OSError, ValueError, TypeError) as e:
+        raise CheckpointError(
+            f"{folder / 'progress.json'} is not what a run writes: {e}. {MAKE_AGAIN}"
+        ) from None
+    if not is_count(noted.step) or not is_count(noted.cursor):
+        raise CheckpointError(f"{folder / 'progress.json'} is not what a run writes: its step")
+    return noted
 
 
 def best_checkpoint(run: RunDir) -> int | None:

@@ -12,43 +12,34 @@ ignored by every reader and removed by `truncate_metrics`.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
 import shutil
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from art_cli.errors import PreflightError, UsageError, did_you_mean
 from art_cli.keys import mask_keys
+from art_cli.runs.status import Status, WrittenState, damaged_status, parse_status
+from art_cli.runs.stored_fields import check_metrics
 from art_cli.runs.trajectories import read_rows, write_rows
-from art_cli.system.files import atomic_write, json_line, make_folder, read_lines
+from art_cli.system import files
 from art_cli.system.lock import hold, is_held
+from art_cli.system.outside import is_number
 from art_cli.types import Split, TrajectoryGroup
 
-WrittenState = Literal["running", "done", "failed", "interrupted"]
 State = Literal["new", "running", "done", "failed", "interrupted", "killed"]
 
 RUNS = "*/*/metrics.jsonl"
+MOST_CALLS = 2_000_000  # of models, whose costs are noted a line each
 LOCK_PATIENCE = 0.5  # seconds; `art runs` tests a lock by taking it for an instant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """status.json: how far the run is, by its own word."""
-
-    state: WrittenState
-    step: int  # the last finished one
-    steps: int
-    pid: int
-    updated: str  # ISO 8601, UTC
-    message: str  # why it stopped, for the states failed and interrupted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +87,7 @@ class RunDir:
         run = cls(root)
         run.check_new()
         for folder in (run.trajectories, run.checkpoints):
-            make_folder(folder)
+            files.make_folder(folder)
         return run
 
     @classmethod
@@ -114,8 +105,8 @@ class RunDir:
                 f"{root} holds a run that is no smoke run, so it is not replaced; give this one "
                 "another name: name=NEW_NAME"
             )
-        make_folder(root)
-        atomic_write(run.smoke, "{}")
+        files.make_folder(root)
+        files.atomic_write(run.smoke, "{}")
         return run
 
     def check_new(self) -> None:
@@ -148,7 +139,7 @@ class RunDir:
         """Remove the run, from one instant to the next. Raises PreflightError where it goes on."""
         with self.lock():
             doomed = self.root.parent / ".removed" / f"{self.root.name}-{secrets.token_hex(4)}"
-            make_folder(doomed.parent)
+            files.make_folder(doomed.parent)
             self.root.rename(doomed)  # a kill while files are removed leaves no half of a run
         shutil.rmtree(doomed.parent, ignore_errors=True)
 
@@ -197,8 +188,8 @@ class RunDir:
         """Return what trackers call the run: made once, and the same after a resume."""
         file = self.root / "run.id"
         if not file.exists():
-            atomic_write(file, f"{self.root.name}-{secrets.token_hex(4)}")
-        return file.read_text().strip()
+            files.atomic_write(file, f"{self.root.name}-{secrets.token_hex(4)}")
+        return files.read_small(file).strip()
 
     def checkpoint_steps(self) -> list[int]:
         """Return the steps that have a checkpoint, ascending. Half-made ones have other names."""
@@ -217,7 +208,7 @@ class RunDir:
             holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
             try:
                 os.ftruncate(fd, 0)
-                os.pwrite(fd, json_line(holder).encode(), 0)
+                os.pwrite(fd, files.json_line(holder).encode(), 0)
             except OSError as e:
                 raise PreflightError(f"cannot write {self.lock_file}: {e.strerror}.") from e
             yield
@@ -225,7 +216,7 @@ class RunDir:
     def _in_use(self) -> PreflightError:
         holder: dict[str, Any] = {}
         with suppress(OSError, ValueError):  # it is being written at this instant
-            holder = json.loads(self.lock_file.read_text())
+            holder = files.read_object(self.lock_file, {int: ("pid",), str: ("host", "since")})
         pid, host = holder.get("pid", "?"), holder.get("host", "?")
         return PreflightError(
             f"{self.root} is in use by process {pid} on {host} since {holder.get('since', '?')}. "
@@ -244,16 +235,14 @@ class RunDir:
         status = Status(
             state=state, step=step, steps=steps, pid=os.getpid(), updated=_now(), message=told
         )
-        atomic_write(self.status, json_line(asdict(status)))
+        files.atomic_write(self.status, files.json_line(asdict(status)))
 
     def read_status(self) -> Status | None:
         """What the run last said of itself; None before it said anything that can be read."""
         try:
-            status = Status(**json.loads(self.status.read_bytes()))
-        except (OSError, ValueError, TypeError, RecursionError):
+            return parse_status(self.status)
+        except (OSError, ValueError):
             return None
-        is_good = isinstance(status.step, int) and isinstance(status.steps, int)
-        return status if is_good and status.state in get_args(WrittenState) else None
 
     def state(self) -> State:
         """Return the state of the run; `killed` where it says `running` but no process holds it."""
@@ -270,13 +259,13 @@ class RunDir:
 
     def write_exit(self, code: int) -> None:
         """Say how a run on a cluster ended."""
-        atomic_write(self.exit, json_line({"code": code, "at": _now()}))
+        files.atomic_write(self.exit, files.json_line({"code": code, "at": _now()}))
 
     def read_exit(self) -> int | None:
         """The exit code of a run on a cluster; None where it has not ended, or nobody knows."""
         try:
-            return int(json.loads(self.exit.read_bytes())["code"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return files.read_object(self.exit, {int: ("code",)})["code"]
+        except (OSError, ValueError):
             return None
 
     # -- trajectories ----------------------------------------------------------------------
@@ -305,15 +294,17 @@ class RunDir:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return all lines of metrics.jsonl that can be read; `damaged` names the others."""
-        rows, _ = read_lines(self.metrics)
-        return [row for row in rows if isinstance(row.get("training_step", 0), int)]
+        return files.read_lines(self.metrics, check_metrics)[0]
 
     def damaged(self) -> list[str]:
         """What of the files that grow by lines, and of status.json, cannot be read, and where."""
-        found = [line for file in self.growing for line in read_lines(file)[1]]
-        if self.status.exists() and self.read_status() is None:
-            found.append(f"{self.status}: damaged, and left out")
-        return found
+        return files.read_lines(self.metrics, check_metrics)[1] + self._damaged_beside()
+
+    def _damaged_beside(self) -> list[str]:
+        costs = (
+            line for file in self.growing[1:] for line in files.read_lines(file, most=MOST_CALLS)[1]
+        )
+        return [*costs, *damaged_status(self.status)]
 
     def truncate_metrics(self, step: int) -> None:
         """Forget all that came after `step`, so that a resumed run says everything once.
@@ -321,8 +312,9 @@ class RunDir:
         Also removes what a killed process left: a torn line, temporary files.
         """
         if self.metrics.exists():
-            kept = [row for row in self.read_metrics() if row.get("training_step", 0) <= step]
-            atomic_write(self.metrics, "".join(map(json_line, kept)))
+            rows, _ = files.read_lines(self.metrics, check_metrics, sys.maxsize)
+            kept = [row for row in rows if step_of(row) <= step]
+            files.atomic_write(self.metrics, "".join(map(files.json_line, kept)))
         for path in self.trajectories.glob("*.jsonl.gz"):
             if (found := _step_of(path)) is not None and found > step:
                 path.unlink()
@@ -331,22 +323,23 @@ class RunDir:
 
     def summary(self) -> RunSummary:
         """Return how far the run is and how good, from status.json and metrics.jsonl."""
-        status, rows = self.read_status(), self.read_metrics()
+        status = self.read_status()
+        rows, damaged = files.read_lines(self.metrics, check_metrics)
         vals, trains = _numbers(rows, "val/reward"), _numbers(rows, "train/reward")
-        files = [p for p in (self.metrics, self.status, self.config) if p.exists()]
-        updated = max((p.stat().st_mtime for p in files), default=0.0)
+        there = [p for p in (self.metrics, self.status, self.config) if p.exists()]
+        updated = max((p.stat().st_mtime for p in there), default=0.0)
         return RunSummary(
             project=self.root.parent.name,
             name=self.root.name,
             path=self.root,
             state=self.state(),
-            step=max([status.step if status else 0, *(r.get("training_step", 0) for r in rows)]),
+            step=max([status.step if status else 0, *map(step_of, rows)]),
             steps=status.steps if status else 0,
             train_reward=trains[-1] if trains else None,
             val_reward=vals[-1] if vals else None,
             best_val_reward=max(vals, default=None),
             updated=datetime.fromtimestamp(updated, UTC),
-            damaged=self.damaged(),
+            damaged=damaged + self._damaged_beside(),
         )
 
 
@@ -356,6 +349,11 @@ def list_runs(root: Path) -> list[RunSummary]:
     return sorted((RunDir(p).summary() for p in found), key=lambda run: run.updated, reverse=True)
 
 
+def step_of(row: dict[str, Any]) -> int:
+    """Return the step that a row of metrics.jsonl is of."""
+    return row.get("training_step", 0)
+
+
 def _step_of(path: Path, split: str = r"\w+") -> int | None:
     """Return None for a file that no run has written: a copy of someone's."""
     found = re.fullmatch(rf"{split}-(\d+)\.jsonl\.gz", path.name)
@@ -363,7 +361,7 @@ def _step_of(path: Path, split: str = r"\w+") -> int | None:
 
 
 def _numbers(rows: list[dict[str, Any]], name: str) -> list[float]:
-    return [row[name] for row in rows if isinstance(row.get(name), int | float)]
+    return [row[name] for row in rows if is_number(row.get(name))]
 
 
 def _now() -> str:

@@ -19,7 +19,8 @@ from art_cli.errors import ArtError, CheckpointError, UsageError
 from art_cli.runs.checkpoint import MAKE_AGAIN, TO_TRAIN_ON, check_weights, find_checkpoint
 from art_cli.runs.directory import RunDir
 from art_cli.system.checksums import SUMS
-from art_cli.system.files import atomic_write, json_line
+from art_cli.system.files import atomic_write, json_line, read_object, read_small
+from art_cli.system.outside import wrong_field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +49,10 @@ class SavedPolicy:
                 raise UsageError(f"{run.root} has no checkpoint {step} any more")
             check_weights(folder, f"Name another one: {key}.step=N")
             base = str(run.base) if run.base.is_dir() else model.base
-            sums = [(folder / SUMS).read_text()]
+            sums = [read_small(folder / SUMS)]
             if model.adapter and (Path(base) / SUMS).is_file():
                 check_weights(Path(base), MAKE_AGAIN)
-                sums.append((Path(base) / SUMS).read_text())
+                sums.append(read_small(Path(base) / SUMS))
         except ArtError as e:
             kind = CheckpointError if isinstance(e, CheckpointError) else UsageError
             raise kind(f"{key}: {e}") from None
@@ -113,11 +114,15 @@ def _step(run: RunDir, who: SavedPolicyConfig) -> int:
 
 
 def _noted(run: RunDir) -> dict[str, Any]:
-    if not _file(run).exists():
-        return {}
     try:
-        return json.loads(_file(run).read_bytes())
-    except ValueError as e:
+        noted = read_object(_file(run), {})
+        for who in noted:
+            if wrong := wrong_field(noted[who], {int: ("step",), str: ("weights",)}):
+                raise ValueError(f"the {wrong} of {who!r:.200}")
+        return noted
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as e:
         raise CheckpointError(
             f"{_file(run)} is damaged ({e}), which says whom the run plays against; begin it "
             "anew: --overwrite"

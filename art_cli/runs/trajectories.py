@@ -13,7 +13,8 @@ from typing import Any
 from art_cli.errors import ArtError
 from art_cli.keys import mask_keys_in
 from art_cli.printed import masked
-from art_cli.system.files import atomic_write, json_line
+from art_cli.runs.stored_fields import check_episode
+from art_cli.system.files import Damage, atomic_write, json_line, lines_of, open_file, row_of
 from art_cli.types import Sequence, Split, Trajectory, TrajectoryGroup
 
 
@@ -39,20 +40,21 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def read_good_rows(path: Path, *, tokens: bool = True) -> tuple[list[dict[str, Any]], str]:
-    """Return the rows before the first damaged line, and what is wrong with that: "" if nothing.
+    """Return what can be read, and what of it is damaged, a line each: "" if nothing.
 
     Without `tokens`, the sequences of a row are there and empty: a third of the time.
     """
     rows: list[dict[str, Any]] = []
+    damage, number = Damage(path), 0
     parse = json.loads if tokens else _without_tokens
     try:
-        with gzip.open(path) as lines:
-            for line in lines:
-                rows.append(parse(line))
-    except (OSError, EOFError, ValueError, zlib.error, RecursionError) as e:
-        place = f"{path}:{len(rows) + 1}"
-        return rows, f"{place} is damaged ({e}); the lines before it are good"
-    return rows, ""
+        with open_file(path) as packed, gzip.open(packed) as lines:
+            for number, line in lines_of(lines, damage):
+                if (row := row_of(line, number, damage, check_episode, parse)) is not None:
+                    rows.append(row)
+    except (OSError, EOFError, zlib.error) as e:
+        damage.add(number + 1, f"is damaged ({e}); the lines before it are good")
+    return rows, "\n".join(damage.lines)
 
 
 def _without_tokens(line: bytes) -> Any:

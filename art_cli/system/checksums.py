@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from art_cli.system.files import open_file, read_text
+
 SUMS = "checksums.sha256"
 LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
@@ -79,7 +81,7 @@ def remove_sealed(folder: Path) -> None:
 
 
 def _read(file: Path) -> Iterator[tuple[str, str]]:
-    lines = file.read_text(encoding="utf-8", errors="replace").split("\n")  # a name may hold U+2028
+    lines = read_text(file).split("\n")  # a name may hold U+2028
     for n, line in enumerate(lines[:-1] if lines[-1] == "" else lines, 1):
         found = LINE.fullmatch(line)
         if found is None:
@@ -94,5 +96,5 @@ def _names(folder: Path) -> list[str]:
 
 
 def _sum(file: Path) -> str:
-    with open(file, "rb") as content:
+    with open_file(file) as content:
         return hashlib.file_digest(content, "sha256").hexdigest()

@@ -7,62 +7,203 @@ import json
 import math
 import os
 import stat
+from collections.abc import Callable, Iterator
+from gzip import GzipFile
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 from art_cli.errors import ArtError, PreflightError
+from art_cli.system.outside import (
+    MAX_DEPTH,
+    OutsideError,
+    is_too_deep,
+    read_json,
+    wrong_field,
+)
 
 LARGEST = 16 << 20  # characters of a text that a person wrote
+# Of a file of JSON lines, whoever wrote it; of a compressed one, of what is in it.
+LONGEST_LINE = 64 << 20  # bytes
+MOST_BYTES = 1 << 30
+MOST_LINES = 200_000
+MOST_NAMED = 20  # damaged lines of a file
+
+Check = Callable[[dict[str, Any]], list[str]]  # removes wrong fields of a row, and names them
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a file to be read. Raise OSError, also for a pipe or a device, which may never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def read_text(path: Path, largest: int | None = LARGEST) -> str:
-    """Return the text of a file that a user names, without the mark that Windows begins it with.
+    """Return the text of a file, without the mark that Windows begins it with.
 
-    Raise OSError, also for a pipe or a device, which may never end, and for what is too large to be
-    meant; UnicodeDecodeError.
+    Raise OSError, also for a pipe or a device, and for what is too large to be meant;
+    UnicodeDecodeError.
     """
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
-    with open(path, encoding="utf-8-sig") as file:
+    with TextIOWrapper(open_file(path), encoding="utf-8-sig") as file:
         text = file.read() if largest is None else file.read(largest + 1)
     if largest is not None and len(text) > largest:
         raise OSError(errno.EFBIG, f"it is longer than {largest >> 20} MiB", str(path))
     return text
 
 
-def read_lines(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the objects in a file of JSON lines, and which lines are damaged: `file:line: why`.
+def read_small(path: Path) -> str:
+    """Return the text of a file that art has made. Raise ArtError where it is something else."""
+    try:
+        return read_text(path)
+    except (OSError, ValueError) as e:
+        raise ArtError(f"{path} cannot be read: {e}") from None
+
+
+def read_object(path: Path, fields: dict[Any, tuple[str, ...]]) -> dict[str, Any]:
+    """Return the object in a JSON file, which must have these fields, by their types.
+
+    Raise OSError; ValueError, which says what is wrong.
+    """
+    value = read_json(read_text(path))
+    if not isinstance(value, dict):
+        raise OutsideError(f"expected an object, got {type(value).__name__}")
+    if wrong := wrong_field(value, fields):
+        raise OutsideError(f"its {wrong} is missing, or of another type")
+    return value
+
+
+class Damage:
+    """What of a file cannot be read, line by line: `file:line why`."""
+
+    def __init__(self, path: Path) -> None:
+        self.lines: list[str] = []
+        self.is_cut = False  # the rest of the file is too much to be read
+        self._path = path
+
+    def add(self, number: int, what: str) -> None:
+        """Name a line. Of a file in which nearly all are damaged, the first are enough."""
+        if len(self.lines) < MOST_NAMED:
+            self.lines.append(f"{self._path}:{number} {what}")
+        elif len(self.lines) == MOST_NAMED:
+            self.lines.append(f"{self._path}:{number} is damaged, and so may be lines after it")
+
+
+def lines_of(
+    file: BufferedReader | GzipFile, damage: Damage, before: int = 0, most: int = MOST_LINES
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of an open file with their numbers, `before` lines having been read.
+
+    What is far too long ends it, and is named. Raise what reading raises.
+    """
+    size = 0
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), before + 1):
+        size += len(line)
+        if len(line) > LONGEST_LINE or size > MOST_BYTES or number > most:
+            damage.add(number, f"is left out with all that follows: {_too_much(line, size)}")
+            damage.is_cut = True
+            return
+        yield number, line
+
+
+def row_of(
+    line: bytes,
+    number: int,
+    damage: Damage,
+    check: Check | None = None,
+    parse: Callable[[bytes], Any] = json.loads,
+) -> dict[str, Any] | None:
+    """Return the object in a line of JSON; None where it is empty, or damaged, which is named."""
+    if not line.strip():
+        return None
+    try:
+        row = parse(line.rstrip(b"\n"))  # an error of the last column is of this line
+        if is_too_deep(row, line):
+            raise OutsideError(f"it is nested more than {MAX_DEPTH} deep")
+        if not isinstance(row, dict):
+            raise OutsideError("it is no object")
+        wrong = check(row) if check else []
+    except (ValueError, RecursionError) as error:
+        damage.add(number, f"is damaged and left out: {_reason(error)}")
+        return None
+    for each in wrong:
+        damage.add(number, f"is read without {each}, which is not what a run writes")
+    return row
+
+
+def _too_much(line: bytes, size: int) -> str:
+    if len(line) > LONGEST_LINE:
+        return f"the line is longer than {LONGEST_LINE >> 20} MiB"
+    if size > MOST_BYTES:
+        return f"the file holds more than {MOST_BYTES >> 20} MiB"
+    return "the file has too many lines"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at column {error.colno}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 at byte {error.start}"
+    return str(error) if isinstance(error, OutsideError) else "it cannot be parsed"
+
+
+def read_lines(
+    path: Path, check: Check | None = None, most: int = MOST_LINES
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the objects in a file of JSON lines, and which lines are damaged: `file:line why`.
 
     A file that is not there has no lines. A kill may tear the last line: that is no damage.
     """
+    damage = Damage(path)
     rows: list[dict[str, Any]] = []
-    damaged: list[str] = []
     try:
-        lines = path.read_bytes().split(b"\n")
+        with open_file(path) as file:
+            for number, line in lines_of(file, damage, most=most):
+                named = damage if line.endswith(b"\n") else Damage(path)
+                if (row := row_of(line, number, named, check)) is not None:
+                    rows.append(row)
     except FileNotFoundError:
-        return [], []
+        pass
     except OSError as error:
-        return [], [f"{path}: cannot be read: {error.strerror}"]
-    for number, line in enumerate(lines, 1):
-        row = parsed(line)
-        if isinstance(row, dict):
-            rows.append(row)
-        elif row is not None and number < len(lines):
-            damaged.append(f"{path}:{number}: damaged, and left out")
-    return rows, damaged
+        damage.lines.append(f"{path}: cannot be read: {error.strerror}")
+    return rows, damage.lines
+
+
+def ends_torn(path: Path) -> bool:
+    """Return whether the last line of a file has no end: a kill has torn it."""
+    try:
+        with open_file(path) as file:
+            if not file.seek(0, os.SEEK_END):
+                return False
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except OSError:
+        return False
 
 
 class GrowingLines:
     """A file of JSON lines that another process appends to: each line is read once."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, check: Check | None = None, most: int = MOST_LINES) -> None:
+        self._path, self._check, self._most = path, check, most
         self._forget(0)
 
     def _forget(self, inode: int) -> None:
         self._inode, self._end, self._lines = inode, 0, 0
-        self.damaged: list[str] = []  # as of `read_lines`
+        self._damage = Damage(self._path)
+
+    @property
+    def damaged(self) -> list[str]:
+        """What `read_lines` names."""
+        return self._damage.lines
 
     def read(self) -> tuple[list[dict[str, Any]], bool]:
         """Return the objects that came since the last time, and whether they are all there are.
@@ -71,35 +212,26 @@ class GrowingLines:
         """
         rows: list[dict[str, Any]] = []
         try:
-            with open(self._path, "rb") as file:
-                stat = os.fstat(file.fileno())
-                if stat.st_ino != self._inode or stat.st_size < self._end:
-                    self._forget(stat.st_ino)
+            with open_file(self._path) as file:
+                now = os.fstat(file.fileno())
+                if now.st_ino != self._inode or now.st_size < self._end:
+                    self._forget(now.st_ino)
+                begins_anew = self._end == 0
+                if self._damage.is_cut:
+                    return [], False
                 file.seek(self._end)
-                new = file.read()
+                for number, line in lines_of(file, self._damage, self._lines, self._most):
+                    if not line.endswith(b"\n"):
+                        break
+                    self._end, self._lines = self._end + len(line), number
+                    if (row := row_of(line, number, self._damage, self._check)) is not None:
+                        rows.append(row)
         except OSError as error:
             self._forget(0)
             if not isinstance(error, FileNotFoundError):
-                self.damaged = [f"{self._path}: cannot be read: {error.strerror}"]
+                self._damage.lines.append(f"{self._path}: cannot be read: {error.strerror}")
             return [], True
-        whole, begins_anew = new[: new.rfind(b"\n") + 1], self._end == 0
-        self._end += len(whole)
-        for line in whole.split(b"\n")[:-1]:
-            self._lines += 1
-            row = parsed(line)
-            if isinstance(row, dict):
-                rows.append(row)
-            elif row is not None:
-                self.damaged.append(f"{self._path}:{self._lines}: damaged, and left out")
         return rows, begins_anew
-
-
-def parsed(line: bytes) -> Any:
-    """Return what a line of JSON holds; itself where it is damaged, None where it is empty."""
-    try:
-        return json.loads(line) if line.strip() else None
-    except (ValueError, RecursionError):
-        return line
 
 
 def atomic_write(path: Path, content: bytes | str) -> None:
@@ -139,10 +271,16 @@ def cache_folder(name: str) -> Path:
 
 def json_line(value: dict[str, Any]) -> str:
     """Return one line of strict JSON, which every reader takes: NaN and infinity become null."""
+    return strict_json(value) + "\n"
+
+
+def strict_json(value: Any, separators: tuple[str, str] | None = None) -> str:
+    """Return JSON that every reader takes: NaN and infinity become null."""
     try:
-        return json.dumps(value, allow_nan=False, default=str) + "\n"
+        return json.dumps(value, allow_nan=False, default=str, separators=separators)
     except ValueError:
-        return json.dumps(_finite(value), allow_nan=False, default=str) + "\n"
+        finite = _finite(value)
+        return json.dumps(finite, allow_nan=False, default=str, separators=separators)
 
 
 def _finite(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,7 +36,9 @@ def hold(file: Path, seconds: float, refusal: Callable[[], ArtError]) -> Iterato
     can be no lock.
     """
     try:
-        fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        # No link: who holds a lock writes into it. Nothing waits for the other end of a pipe.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(file, flags, 0o644)
     except OSError as error:
         raise PreflightError(f"cannot open {file}: {error.strerror}.") from error
     try:
@@ -73,12 +76,14 @@ def _is_there(fd: int, file: Path) -> bool:
 
 
 def is_held(file: Path) -> bool:
-    """Return whether a live process holds it."""
+    """Return whether a live process holds it. What no process can have made is not held."""
     try:
-        fd = os.open(file, os.O_RDONLY)
-    except FileNotFoundError:
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
         return False
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return False
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

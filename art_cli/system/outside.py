@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 MAX_DEPTH = 64  # lists and objects inside of each other
 MAX_DIGITS = 400  # of an integer: beyond 4300 Python itself refuses to print one
@@ -16,6 +16,9 @@ TOO_LARGE = 10**MAX_DIGITS
 MAX_VALUES = 2**20  # in one JSON text: each takes up to a hundred bytes once it is read
 MAX_TEXT = 2**22  # characters of what an env says at once
 SHOWN = 10_000  # characters of an error that are kept
+# Of a number that is computed with: the squares, products and sums of such numbers are finite.
+LARGEST_NUMBER = 1e60
+NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class OutsideError(ValueError):
@@ -60,6 +63,46 @@ def check_json(value: Any) -> None:
             else:
                 _check_scalar(each)
         level = inner
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return whether it is a number that can be computed with; True and False are none."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and -LARGEST_NUMBER < value < LARGEST_NUMBER
+    )
+
+
+def wrong_field(row: Any, fields: dict[Any, tuple[str, ...]]) -> str | None:
+    """Return the first field, by the types that it may have, that is missing or not of them."""
+    for types, names in fields.items():
+        for name in names:
+            value = row.get(name, ...) if isinstance(row, dict) else ...
+            is_usable = is_number(value) or not isinstance(value, int | float)
+            if not isinstance(value, types) or not (is_usable or isinstance(value, bool)):
+                return name
+    return None
+
+
+def is_too_deep(value: Any, text: bytes) -> bool:
+    """Return whether the value of a JSON text is nested deeper than `check_json` allows.
+
+    Quicker than that for long lists of numbers, whose items are not looked at.
+    """
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        return False
+    depth = deepest = 0
+    for bracket in text.translate(None, NOT_BRACKETS):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    if deepest <= MAX_DEPTH:  # brackets within texts count, too, so that it is this at most
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [one for each in inner for one in each if isinstance(one, dict | list)]
+    return bool(level)
 
 
 def check_text(text: Any) -> str:

@@ -138,8 +138,7 @@ class ShownRun:
         for file in step_files(self.run):
             for row in read_step(file, tokens=False).rows:
                 if wanted in texts_of(row):
-                    place = row.get("group", 0), row.get("index", 0)
-                    hits.append([file.split, file.step, *place])
+                    hits.append([file.split, file.step, group_of(row), row.get("index", 0)])
                 if len(hits) >= MOST_HITS:
                     return {"hits": hits, "note": f"Only the first {MOST_HITS} are shown."}
         return {"hits": hits, "note": ""}

@@ -9,10 +9,11 @@ from typing import Any
 
 from art_cli.printed import masked
 from art_cli.runs.directory import RunDir
+from art_cli.runs.stored_fields import check_judgement
 from art_cli.runs.trajectories import read_good_rows
 from art_cli.system.files import read_lines
+from art_cli.system.outside import is_number
 from art_cli.types import tags_of
-from art_cli.view.overview import is_number
 from art_cli.view.pieces import Pieces
 
 FILE = re.compile(r"(\w+)-(\d+)\.jsonl\.gz")
@@ -59,11 +60,8 @@ def step_files(run: RunDir) -> list[StepFile]:
 def read_step(file: StepFile, *, tokens: bool = True) -> StepEpisodes:
     """Read a file as far as it is good, in the order of groups; see `read_good_rows`."""
     rows, damage = read_good_rows(file.path, tokens=tokens)
-    good = [row for row in rows if isinstance(row, dict)]
-    good.sort(key=lambda row: (group_of(row), _int(row.get("index"))))
-    if len(good) < len(rows):
-        damage = f"{file.path}: {len(rows) - len(good)} lines are no trajectory"
-    return StepEpisodes(good, damage)
+    rows.sort(key=lambda row: (group_of(row), _int(row.get("index"))))
+    return StepEpisodes(rows, damage)
 
 
 def group_of(row: dict[str, Any]) -> int:
@@ -179,13 +177,26 @@ def _sequences(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 def judgements(run: RunDir, step: int, scenario: str) -> list[dict[str, Any]]:
     """Return what other judges said of a group, by `art judge rescore`."""
-    out = []
-    for path in sorted((run.root / "judgements").glob("*.jsonl")):
-        for line in read_lines(path)[0]:
-            if line.get("step") == step and line.get("scenario_id") == scenario:
-                scores, words = _list(line.get("scores")), _list(line.get("explanations"))
-                out.append({"judge": path.stem, "scores": scores, "explanations": words})
-    return out
+    return [
+        {
+            "judge": path.stem,
+            "scores": row.get("scores", []),
+            "explanations": row.get("explanations", []),
+        }
+        for path in judgement_files(run)
+        for row in read_lines(path, check_judgement)[0]
+        if row.get("step") == step and row.get("scenario_id") == scenario
+    ]
+
+
+def damaged_judgements(run: RunDir) -> list[str]:
+    """Return what of those cannot be read."""
+    return [line for path in judgement_files(run) for line in read_lines(path, check_judgement)[1]]
+
+
+def judgement_files(run: RunDir) -> list[Path]:
+    """Return the files of other judges."""
+    return sorted((run.root / "judgements").glob("*.jsonl"))
 
 
 def texts_of(row: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from art_cli.errors import PreflightError
 from art_cli.look import html
 from art_cli.printed import HIDDEN, masked
+from art_cli.system.files import strict_json
 from art_cli.view.episodes import COLUMNS
 from art_cli.view.meanings import CURVES, FACTS
 from art_cli.view.overview import X_AXES
@@ -112,7 +113,7 @@ def _file(frame: str, title: str, data: dict[str, Any], scripts: list[str], body
 
 def as_json(data: Any) -> str:
     """Return JSON that no script element ends in, without what nobody should see."""
-    return masked(json.dumps(data, separators=(",", ":"))).replace("<", "\\u003c")
+    return masked(strict_json(data, (",", ":"))).replace("<", "\\u003c")
 
 
 def _page(title: str, head: str, code: str, frame: str = "page.html", body: str = "") -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
-from art_cli.runs.directory import RunDir
+from art_cli.runs.directory import MOST_CALLS, RunDir, step_of
+from art_cli.runs.status import damaged_status
+from art_cli.runs.stored_fields import check_metrics
 from art_cli.system.files import GrowingLines
+from art_cli.system.outside import is_number
 
 X_AXES = ("step", "seconds", "tokens", "dollars")
 
@@ -21,7 +23,9 @@ class RunCurves:
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
-        self._files = [GrowingLines(path) for path in run.growing]  # metrics.jsonl is the first
+        metrics, *costs = run.growing
+        self._files = [GrowingLines(metrics, check_metrics)]
+        self._files += [GrowingLines(path, most=MOST_CALLS) for path in costs]
         self._begin(1)
 
     def _begin(self, generation: int) -> None:
@@ -38,13 +42,11 @@ class RunCurves:
         if begins_anew and self._lines:
             self._begin(self._generation + 1)
         for row in rows:
-            if isinstance(row.get("training_step", 0), int):
-                self._add(row)
+            self._add(row)
         run, status = self._run, self._run.read_status()
         begin = since[1] if since[0] == self._generation else 0
         damaged = [line for file in self._files for line in file.damaged]
-        if status is None and run.status.exists():
-            damaged.append(f"{run.status}: damaged, and left out")
+        damaged += damaged_status(run.status)
         return (
             (self._generation, self._lines),
             {
@@ -62,7 +64,7 @@ class RunCurves:
         )
 
     def _add(self, row: dict[str, Any]) -> None:
-        self._last = max(self._last, _step(row))
+        self._last = max(self._last, step_of(row))
         for name, value in row.items():
             if is_number(value) and name not in ("training_step", "val/reward", "val/reward_ci"):
                 self._add_point(name, row, value)
@@ -76,7 +78,7 @@ class RunCurves:
         if usd is not None:
             self._add_point("dollars", row, usd)
         last = {name: values[-1] if values else 0.0 for name, values in self._axes.items()}
-        self._axes["step"].append(_step(row))
+        self._axes["step"].append(step_of(row))
         seconds = sum(_number(row, k) for k in ("time/step_s", "time/eval_s"))
         self._axes["seconds"].append(last["seconds"] + seconds)
         self._axes["tokens"].append(last["tokens"] + _number(row, "data/tokens_sampled"))
@@ -85,7 +87,7 @@ class RunCurves:
 
     def _add_point(self, name: str, row: dict[str, Any], value: float, **more: Any) -> None:
         curve = self._curves.setdefault(name, {"step": [], "row": [], "y": []})
-        for key, v in {"step": _step(row), "row": self._lines, "y": value, **more}.items():
+        for key, v in {"step": step_of(row), "row": self._lines, "y": value, **more}.items():
             curve.setdefault(key, []).append(v)
 
     def _curves_from(self, begin: int) -> dict[str, dict[str, list[Any]]]:
@@ -141,16 +143,6 @@ def _moved(path: Path) -> tuple[int, int]:
     return found.st_mtime_ns, found.st_size
 
 
-def _step(row: dict[str, Any]) -> int:
-    step = row.get("training_step", 0)
-    return step if isinstance(step, int) else 0
-
-
 def _number(row: dict[str, Any], name: str) -> float:
     value = row.get(name)
     return value if is_number(value) else 0.0
-
-
-def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether it is a finite number; True and False are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
+from art_cli.config.yaml import read_document
+from art_cli.errors import ArtError
 from art_cli.runs.directory import RunDir
+from art_cli.system.files import read_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+
+LARGEST_TOKENIZER = 1 << 26  # characters
 
 
 class Pieces:
@@ -44,13 +48,15 @@ def _find(run: RunDir) -> Tokenizer | None:
     from tokenizers import Tokenizer
 
     kept = [run.base, *(run.checkpoint(step) for step in reversed(run.checkpoint_steps()))]
-    for path in (*(folder / "tokenizer.json" for folder in kept), _of_base(run)):
-        if path is None or not path.is_file():
-            continue
+    found = (*(folder / "tokenizer.json" for folder in kept), _of_base(run))
+    for path in filter(None, found):
         try:
-            return Tokenizer.from_file(str(path))
-        except Exception:  # tokenizers raises no narrower class
+            return Tokenizer.from_str(read_text(path, LARGEST_TOKENIZER))
+        except (OSError, ValueError):
             continue
+        except BaseException as e:  # tokenizers raises no narrower class, and its panics are none
+            if isinstance(e, KeyboardInterrupt):
+                raise
     return None
 
 
@@ -59,11 +65,11 @@ def _of_base(run: RunDir) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
     try:
-        base = str(yaml.safe_load(run.config.read_text())["model"]["base"])
+        base = str(read_document(run.config)["model"]["base"])
         folder = Path(base)
         if folder.is_dir():
             return folder / "tokenizer.json"
         found = try_to_load_from_cache(base, "tokenizer.json")
-    except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, RecursionError):
+    except (ArtError, OSError, ValueError, LookupError, TypeError):
         return None
     return Path(found) if isinstance(found, str) else None

@@ -14,8 +14,9 @@ from art_cli.config.schema import EnvConfig, Experiment, ModelConfig, TrainConfi
 from art_cli.envs.game import SEAT
 from art_cli.errors import ArtError
 from art_cli.evaluation.statistics import Estimate, difference
-from art_cli.runs.directory import RunDir
-from art_cli.runs.trajectories import grouped
+from art_cli.runs.directory import RunDir, step_of
+from art_cli.runs.trajectories import grouped, read_good_rows
+from art_cli.system.outside import is_number
 from art_cli.types import Split
 
 Row = dict[str, Any]
@@ -54,11 +55,9 @@ class Evidence:
 
     def series(self, name: str) -> list[Point]:
         """Return the metric's finite values, in the order of steps."""
-        found = [(row.get("training_step", 0), row.get(name)) for row in self.metrics]
+        found = [(step_of(row), row[name]) for row in self.metrics if is_number(row.get(name))]
         return [
-            Point(step, float(value))
-            for step, value in sorted(found, key=lambda pair: pair[0])
-            if isinstance(value, int | float) and math.isfinite(value)
+            Point(step, float(value)) for step, value in sorted(found, key=lambda pair: pair[0])
         ]
 
     def ratio(self, over: str, under: str) -> list[Point]:
@@ -198,30 +197,19 @@ def _by_scenario(rows: list[Row]) -> dict[str, float]:
 
 
 def _rows(run: RunDir, step: int, split: Split, unread: list[str]) -> list[Row]:
-    try:
-        rows = run.read_trajectories(step, split)
-    except ArtError as e:
-        unread.append(str(e))
-        return []
+    file = run.trajectory_file(step, split)
+    rows, damage = read_good_rows(file)
+    unread += damage.splitlines()
     good = [row for row in rows if _is_whole(row)]
     if len(good) < len(rows):
-        file = run.trajectory_file(step, split)
         unread.append(f"{file}: {len(rows) - len(good)} of {len(rows)} lines are no trajectories")
     return good
 
 
-def _is_whole(row: Any) -> bool:
+def _is_whole(row: Row) -> bool:
     """Return whether a line is a trajectory: one of another version may lack much."""
-    return (
-        isinstance(row, dict)
-        and row.keys() >= NEEDED | LISTS.keys()
-        and isinstance(row["metrics"], dict)
-        and isinstance(row["reward"], int | float | None)
-        and all(
-            isinstance(row[name], list)
-            and all(isinstance(part, dict) and part.keys() >= needed for part in row[name])
-            for name, needed in LISTS.items()
-        )
+    return row.keys() >= NEEDED | LISTS.keys() and all(
+        part.keys() >= needed for name, needed in LISTS.items() for part in row[name]
     )
 
 

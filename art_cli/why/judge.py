@@ -152,7 +152,7 @@ def _scored_pairs(group: list[Row]) -> Iterator[tuple[Scores, Scores]]:
     scored = [
         (row["metrics"]["ruler_score"], env)
         for row in group
-        if "ruler_score" in row["metrics"] and (env := env_reward_of(row)) is not None
+        if _judged(row) is not None and (env := env_reward_of(row)) is not None
     ]
     return combinations(scored, 2)
 

@@ -7,6 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
+from art_cli.system.outside import is_number
 from art_cli.why.evidence import (
     Evidence,
     Row,
@@ -245,17 +246,18 @@ def chooses_in_vain(run: Evidence) -> Iterator[RunFinding]:
     """What the curriculum chose differs no more often than what it did not choose."""
     differed, played = [0.0, 0.0], [0.0, 0.0]  # of the explored, of the chosen
     for row in run.metrics:
-        if (share := row.get("data/curriculum_explored")) is None:
+        share, groups = row.get("data/curriculum_explored"), row.get("data/groups")
+        if not is_number(share) or not is_number(groups):
             continue
         names = ("data/curriculum_differed_explored", "data/curriculum_differed")
         for i, (name, part) in enumerate(zip(names, (share, 1 - share), strict=True)):
-            num = part * row["data/groups"]
+            num, share_of_them = part * groups, row.get(name)
             played[i] += num
-            differed[i] += num * row.get(name, 0.0)
+            differed[i] += num * (share_of_them if is_number(share_of_them) else 0.0)
     if min(played) < ENOUGH:
         return
     explored, chosen = (a / b for a, b in zip(differed, played, strict=True))
-    both = sum(differed) / sum(played)
+    both = min(max(sum(differed) / sum(played), 0.0), 1.0)
     error = math.sqrt(both * (1 - both) * (1 / played[0] + 1 / played[1]))
     if chosen - explored < 2 * error:
         yield RunFinding(

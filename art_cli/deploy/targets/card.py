@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from art_cli.config.yaml import read_document
 from art_cli.deploy.base import Source
 from art_cli.errors import ArtError
+from art_cli.runs.directory import step_of
 from art_cli.runs.trackers.run_numbers import sparkline
+from art_cli.system.files import read_object
+from art_cli.system.outside import is_number
 from art_cli.types import Split
 
 ROWS = 12  # of the table of the run's course
@@ -69,9 +72,9 @@ def _body(source: Source, repo: str, *, is_adapter: bool) -> Iterator[str]:
 
 def _course(source: Source) -> Iterator[str]:
     """Return the rewards of the run, as a line and as a table."""
-    rows = [r for r in source.run.read_metrics() if r.get("training_step", 0) <= source.step]
-    trained = [r["train/reward"] for r in rows if r.get("train/reward") is not None]
-    vals = [(r["training_step"], r["val/reward"]) for r in rows if r.get("val/reward") is not None]
+    rows = [r for r in source.run.read_metrics() if step_of(r) <= source.step]
+    trained = [r["train/reward"] for r in rows if is_number(r.get("train/reward"))]
+    vals = [(step_of(r), r["val/reward"]) for r in rows if is_number(r.get("val/reward"))]
     if trained:
         yield "## Course\n"
         few = trained[:: max(1, len(trained) // 60)]
@@ -90,7 +93,7 @@ def _evaluation(source: Source) -> Iterator[str]:
             continue
         yield f"## Evaluation ({split})\n\n| | mean reward | 95% | episodes |\n|---|---:|---:|---:|"
         try:
-            for name, row in json.loads(path.read_bytes()).items():
+            for name, row in read_object(path, {}).items():
                 reward = row["metrics"].get("reward") or {}
                 mean, low, high = (_number(reward.get(key)) for key in ("value", "low", "high"))
                 yield f"| {name} | {mean} | {low} to {high} | {row['episodes']} |"
@@ -118,7 +121,7 @@ def _use(base: str, repo: str, *, is_adapter: bool) -> Iterator[str]:
 
 def _config(source: Source) -> str:
     """Return the run's config without secrets, its paths cut to names."""
-    config = yaml.safe_load(source.run.config.read_text())
+    config = read_document(source.run.config)
     return yaml.safe_dump(_without_paths(config), sort_keys=False).strip()
 
 

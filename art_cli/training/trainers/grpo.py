@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from art_cli.config.schema import MAX_MODEL_LEN, SamplingConfig, TrainConfig
 from art_cli.errors import EngineError, TrainerError
+from art_cli.models.saved_weights import damage_told, load_state
 from art_cli.system.progress import silent
 from art_cli.training.algorithm.loss import Tokens, kl_k3, loss_named
 from art_cli.training.algorithm.packing import Microbatch, TrainSequence, pack
@@ -285,9 +285,10 @@ class GRPOTrainer:
         """See Trainer: nothing was started."""
 
     def load(self, file: Path) -> None:
-        """Go on from what `save` wrote."""
-        state: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
-        self.optimizer.load_state_dict(state)
+        """Go on from what `save` wrote. Raise CheckpointError where it is something else."""
+        state = load_state(file)
+        with damage_told(file):
+            self.optimizer.load_state_dict(state)
 
 
 def unreached(model: nn.Module) -> str:

@@ -95,7 +95,7 @@ def bomb(file: Path) -> None:
         (lambda f: f.write_bytes(os.urandom(1000) + b"\xff"), "is not text in UTF-8"),
         (lambda f: f.write_bytes("seed: 0".encode("utf-16")), "is not text in UTF-8"),
         (lambda f: f.write_bytes(b"seed: 0\x00"), "the character U+0000"),
-        (lambda f: f.write_text("#" * (17 << 20)), "it is longer than 16 MiB"),
+        (lambda f: f.write_text("#" * (2 << 20)), "it is longer than 1 MiB"),
         (lambda f: f.write_text(f"a: {DEEP}"), "more than 50 values within each other"),
         (bomb, "more than 100000 values, each counted as often as an alias repeats it"),
     ],

@@ -169,7 +169,7 @@ def test_damaged_episodes_are_named_and_played_again_and_no_other(folder: Path) 
     again = json.loads(result.stdout)["openai/player"]
     assert result.exit_code == 0 and again["episodes"] == NUM
     assert sum(player.played.values()) == NUM + 4
-    places = [f"{file.name}:{n}: damaged" for n in (3, 4, 5)]
+    places = [f"{file.name}:{n} is damaged" for n in (3, 4, 5)]
     for place in (*places, f"{file.name}: an episode whose usd is damaged"):
         assert place in result.stderr
 

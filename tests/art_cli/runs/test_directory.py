@@ -239,9 +239,9 @@ def test_damaged_files_of_a_run_are_named_and_all_else_is_shown(run: RunDir) -> 
     run.llm_costs.mkdir()
     [found] = list_runs(run.root.parent.parent)
     assert (found.state, found.step, found.train_reward) == ("done", 2, 0.5)
-    assert found.damaged == [
-        *(f"{run.metrics}:{n}: damaged, and left out" for n in (2, 3, 4)),
-        f"{run.costs}:2: damaged, and left out",
+    assert [line.partition(" is damaged and left out: ")[0] for line in found.damaged] == [
+        *(f"{run.metrics}:{n}" for n in (2, 3, 4)),
+        f"{run.costs}:2",
         f"{run.llm_costs}: cannot be read: Is a directory",
     ]
 
@@ -258,7 +258,10 @@ def test_a_damaged_status_is_named_and_the_run_is_listed(run: RunDir, status: st
         run.status.write_text(status)
     [found] = list_runs(run.root.parent.parent)
     assert (found.state, found.step, found.val_reward) == ("new", 3, None)
-    assert found.damaged == [f"{run.status}: damaged, and left out"]
+    assert [line.partition(" is ")[0] for line in found.damaged] == [
+        f"{run.metrics}:1",
+        str(run.status),
+    ]
 
 
 def test_a_number_that_is_no_number_in_a_status_is_no_status(run: RunDir) -> None:

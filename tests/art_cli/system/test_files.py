@@ -14,7 +14,15 @@ def test_damaged_lines_are_named_and_all_others_are_read(tmp_path: Path) -> None
     file.write_bytes(b'{"n": 1}\n' + b"\n".join(bad) + b'\n\n{"n": 2}\n{"n": 3')
     rows, damaged = read_lines(file)
     assert rows == [{"n": 1}, {"n": 2}]
-    assert damaged == [f"{file}:{n}: damaged, and left out" for n in range(2, 8)]
+    why = [
+        "Expecting value at column 7",
+        "it is not UTF-8 at byte 0",
+        "Expecting value at column 1",
+        *["it is no object"] * 2,
+        "it cannot be parsed",
+    ]
+    told = zip(range(2, 8), why, strict=True)
+    assert damaged == [f"{file}:{n} is damaged and left out: {reason}" for n, reason in told]
 
 
 def test_a_last_line_that_only_lacks_its_end_counts(tmp_path: Path) -> None:
@@ -42,11 +50,13 @@ def test_lines_of_a_file_that_grows_are_read_once(tmp_path: Path) -> None:
     assert lines.read() == ([], True)
     file.write_text('{"n": 1}\nno\n{"n": ')
     assert lines.read() == ([{"n": 1}], True)
-    assert lines.damaged == [f"{file}:2: damaged, and left out"]
+    assert lines.damaged == [f"{file}:2 is damaged and left out: Expecting value at column 1"]
     assert lines.read() == ([], False)
     with open(file, "a") as grows:
         grows.write("2}\n7\n")
     assert lines.read() == ([{"n": 2}], False)
-    assert lines.damaged == [f"{file}:{n}: damaged, and left out" for n in (2, 4)]
+    assert [line.partition(" is damaged")[0] for line in lines.damaged] == [
+        f"{file}:{n}" for n in (2, 4)
+    ]
     atomic_write(file, '{"n": 1}\n' + '{"n": 5}\n' * 9)
     assert lines.read() == ([{"n": 1}, *[{"n": 5}] * 9], True) and lines.damaged == []

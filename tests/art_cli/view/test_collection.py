@@ -188,7 +188,7 @@ def test_damage_is_said_and_the_rest_is_shown(tmp_path: Path) -> None:
     assert (
         "is damaged" in parts["train", 1]["damage"] and "is damaged" in parts["train", 2]["damage"]
     )
-    assert "1 lines are no trajectory" in parts["train", 3]["damage"]
+    assert "gz:2 is damaged and left out: it is no object" in parts["train", 3]["damage"]
     assert len(parts["train", 3]["columns"]["group"]) == 2
     assert parts["train", 4]["damage"] == ""
     json.dumps(run.group("train", 3, 0), allow_nan=False)

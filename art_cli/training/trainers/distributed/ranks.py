@@ -27,6 +27,7 @@ from art_cli.config.schema import MAX_MODEL_LEN, AdapterConfig, SamplingConfig, 
 from art_cli.errors import TrainerError
 from art_cli.models.grammar.grammars import Grammars, Vocabulary
 from art_cli.models.policy import Policy
+from art_cli.models.saved_weights import load_state
 from art_cli.system.progress import silent
 from art_cli.training.algorithm.packing import TrainSequence, num_packed, partition
 from art_cli.training.trainers.base import Update, take_updates
@@ -224,7 +225,7 @@ class RanksTrainer:
         if self._rank:
             self._all("take", None)
         self._formed()
-        self._all("load", torch.load(file, weights_only=True, map_location="cpu"))
+        self._all("load", load_state(file))
 
     def close(self) -> None:
         """End the workers."""
