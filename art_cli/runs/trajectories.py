@@ -18,6 +18,9 @@ from art_cli.system.files import Damage, atomic_write, json_line, lines_of, open
 from art_cli.types import Sequence, Split, Trajectory, TrajectoryGroup
 
 
+MOST_EPISODES = 50_000  # of a step and split
+
+
 def write_rows(path: Path, step: int, split: Split, groups: list[TrajectoryGroup]) -> None:
     """Write one object a trajectory, compressed; the same trajectories give the same bytes.
 
@@ -49,7 +52,7 @@ def read_good_rows(path: Path, *, tokens: bool = True) -> tuple[list[dict[str, A
     parse = json.loads if tokens else _without_tokens
     try:
         with open_file(path) as packed, gzip.open(packed) as lines:
-            for number, line in lines_of(lines, damage):
+            for number, line in lines_of(lines, damage, most=MOST_EPISODES):
                 if (row := row_of(line, number, damage, check_episode, parse)) is not None:
                     rows.append(row)
     except (OSError, EOFError, zlib.error) as e:

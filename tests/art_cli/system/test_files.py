@@ -16,8 +16,7 @@ def test_damaged_lines_are_named_and_all_others_are_read(tmp_path: Path) -> None
     assert rows == [{"n": 1}, {"n": 2}]
     why = [
         "Expecting value at column 7",
-        "it is not UTF-8 at byte 0",
-        "Expecting value at column 1",
+        *["Expecting value at column 1"] * 2,
         *["it is no object"] * 2,
         "it cannot be parsed",
     ]
