@@ -39,7 +39,7 @@ def _is_flag(value: Any) -> bool:
     return value in (0, 1) and isinstance(value, int)
 
 
-def _is_seed(value: Any) -> bool:
+def _is_whole_number(value: Any) -> bool:
     return type(value) is int and is_number(value)
 
 
@@ -79,7 +79,7 @@ EPISODE: dict[str, Spec] = {
     **dict.fromkeys(("split", "scenario_id", "stop_reason", "judge_context"), _is_text),
     **dict.fromkeys(("reward", "advantage"), _is_number_or_none),
     "turn_advantages": [is_number],
-    "seed": _is_seed,
+    "seed": _is_whole_number,
     "scenario": _is_object,
     "truncated": _is_flag,
     "error": _is_text_or_none,
@@ -87,7 +87,7 @@ EPISODE: dict[str, Spec] = {
     "policy_versions": [is_count],
     "steps": [
         {
-            "turn": is_count,
+            "turn": _is_whole_number,
             "tool": _is_text_or_none,
             "arguments": _are_arguments,
             "said": _is_text_or_none,

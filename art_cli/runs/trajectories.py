@@ -17,7 +17,6 @@ from art_cli.runs.stored_fields import check_episode
 from art_cli.system.files import Damage, atomic_write, json_line, lines_of, open_file, row_of
 from art_cli.types import Sequence, Split, Trajectory, TrajectoryGroup
 
-
 MOST_EPISODES = 50_000  # of a step and split
 
 
