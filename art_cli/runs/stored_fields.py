@@ -40,7 +40,7 @@ def _is_flag(value: Any) -> bool:
 
 
 def _is_whole_number(value: Any) -> bool:
-    return type(value) is int and is_number(value)
+    return isinstance(value, int) and (isinstance(value, bool) or is_number(value))
 
 
 def _is_object(value: Any) -> bool:
