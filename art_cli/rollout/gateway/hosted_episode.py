@@ -138,10 +138,9 @@ class Hosted:
         except EngineError as e:
             self.fail(e)
             raise RequestError(503, str(e), "engine") from e
-        answers = [
-            answer(cast(Talk, t.conversation), renderer, completion, asked, num_prompt)
-            for t, completion in zip(threads, sampled, strict=True)
-        ]
+        talks = [cast(Talk, t.conversation) for t in threads]
+        pairs = zip(talks, sampled, strict=True)
+        answers = [answer(t, renderer, done, asked, num_prompt) for t, done in pairs]
         for t, answered in zip(threads, answers, strict=True):
             cut = self._is_cut(answered.completion, asked, num_prompt)
             self._dialogue.turns.append(t.add(asked, answered, begun=begun, cut=cut))
