@@ -17,6 +17,7 @@ from art_cli.runs.directory import RunDir
 from art_cli.runs.stored_fields import is_count
 from art_cli.system.checksums import SUMS, damage, write_sums
 from art_cli.system.files import read_object
+from art_cli.system.outside import wrong_field
 
 if TYPE_CHECKING:  # both need torch; to find a checkpoint does not
     from art_cli.models.policy import Policy
@@ -71,8 +72,10 @@ def read_progress(folder: Path) -> Progress:
             f"{folder.parent}"
         )
     try:
-        row = read_object(folder / "progress.json", PROGRESS)
-        noted = Progress(**row)  # ValueError and TypeError: a field too many
+        row = read_object(folder / "progress.json", {})
+        noted = Progress(**row)  # TypeError: a field too many
+        if wrong := wrong_field(asdict(noted), PROGRESS):
+            raise ValueError(f"its {wrong} is of another type")
     except (OSError, ValueError, TypeError) as e:
         raise CheckpointError(
             f"{folder / 'progress.json'} is not what a run writes: {e}. {MAKE_AGAIN}"

@@ -81,7 +81,11 @@ def remove_sealed(folder: Path) -> None:
 
 
 def _read(file: Path) -> Iterator[tuple[str, str]]:
-    lines = read_text(file).split("\n")  # a name may hold U+2028
+    try:
+        lines = read_text(file).split("\n")  # a name may hold U+2028
+    except UnicodeDecodeError as e:
+        number = e.object[: e.start].count(b"\n") + 1
+        raise ValueError(f"{file.name}:{number} is no checksum: it is not UTF-8") from None
     for n, line in enumerate(lines[:-1] if lines[-1] == "" else lines, 1):
         found = LINE.fullmatch(line)
         if found is None:

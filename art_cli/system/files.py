@@ -15,7 +15,7 @@ from typing import Any
 
 from art_cli.errors import ArtError, PreflightError
 from art_cli.system.outside import (
-    MAX_DEPTH,
+    ROW_DEPTH,
     OutsideError,
     is_too_deep,
     read_json,
@@ -127,7 +127,7 @@ def row_of(
     try:
         row = parse(line.rstrip(b"\n"))  # an error of the last column is of this line
         if is_too_deep(row, line):
-            raise OutsideError(f"it is nested more than {MAX_DEPTH} deep")
+            raise OutsideError(f"it is nested more than {ROW_DEPTH} deep")
         if not isinstance(row, dict):
             raise OutsideError("it is no object")
         wrong = check(row) if check else []

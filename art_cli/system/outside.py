@@ -11,6 +11,7 @@ import math
 from typing import Any, TypeGuard
 
 MAX_DEPTH = 64  # lists and objects inside of each other
+ROW_DEPTH = MAX_DEPTH + 16  # of a row that a run writes, which holds such values further inside
 MAX_DIGITS = 400  # of an integer: beyond 4300 Python itself refuses to print one
 TOO_LARGE = 10**MAX_DIGITS
 MAX_VALUES = 2**20  # in one JSON text: each takes up to a hundred bytes once it is read
@@ -86,20 +87,20 @@ def wrong_field(row: Any, fields: dict[Any, tuple[str, ...]]) -> str | None:
 
 
 def is_too_deep(value: Any, text: bytes) -> bool:
-    """Return whether the value of a JSON text is nested deeper than `check_json` allows.
+    """Return whether the value of a JSON text is nested deeper than ROW_DEPTH.
 
-    Quicker than that for long lists of numbers, whose items are not looked at.
+    Quicker than `check_json` for long lists of numbers, whose items are not looked at.
     """
-    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+    if text.count(b"[") + text.count(b"{") <= ROW_DEPTH:
         return False
     depth = deepest = 0
     for bracket in text.translate(None, NOT_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
         deepest = max(deepest, depth)
-    if deepest <= MAX_DEPTH:  # brackets within texts count, too, so that it is this at most
+    if deepest <= ROW_DEPTH:  # brackets within texts count, too, so that it is this at most
         return False
     level = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(ROW_DEPTH):
         inner = (each.values() if isinstance(each, dict) else each for each in level)
         level = [one for each in inner for one in each if isinstance(one, dict | list)]
     return bool(level)
