@@ -115,7 +115,7 @@ def _checked(schema: Any, counted: list[float], closed: bool) -> Any:
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema of arguments, narrowed as `checked_schema` says."""
+    """Return a schema without the values that `checked_schema` excludes from arguments."""
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if not schema.keys() - SILENT:
