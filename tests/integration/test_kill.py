@@ -15,6 +15,7 @@ import torch
 from short_run import CONFIG, Art, results
 
 from art_cli.runs.checkpoint import read_progress
+from art_cli.runs.maker import MARK
 from art_cli.system.checksums import damage
 
 NUM_KILLS = int(os.environ.get("ART_KILLS", "10"))  # of each run
@@ -108,7 +109,7 @@ def check(art: Art, expected: dict[str, object]) -> None:
     assert found["metrics"] == expected["metrics"]
     assert sorted(found) == sorted(expected)
     assert [name for name in expected if found[name] != expected[name]] == []
-    assert list(art.run.root.rglob(".*")) == []
+    assert list(art.run.root.rglob(".*")) == [art.run.root / MARK]
     assert art.run.report.read_text().endswith("</html>\n")
     for step in art.run.checkpoint_steps():
         folder = art.run.checkpoint(step)

@@ -84,12 +84,12 @@ class Oracle:
         return "\n".join(self._together()) if self.parallel else step
 
     def _words(self, text: str, tools: dict[str, str], grammar: str | None) -> str:
-        if grammar:
-            return _in_schema(text, grammar)
         last = self.executed >= len(self.gold) - 1
         final = next((t for t in tools if t.startswith(FINAL)), None) if last else None
-        if final:
+        if final:  # a grammar, too, allows its call
             return _call(final, {tools[final].split()[0]: text})
+        if grammar:
+            return _in_schema(text, grammar)
         return _call("reply", {"text": text}) if "reply" in tools else text
 
     def _together(self) -> list[str]:

@@ -172,7 +172,8 @@ def test_a_run_that_goes_on_shows_its_next_step_within_two_seconds(tmp_path: Pat
             await tab.go("#/overview/p%2Fr")
             await tab.until("document.querySelector('.plot .main-svg')")
             await asyncio.to_thread(add_step, root, 6)
-            shown = "document.querySelectorAll('.plot')[1].data?.[0].x.includes(6)"
+            chart = "document.querySelectorAll('.plot')[1]"  # drawn once it is scrolled to
+            shown = f"{chart}.scrollIntoView() || {chart}.data?.[0].x.includes(6)"
             assert max(took, await tab.until(shown)) < PATIENCE
 
     play(look)
