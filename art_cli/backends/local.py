@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from art_cli.backends.frozen import FrozenPlayers
@@ -156,13 +157,15 @@ class LocalBackend:
         cfg = model.experiment
         assert cfg.judge
         judge = await make_judge(
-            cfg.judge, cfg.seed, reference=self._reference_llm(model, parts.policy)
+            cfg.judge,
+            cfg.seed,
+            reference=self._reference_llm(model, parts.policy, parts.renderer.now),
         )
         first = await check_env(model.env_class, model.settings, parts.services)
         judge.check_room(first.opening, first.tools)
         return judge
 
-    def _reference_llm(self, model: TrainableModel, policy: Policy) -> ReferenceLLM:
+    def _reference_llm(self, model: TrainableModel, policy: Policy, now: datetime) -> ReferenceLLM:
         cfg, reference = model.experiment, Reference(policy)
         max_len = cfg.engine.max_model_len
         renderer = Renderer(
@@ -171,6 +174,7 @@ class LocalBackend:
             policy.eos_token_ids,
             cfg.model.tool_format,
             cfg.model.template_args,
+            now,
         )
         sampling = SamplingConfig(temperature=REFERENCE_TEMPERATURE, max_tokens=max_len // 4)
         engine = TransformersEngine(reference, cfg.engine, sampling, renderer.stop_ids)
@@ -217,7 +221,7 @@ class LocalBackend:
         warm_start = WarmStart(model, run, self._report, self._say, self._stop)
         policy, renderer = await warm_start.make()
         if services is None:
-            reference = self._reference_llm(model, policy)
+            reference = self._reference_llm(model, policy, renderer.now)
             services = await RunServices.open(cfg.env, settings, reference, budget)
         if services is not self._services:
             self._open.push_async_callback(services.close)

@@ -100,6 +100,7 @@ class WarmStart:
             policy.eos_token_ids,
             cfg.model.tool_format,
             cfg.model.template_args,
+            run.began(),
         )
         if warmup and warm_all and not made:
             self._warm_up(policy, renderer, demonstrations)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +30,19 @@ GENERATION_TAG = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")  # not of the
 
 
 class ChatTemplate:
-    """The template, with arguments beside the messages.
+    """The template, with arguments beside the messages, and the time that it is told.
 
-    Raises UsageError where there is none, or it does not read one of the arguments.
+    Llama, Mistral and Granite write today's date into the prompt. The time does not pass: else an
+    episode over midnight would fork, and a run resumed on another day would read other tokens.
+    Raises UsageError where there is no template, or it does not read one of the arguments.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, args: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        args: Mapping[str, Any],
+        now: datetime | None = None,
+    ) -> None:
         if not tokenizer.chat_template:
             raise UsageError(
                 f"the tokenizer of {tokenizer.name_or_path!r} has no chat template; use an "
@@ -42,6 +50,7 @@ class ChatTemplate:
             )
         self._tokenizer = tokenizer
         self.args = dict(args)
+        self.now = now or datetime.now()
         self.name = tokenizer.name_or_path
         template: Any = tokenizer.chat_template
         self.source: str = template if isinstance(template, str) else "\n".join(template.values())
@@ -58,6 +67,7 @@ class ChatTemplate:
                 tools=tools,
                 tokenize=False,
                 add_generation_prompt=generate,
+                strftime_now=self.now.strftime,
                 **self.args,
             )  # type: ignore[return-value]
         except Exception as e:  # a template is a program, and the messages and tools are anyone's

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from art_cli.errors import UsageError
@@ -47,12 +48,15 @@ class Renderer:
         eos_token_ids: list[int] | None = None,
         tool_format: str = "auto",
         template_args: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
     ) -> None:
         """`eos_token_ids` are the model's own, beside the template's and the tokenizer's.
 
+        `now` is the time that the template is told; None: the present.
+
         Raises UsageError where the template is missing or cannot be used.
         """
-        template = ChatTemplate(tokenizer, template_args or {})
+        template = ChatTemplate(tokenizer, template_args or {}, now)
         added = tokenizer.added_tokens_decoder.values()
         special = (str(t) for t in added if t.special)
         self._specials = sorted({*tokenizer.all_special_tokens, *special})
@@ -107,6 +111,11 @@ class Renderer:
     def tools_by_hand(self) -> bool:
         """Whether the tools are described in the system message, since the template does not."""
         return bool(self._tools) and not self.dialect.shows_tools
+
+    @property
+    def now(self) -> datetime:
+        """The time that the template is told."""
+        return self._template.now
 
     @property
     def has_tool_role(self) -> bool:
