@@ -20,7 +20,9 @@ from transformers.utils import logging
 from art_cli.config.auto import device_of, dtype_of
 from art_cli.config.schema import ModelConfig
 from art_cli.errors import PreflightError, UsageError
+from art_cli.models.base_folder import check_base_folder
 from art_cli.models.classes import class_of
+from art_cli.models.generation import keep_generation_config
 from art_cli.models.policy import Policy
 from art_cli.models.reading.products import use_quickest
 from art_cli.models.tiny import make as make_tiny
@@ -89,6 +91,7 @@ def _quantization(bits: str, device: str, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def _from_pretrained(base: str, **settings: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    check_base_folder(base)
     try:
         tokenizer = AutoTokenizer.from_pretrained(base)
         if not tokenizer.chat_template:
@@ -104,7 +107,13 @@ def _from_pretrained(base: str, **settings: Any) -> tuple[PreTrainedModel, PreTr
             f"model.base: cannot load {base!r} (neither a folder with a model nor a hub id that "
             f"can be reached): {first}"
         ) from e
+    if getattr(model, "_hf_peft_config_loaded", False):  # of a hub id: check_base_folder saw none
+        raise UsageError(
+            f"model.base: {base!r} holds an adapter beside its weights, and transformers loads "
+            "both; take the model that the adapter is for"
+        )
     if found["missing_keys"]:
         names = ", ".join(sorted(found["missing_keys"])[:3])
         raise UsageError(f"model.base: {base!r} has no weights for {names}; they would be random")
+    keep_generation_config(model)
     return model, tokenizer

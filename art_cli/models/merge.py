@@ -25,6 +25,7 @@ from transformers.utils import logging
 from art_cli.errors import TrainerError, UsageError
 from art_cli.models.classes import class_of
 from art_cli.models.experts import delta_weight
+from art_cli.models.generation import keep_generation_config
 
 FILE_SIZE = 2 * 2**30  # bytes of weights in one file, about
 LAYER = re.compile(r".*?\.\d+\.")
@@ -67,6 +68,7 @@ def merge_folder(base: str, adapter: Path, to: Path) -> None:
     except (OSError, ValueError) as e:
         first = str(e).strip().splitlines()[0]
         raise UsageError(f"cannot load the base {base!r} to merge into: {first}") from e
+    keep_generation_config(loaded)
     loaded.config.save_pretrained(to)
     loaded.generation_config.save_pretrained(to)
     write_merged(PeftModel.from_pretrained(loaded, str(adapter)), to)

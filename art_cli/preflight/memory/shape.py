@@ -12,6 +12,7 @@ import httpx
 
 from art_cli.config.schema import DEFAULT_TARGETS
 from art_cli.errors import UsageError
+from art_cli.models.base_folder import check_base_folder
 from art_cli.preflight.memory.dimensions import Shape
 
 if TYPE_CHECKING:
@@ -38,13 +39,14 @@ def shape_of_base(base: str, targets: Sequence[str] = DEFAULT_TARGETS) -> Shape:
 
 def read_config(base: str) -> dict[str, Any]:
     """config.json of a folder, of the Hugging Face cache, or of the hub. Raises as above."""
+    check_base_folder(base)
     file = local_config(base)
     if file is None:
         return _from_hub(base)
     try:
         return _object(file.read_text(encoding="utf-8"))
     except OSError as e:
-        raise UsageError(f"model.base: {base!r} holds no model: no {file} ({e.strerror})") from e
+        raise UsageError(f"model.base: {file} cannot be read: {e.strerror}") from e
     except ValueError as e:
         raise UsageError(f"model.base: {file} holds no JSON object: {e}") from e
 
