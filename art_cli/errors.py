@@ -126,13 +126,17 @@ class Interrupted(ArtError):
     exit_code = EXIT_INTERRUPTED
 
 
-class RemoteError(Exception):
+class PlacedError(Exception):
+    """Something of the user's code is wrong; the text begins with its file and line."""
+
+
+class RemoteError(PlacedError):
     """An env in an interpreter of its own raised something; its text is what `blame` gave there."""
 
 
 def blame(error: BaseException, owner: Path | type) -> str:
     """`file:line: Type: message`, of the innermost frame in the user's own file, or of any."""
-    if isinstance(error, RemoteError):
+    if isinstance(error, PlacedError):
         return str(error)
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"

@@ -6,32 +6,24 @@ link to a file of the user's, a pipe that never ends, or larger than memory.
 
 from __future__ import annotations
 
-import inspect
 import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from art_cli.envs.place import place_of
 from art_cli.errors import UsageError
 
 MOST_FILES, MOST_BYTES = 10_000, 64 * 2**20  # of one episode
 LONGEST_NAME = 255  # bytes, of a file or a folder
 
 
-def _place_of(env_class: type) -> str:
-    """Return `file:line: ` of `files()`."""
-    if remote := getattr(env_class, "art_remote", None):
-        return f"{remote.places.get('files', remote.places[''])}: "
-    code = getattr(inspect.unwrap(getattr(env_class, "files", env_class)), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}: " if code else ""
-
-
 def checked_files(env_class: type, given: Any) -> dict[str, bytes]:
     """Return the content of the files that `files()` gave. Raise UsageError with its place."""
 
     def refuse(why: str) -> UsageError:
-        return UsageError(f"{_place_of(env_class)}{why}")
+        return UsageError(f"{place_of(env_class, 'files')}{why}")
 
     if not isinstance(given, Mapping):
         raise refuse(f"files() returned {given!r:.200}; expected a dict of paths to text or bytes")
@@ -80,7 +72,7 @@ def write_files(env_class: type, folder: Path, files: Mapping[str, bytes]) -> No
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
         except OSError as e:
-            why = f"{_place_of(env_class)}files() gave {name!r}, which cannot be written: "
+            why = f"{place_of(env_class, 'files')}files() gave {name!r}, which cannot be written: "
             raise UsageError(f"{why}{e.strerror}") from None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from art_cli.errors import RemoteError, UsageError
+from art_cli.errors import PlacedError, UsageError
 
 DEFINITION = re.compile(r"\s*(async\s+def|def|class)\b")
 Status = Literal["ok", "warning", "failed", "skipped"]
@@ -108,7 +108,7 @@ def where_and_what(error: BaseException, env_class: type) -> tuple[str, str]:
         for f in traceback.extract_tb(error.__traceback__)
         if str(Path(f.filename).absolute()) in files
     ]
-    if isinstance(error, UsageError | RemoteError):  # its text has the place
+    if isinstance(error, UsageError | PlacedError):  # its text has the place
         return "", str(error)
     return (places or [""])[-1], f"{type(error).__name__}: {error}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -14,15 +13,21 @@ from typing import Any
 from art_cli.envs.base import Done, Env
 from art_cli.envs.files import checked_files, write_files
 from art_cli.envs.game import Game
+from art_cli.envs.returned import (
+    metrics_of,
+    opening_of,
+    reply_of,
+    reward_of,
+    text_of,
+    tool_result,
+    tools_in,
+)
 from art_cli.envs.tools import InvalidCallError, Tool, ToolError, offered_by, tools_of
-from art_cli.keys import short_repr
 from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import call, user_code
-from art_cli.system.outside import MAX_TEXT, OutsideError, check_json, check_text
 from art_cli.system.scratch import remove
 from art_cli.types import Message, Step, Trajectory
 
-ROLES = ("system", "user", "assistant", "tool")
 SHORTEST_WAIT = 0.1  # seconds that a call gets at the very end of its episode's time
 
 
@@ -99,7 +104,7 @@ class Episode:
         with user_code():
             tools = self.env.tools()
         self._offer(tools)
-        return opening(self.env, started)
+        return opening_of(self.env, "start", started)
 
     async def set_up(self, method: Callable[[], Any]) -> None:
         """Begin with another method of the env than `start`: who calls it asks for the rest."""
@@ -127,11 +132,9 @@ class Episode:
         """Return what comes back to a turn that called no tool."""
         step = self._begin(Step(turn=turn, said=text))
         answer = await self._hear(text)
-        if not isinstance(answer, str | Done):
-            raise TypeError(f"reply() returned {short_repr(answer)}; expected text or Done()")
         if isinstance(answer, Done):
             return answer
-        step.result = said_by("reply()", answer)
+        step.result = reply_of(self.env, answer)
         return step.result
 
     async def call_tool(self, name: str, arguments: dict[str, Any], *, turn: int) -> Message | Done:
@@ -141,11 +144,11 @@ class Episode:
             result = await self._make(self._caller(name, arguments), f"tool {name}()")
         except ToolError as e:
             self.trajectory.num_invalid += isinstance(e, InvalidCallError)
-            step.result, step.is_error = said_by(f"tool {name}()", f"error: {e}"), True
+            step.result, step.is_error = tool_result(self.env, name, f"error: {e}"), True
             return {"role": "tool", "name": name, "content": step.result, "is_error": True}
         if isinstance(result, Done):
             return result
-        step.result = said_by(f"tool {name}()", str(result))
+        step.result = tool_result(self.env, name, result)
         return {"role": "tool", "name": name, "content": step.result}
 
     def announce(self, names: list[str]) -> None:
@@ -156,7 +159,7 @@ class Episode:
     def _offer(self, tools: Any) -> None:
         env_class = type(self.env)
         is_own = tools == offered_by(env_class)
-        self._offered = _own_tools(env_class) if is_own else tools_in(tools)
+        self._offered = _own_tools(env_class) if is_own else tools_in(env_class, tools)
         self.trajectory.tools = [tool.schema() for tool in self._offered]
 
     def _caller(self, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
@@ -190,15 +193,12 @@ class Episode:
         env, trajectory = self.env, self.trajectory
         if type(env).judge_context is not Env.judge_context:  # which says nothing
             context = await self.ask(env.judge_context, what="judge_context()")
-            trajectory.judge_context = said_by("judge_context()", str(context))
-        reward = await self.ask(env.score, trajectory, what="score()")
-        if reward is not None and not math.isfinite(reward):
-            raise ValueError(f"score() returned {reward}; a reward must be a finite number")
-        trajectory.metrics |= {
-            said_by("the name of a metric", name): float(value)
-            for name, value in env.metrics.items()
-        }
-        trajectory.reward = None if reward is None else float(reward)
+            trajectory.judge_context = text_of(
+                env, "judge_context", "judge_context()", str(context)
+            )
+        reward = reward_of(env, await self.ask(env.score, trajectory, what="score()"))
+        trajectory.metrics |= metrics_of(env)
+        trajectory.reward = reward
 
     async def close(self) -> None:
         """Close the env, in the task that opened it. Its deadline is a tool's.
@@ -237,58 +237,5 @@ def in_its_turn(env: Env, call_it: Callable[[], Any]) -> Callable[[], Any]:
 
 @cache
 def _own_tools(env_class: type[Env]) -> list[Tool]:
-    """Return the tools that are methods, checked once. Raises TypeError, ValueError."""
-    return tools_in(offered_by(env_class))
-
-
-def tools_in(found: Any) -> list[Tool]:
-    """Return the tools that an env gave once it had begun. Raises TypeError, ValueError."""
-    if not isinstance(found, list) or not all(isinstance(tool, Tool) for tool in found):
-        raise TypeError(
-            f"tools(), or tools_of() of a game, returned {short_repr(found)}; "
-            "expected a list of Tool"
-        )
-    names = [tool.name for tool in found]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"tools() gives two tools with the name {twice!r:.200}")
-    for tool in found:
-        said_by(f"the description of the tool {tool.name!r:.200}", tool.description)
-        check_json(tool.schema())
-    return found
-
-
-def opening(env: Env, started: str | list[Message]) -> list[Message]:
-    """Return the messages that an episode begins with.
-
-    Raises TypeError, ValueError where it gave none.
-    """
-    if isinstance(started, str):
-        started = [{"role": "user", "content": started}]
-        if env.system:
-            started.insert(0, {"role": "system", "content": env.system})
-    if not isinstance(started, list) or not started or not all(map(_is_message, started)):
-        raise TypeError(
-            f"start() returned {short_repr(started)}; expected text or a list of messages"
-        )
-    for message in started:
-        said_by("start()", message["content"])
-        check_json(message)
-    return started
-
-
-def said_by(what: str, text: str) -> str:
-    """Return the text that a part of the env gave. Raises ValueError where it cannot be kept."""
-    if isinstance(text, str) and len(text) > MAX_TEXT:
-        raise ValueError(f"{what} gave {len(text)} characters; at most {MAX_TEXT} can be read")
-    try:
-        return check_text(text)
-    except OutsideError as e:
-        raise ValueError(f"{what} gave no readable text: {e}") from None
-
-
-def _is_message(message: Any) -> bool:
-    return (
-        isinstance(message, dict)
-        and message.get("role") in ROLES
-        and isinstance(message.get("content"), str)
-    )
+    """Return the tools that are methods, checked once. Raises PlacedError."""
+    return tools_in(env_class, offered_by(env_class))

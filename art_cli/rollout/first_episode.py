@@ -88,7 +88,7 @@ async def _open_one(env_class: type[Env], settings: Any, services: Services) -> 
             raise
         tools = schemas_of(env_class)
         with suppress(Exception):  # some envs know theirs only once an episode has begun
-            tools = [tool.schema() for tool in tools_in(env.tools())]
+            tools = [tool.schema() for tool in tools_in(env_class, env.tools())]
         return FirstEpisode([], tools, [])
     await episode.close()
     return FirstEpisode(messages, trajectory.tools, episode.side_effects)

@@ -146,8 +146,8 @@ def why_none(errors: list[str | None]) -> str:
     first = next((error for error in errors if error), None)
     if first is None:
         return (
-            "score() gave None for every trajectory, so there is no reward; a judge can give one: "
-            "judge: {model: openai/o3}"
+            "score() gave None for every trajectory, so there is no reward: let it `return` a "
+            "number, or let a judge give one: judge: {model: openai/o3}"
         )
     return f"all {len(errors)} episodes failed, the first with:\n  {shown(first)}"
 

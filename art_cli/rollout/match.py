@@ -16,8 +16,9 @@ from typing import Any
 
 from art_cli.envs.base import Done, seed_of
 from art_cli.envs.game import SEAT, Game
+from art_cli.envs.returned import opening_of, text_of
 from art_cli.rollout.agent import Agent, AgentFactory, TurnAgent
-from art_cli.rollout.episode import Episode, opening, said_by
+from art_cli.rollout.episode import Episode
 from art_cli.system.deadline import user_code
 from art_cli.system.outside import storable
 from art_cli.types import Message, Scenario, StopReason, Trajectory
@@ -101,7 +102,7 @@ class _Seat(Episode):
             self._table.give(self._game.mover)
         has_turn = await self._table.comes(self._seat)
         seen = await self.ask(self._game.opening, self._seat, what="observe()")
-        messages = opening(self._game, seen)
+        messages = opening_of(self._game, "observe", seen)
         with user_code():
             tools = self._game.tools_of(self._seat)
         self._offer(tools)
@@ -129,7 +130,7 @@ class _Seat(Episode):
         if not await self._table.comes(self._seat):
             return Done()
         seen = await self.ask(self._game.observe, self._seat, what="observe()")
-        return said_by("observe()", seen)
+        return text_of(self._game, "observe", "observe()", seen)
 
     async def finish(self) -> None:
         """See Episode."""

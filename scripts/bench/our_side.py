@@ -20,7 +20,7 @@ import art_cli as art
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.models.turns import Turn
 from art_cli.rollout import agent as turns
-from art_cli.rollout.episode import opening
+from art_cli.envs.returned import opening_of
 from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.training.curriculum.uniform import Uniform
 from art_cli.training.metrics import batch_metrics
@@ -125,7 +125,7 @@ class OurSide:
         out: list[list[art.Message]] = []
         for scenario in (s for step in stream for s in step):
             request = await env(scenario, settings).start()
-            out.append(opening(env(scenario, settings), request))
+            out.append(opening_of(env(scenario, settings), "start", request))
         return out
 
     async def step(self, scenarios: list[art.Scenario]) -> Step:

@@ -14,13 +14,13 @@ from itertools import takewhile
 from typing import Any
 
 from art_cli.envs.base import Env, NoServices, NoServicesError
+from art_cli.envs.returned import opening_of, tools_in
 from art_cli.envs.tools import Tool, ToolSpec, named_tools, tools_of
 from art_cli.preflight.envs.duplicates import Known
 from art_cli.preflight.envs.state import UNUSUAL, drawn_from, generators, seeded_generators
 from art_cli.preflight.envs.subject import NUM_DEMONSTRATIONS, Subject
 from art_cli.preflight.envs.watch import Stuck
 from art_cli.preflight.finding import Findings, failed, ok, place_of, skipped, warning
-from art_cli.rollout.episode import opening, tools_in
 from art_cli.rollout.lifetime import Lifetime
 from art_cli.types import Message, Scenario, Split
 
@@ -173,7 +173,7 @@ def _lacks_given(tools: list[Tool]) -> Iterator[tuple[str, str]]:
 async def _given(s: Subject, scenario: Scenario) -> list[Tool]:
     """Return the tools of an episode, once it has begun."""
     async with _begun(s, scenario) as (env, _):
-        return tools_in(env.tools())
+        return tools_in(type(env), env.tools())
 
 
 def _lacks(method: Any, spec: ToolSpec) -> Iterator[tuple[str, str]]:
@@ -257,7 +257,7 @@ async def _of_held_out(s: Subject, found: list[list[Message]]) -> list[tuple[int
 async def _opening_of(s: Subject, scenario: Scenario) -> str:
     try:
         async with _begun(s, scenario) as (env, started):
-            return _text(opening(env, started))
+            return _text(opening_of(env, "start", started))
     except NoServicesError:
         return ""
 

@@ -28,10 +28,11 @@ from art_cli.envs.base import Done, Env
 from art_cli.envs.digest import code_digest
 from art_cli.envs.files import checked_files
 from art_cli.envs.registry import env_class
+from art_cli.envs.returned import metrics_of, reply_of, reward_of, tool_result, tools_in
 from art_cli.envs.tools import offered_by, tools_of
 from art_cli.llms.base import NativeCall, Reply
 from art_cli.rollout.env_worker.wire import error_of, line_of, outcome_of, told_of, trajectory_of
-from art_cli.rollout.episode import caller, in_its_turn, tools_in
+from art_cli.rollout.episode import caller, in_its_turn
 from art_cli.rollout.groups import MAX_SCENARIOS
 from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import check_stuck, run_here, user_code
@@ -205,7 +206,7 @@ class EnvServer:
         check_stuck()
         opening = await open.lifetime.start(FOREVER)
         with user_code():
-            tools = tools_in(open.env.tools())
+            tools = tools_in(type(open.env), open.env.tools())
         limits = {"max_turns": open.env.max_turns, "tool_timeout": open.env.tool_timeout}
         return {"opening": opening, "tools": tools, **limits}
 
@@ -215,13 +216,11 @@ class EnvServer:
         open.env.calls_in_turn = calls_in_turn
         call = in_its_turn(open.env, caller(open.env, name, arguments))
         given = await run_here(call, what=f"tool {name}()")
-        return outcome_of(given if isinstance(given, Done) else str(given))
+        return outcome_of(given if isinstance(given, Done) else tool_result(open.env, name, given))
 
     async def _episode_reply(self, open: _Open, text: str) -> Any:
         given = await run_here(open.env.reply, text, what="reply()")
-        if not isinstance(given, str | Done):
-            raise TypeError(f"reply() returned {given!r:.200}; expected text or Done()")
-        return outcome_of(given)
+        return outcome_of(given if isinstance(given, Done) else reply_of(open.env, given))
 
     async def _episode_files(self, open: _Open, workdir: str) -> dict[str, str]:
         open.env.workdir = Path(workdir)
@@ -244,8 +243,7 @@ class EnvServer:
 
     async def _episode_score(self, open: _Open, trajectory: dict[str, Any]) -> dict[str, Any]:
         reward = await run_here(open.env.score, trajectory_of(trajectory), what="score()")
-        metrics = {name: float(value) for name, value in open.env.metrics.items()}
-        return {"reward": None if reward is None else float(reward), "metrics": metrics}
+        return {"reward": reward_of(open.env, reward), "metrics": metrics_of(open.env)}
 
     async def _episode_close(self, open: _Open) -> None:
         await open.lifetime.close()

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy
 import pytest
+import torch
 from hosted import Cut
 
 from art_cli.envs.base import Done, Env, ToolError, tool
@@ -138,6 +140,10 @@ def results(trajectory: Trajectory) -> list[str]:
 class Unprintable:
     def __str__(self) -> str:
         return {}["key"]
+
+
+async def later(value: Any) -> Any:
+    return value
 
 
 def raise_(what: Any) -> str:
@@ -320,8 +326,17 @@ def test_a_tool_can_end_the_episode(run: Play) -> None:
         ({"reply": lambda self, text: exit(3)}, "raised SystemExit(3)"),
         ({"score": lambda self, t: math.nan}, "score() returned nan; a reward must be"),
         ({"score": lambda self, t: math.inf}, "score() returned inf; a reward must be"),
-        ({"score": lambda self, t: "good"}, "TypeError"),
-        ({"score": lambda self, t: self.metrics.update(x="y")}, "could not convert string"),
+        ({"score": lambda self, t: "good"}, "score() returned 'good' (str); a reward is a number"),
+        ({"score": lambda self, t: (1.0, "x")}, "put what else is to be logged into self.metrics"),
+        (
+            {"score": lambda self, t: later(1.0)},
+            "(coroutine); a reward is a number: an `await`",
+        ),
+        ({"score": lambda self, t: numpy.zeros(2)}, "(ndarray); a reward is a number"),
+        (
+            {"score": lambda self, t: self.metrics.update(x="y")},
+            "self.metrics['x'] is 'y' (str); a metric is a number",
+        ),
         ({"__init__": lambda self, *a: None}, "AttributeError"),
         ({"start": lambda self: "\ud800"}, "start() gave no readable text: it holds half a"),
         ({"start": lambda self: [{"role": "user"}]}, "expected text or a list of messages"),
@@ -331,11 +346,12 @@ def test_a_tool_can_end_the_episode(run: Play) -> None:
         ({"start": lambda self: "x" * (MAX_TEXT + 1)}, f"at most {MAX_TEXT} can be read"),
         ({"reply": lambda self, text: "a\udfff"}, "reply() gave no readable text"),
         ({"reply": lambda self, text: "x" * (MAX_TEXT + 1)}, f"at most {MAX_TEXT} can be read"),
-        ({"reply": lambda self, text: 10**5000}, "Exceeds the limit"),
+        ({"reply": lambda self, text: 10**5000}, "cannot be shown (int); expected text"),
+        ({"reply": lambda self, text: later("a")}, "expected text or Done(): an `await`"),
         ({"judge_context": lambda self: "\ud800"}, "judge_context() gave no readable text"),
         ({"score": lambda self, t: self.metrics.update({"\ud800": 1})}, "the name of a metric"),
         ({"score": lambda self, t: self.metrics.update({7: 1})}, "expected text, got int"),
-        ({"score": lambda self, t: 10**5000}, "OverflowError"),
+        ({"score": lambda self, t: 10**5000}, "a reward is a number"),
         ({"reply": lambda self, text: raise_("\ud800" * 30_000)}, "RuntimeError: \\ud800"),
         ({"reply": lambda self, text: raise_(Unprintable())}, "its text could not be had"),
     ],
@@ -346,7 +362,7 @@ def test_a_bug_of_the_env_is_a_failure_with_its_line(
     t = run(subclass(**methods), "bye")
     assert (t.reward, t.stop_reason) == (None, "error")
     assert t.error and error in t.error.partition("\n")[0]
-    assert t.error.startswith(__file__) or "rollout.py" in t.error or "episode.py" in t.error
+    assert t.error.startswith((__file__, "start() returned")) or "rollout.py" in t.error
     [row] = written(t, tmp_path)
     json.dumps(row, ensure_ascii=False).encode()
 
@@ -365,7 +381,40 @@ def test_a_tool_that_gives_no_readable_text_is_a_failure(
 
     t = run(subclass(odd=odd), call("odd"), "bye")
     assert (t.reward, t.stop_reason) == (None, "error")
-    assert t.error and "ValueError: tool odd() gave" in t.error.partition("\n")[0]
+    assert t.error and t.error.startswith(f"{__file__}:")
+    assert "tool odd() gave" in t.error.partition("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (lambda: (c for c in "ab"), "(generator); a tool returns text: join what it yields"),
+        (lambda: later("a"), "an `await` is missing"),
+        (object, "(object); a tool returns text, and this object has none but its address"),
+        (lambda: print, "a tool returns text"),
+    ],
+)
+def test_a_tool_that_returns_no_text_is_called_by_its_place(
+    run: Play, given: Callable[[], Any], why: str
+) -> None:
+    @tool()
+    async def odd(self: Desk) -> Any:
+        """Say it."""
+        return given()
+
+    t = run(subclass(odd=odd), call("odd"), "bye")
+    assert (t.reward, t.stop_reason) == (None, "error")
+    assert t.error and t.error.startswith(f"{__file__}:") and why in t.error
+
+
+def test_numbers_of_other_libraries_are_rewards_and_metrics(run: Play) -> None:
+    def score(self: Desk, t: Trajectory) -> Any:
+        self.metrics |= {"a": numpy.float32(0.5), "b": torch.tensor(2), "c": True}  # type: ignore[dict-item]
+        return torch.tensor(0.25)
+
+    t = run(subclass(score=score), "bye")
+    assert t.reward == 0.25 and type(t.reward) is float
+    assert {k: t.metrics[k] for k in "abc"} == {"a": 0.5, "b": 2.0, "c": 1.0}
 
 
 @pytest.mark.parametrize("depth", [60, 64, 100, 500, 960])
