@@ -1,18 +1,21 @@
-"""What a config names of the user's own code, tried before anything is paid."""
+"""What a config asks of the user's own code, tried before anything is paid."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.opponents import opponents_saved
+from art_cli.config.schema import Experiment, WarmupConfig
+from art_cli.envs.base import Env
 from art_cli.errors import ConfigError, UsageError
 from art_cli.rollout.env_worker.remote import env_of
 from art_cli.rollout.groups import scenarios_in
 from art_cli.rollout.opponents import check_opponents
 from art_cli.runs.directory import RunDir
 from art_cli.runs.opponents import saved_opponent
+from art_cli.types import Split
 
 T = TypeVar("T")
 
@@ -20,12 +23,16 @@ T = TypeVar("T")
 def check_own_code(loaded: LoadedExperiment, run: RunDir | None = None) -> list[str]:
     """Try what `train.loss`, `train.advantage`, `train.curriculum` and `env.opponents` name.
 
-    `run` is one that goes on: it has noted its opponents. Return what the user should know. Raises
+    Look at whether the env has the demonstrations and scenarios that are asked for, too. `run` is
+    one that goes on: it has noted its opponents. Return what the user should know. Raises
     ConfigError with what is wrong, CheckpointError for an opponent whose files are damaged. torch,
     which takes seconds to import, is only needed where one of the first three is the user's own.
     """
     cfg, settings = loaded.experiment, loaded.env_settings
-    train, told = cfg.train, []
+    train, told = cfg.train, list(_too_few_scenarios(loaded))
+    if run is None:
+        key = "warmup.demonstrations" if cfg.warmup else "model.base"
+        _check(loaded, key, lambda: _check_demonstrations(cfg))
     if ":" in train.loss:
         from art_cli.training.algorithm.loss import loss_named
 
@@ -42,6 +49,39 @@ def check_own_code(loaded: LoadedExperiment, run: RunDir | None = None) -> list[
     for key, who in opponents_saved(opponents).items():
         _check(loaded, key, lambda key=key, who=who: saved_opponent(key, who, run))
     return told
+
+
+def _check_demonstrations(cfg: Experiment) -> None:
+    """Raise UsageError where a run would only find out later that its env has none."""
+    warmup, own = cfg.warmup or WarmupConfig(), env_of(cfg.env).demonstrations
+    is_needed = cfg.warmup is not None or cfg.model.base == "tiny"
+    if is_needed and warmup.demonstrations == "env" and _is_default(own):
+        why = "" if cfg.warmup else ", of which model.base: tiny makes its tokenizer"
+        raise UsageError(
+            f"{env_of(cfg.env).__name__} has no demonstrations{why}; override demonstrations(), or "
+            "give a JSONL file in warmup.demonstrations"
+        )
+
+
+def _is_default(method: Any) -> bool:
+    return method.__func__ is Env.demonstrations.__func__  # type: ignore[attr-defined]
+
+
+def _too_few_scenarios(loaded: LoadedExperiment) -> Iterator[str]:
+    """Yield a line for each number that is larger than the scenarios of its split."""
+    cfg = loaded.experiment
+    wanted: list[tuple[str, Split, int, str]] = []
+    if cfg.train.steps:
+        num = cfg.train.scenarios_per_step
+        more = "a batch holds some of them several times"
+        wanted.append(("train.scenarios_per_step", "train", num, more))
+    if cfg.eval:
+        more = "each is played once"
+        wanted.append(("eval.episodes", cfg.eval.split, cfg.eval.episodes, more))
+    for key, split, num, more in wanted:
+        found = len(scenarios_in(env_of(cfg.env), loaded.env_settings, split, num))
+        if found < num:
+            yield f"{key} is {num}, but the env has {found} {split} scenarios: {more}"
 
 
 def _try_sampler(loaded: LoadedExperiment) -> None:

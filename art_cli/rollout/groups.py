@@ -117,13 +117,15 @@ def eval_seed(seed: int, scenario: Scenario, trial: int) -> int:
     return seed_of(seed, "eval", "", scenario.id, trial)
 
 
-def scenarios_in(env: type[Env], settings: Any, split: Split) -> list[Scenario]:
-    """Return all scenarios of a split.
+def scenarios_in(
+    env: type[Env], settings: Any, split: Split, num: int = MAX_SCENARIOS + 1
+) -> list[Scenario]:
+    """Return the scenarios of a split, or its first `num`.
 
     Raises UsageError where there is none, no end of them, or one that no file can hold.
     """
     try:
-        found = list(islice(env.scenarios(settings, split), MAX_SCENARIOS + 1))
+        found = list(islice(env.scenarios(settings, split), num))
     except UsageError:
         raise
     except Exception as e:

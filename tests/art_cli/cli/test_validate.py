@@ -155,3 +155,33 @@ def test_a_run_that_may_run_out_is_begun_with_a_warning(art: Art) -> None:
     result = art("run", "config.yaml")
     assert "warning: the rollout may run out: " in " ".join(result.output.split())
     assert "model.base: 'big' has no chat template" in str(result.exception)
+
+
+FEW = """
+import art_cli as art
+class Few(art.Env):
+    num_scenarios = {"train": 4, "val": 3, "test": 3}
+    async def start(self): return "hi"
+    async def score(self, trajectory): return 1.0
+"""
+
+
+def test_numbers_beyond_the_scenarios_of_an_env_are_told_before_anything_is_loaded(
+    art: Art,
+) -> None:
+    Path("few.py").write_text(FEW)
+    result = art("validate", "config.yaml", "env.use=few.py:Few", "train.scenarios_per_step=5")
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.output.split())
+    assert "train.scenarios_per_step is 5, but the env has 4 train scenarios" in said
+    assert "eval.episodes is 64, but the env has 3 val scenarios: each is played once" in said
+    result = art("validate", "config.yaml", "eval.episodes=8")
+    assert result.exit_code == 0 and "scenarios" not in result.output
+
+
+@pytest.mark.parametrize("change", ["model.base=tiny", "warmup={}"])
+def test_demonstrations_that_an_env_has_not_are_asked_for_at_once(art: Art, change: str) -> None:
+    Path("few.py").write_text(FEW)
+    result = art("validate", "config.yaml", "env.use=few.py:Few", change)
+    said = str(result.exception)
+    assert "Few has no demonstrations" in said and "override demonstrations(), or give" in said
