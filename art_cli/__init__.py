@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         TrainConfig,
         WarmupConfig,
     )
+    from art_cli.config.yaml_values import read_yaml
     from art_cli.deploy.lifecycle import deploy_model
     from art_cli.envs.base import Done, Env, InvalidCallError, Tool, ToolError, seed_of, tool
     from art_cli.envs.game import Game
@@ -54,6 +55,7 @@ _HOME = {
         "TrainConfig",
         "WarmupConfig",
     ),
+    "art_cli.config.yaml_values": ("read_yaml",),
     "art_cli.deploy.lifecycle": ("deploy_model",),
     "art_cli.envs.base": (
         "Done",
@@ -100,6 +102,7 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "seed_of",
     "tools_of",
     "tell",
+    "read_yaml",
     "UsageError",
     "guarded",
     "LLM",

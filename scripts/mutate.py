@@ -322,12 +322,12 @@ FAULTS = [
         ),
         ('"timeout", None, str(e)', '"timeout", 0.0, str(e)'),
     ),
+    *at("envs/returned", ("not math.isfinite(number)", "math.isnan(number)")),
     *at(
         "rollout/episode",
-        ("not math.isfinite(reward)", "math.isnan(reward)"),
         (
-            'step.result, step.is_error = said_by(f"tool {name}()", f"error: {e}"), True',
-            'step.result = said_by(f"tool {name}()", f"error: {e}")',
+            'step.result, step.is_error = tool_result(self.env, name, f"error: {e}"), True',
+            'step.result = tool_result(self.env, name, f"error: {e}")',
         ),
         ('"content": step.result, "is_error": True}', '"content": step.result}'),
     ),

@@ -128,13 +128,16 @@ class PetApi:
             def answer(self) -> None:
                 at = urlsplit(self.path)
                 query = parse_qsl(at.query)
+                query_of = dict(query)
                 length = int(self.headers.get("Content-Length", 0))
                 body = self.rfile.read(length).decode()
                 headers = {k.lower(): v for k, v in self.headers.items()}
                 api.asked.append((self.command, at.path, query, headers, body))
-                status, found, kind = api.found(self.command, at.path, dict(query), body)
+                status, found, kind = api.found(self.command, at.path, query_of, body)
                 raw = found if isinstance(found, bytes) else json.dumps(found).encode()
                 self.send_response(status)
+                if status == 429 and "busy" in query_of.get("how", ""):
+                    self.send_header("Retry-After", "60" if "long" in query_of["how"] else "0")
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(raw)))
                 self.end_headers()
@@ -183,6 +186,9 @@ class PetApi:
         """Answer as no API should."""
         if how == "slow":
             time.sleep(6)
+        if how.startswith("busy"):
+            again = sum("busy" in str(asked[2]) for asked in self.asked) == 3
+            return (200, "at last", "application/json") if again else (429, how, "text/plain")
         if how.isdigit():
             return int(how), {"error": how}, "application/json"
         if how == "huge":

@@ -196,9 +196,8 @@ async def _train(
     console: LoggedConsole,
     smoke: Smoke | None,
 ) -> Outcome:
-    import yaml
-
     from art_cli.backends.local import LocalBackend
+    from art_cli.config.yaml_values import read_yaml
     from art_cli.inspection.provenance import note_start
     from art_cli.loop import run_loop
     from art_cli.runs.trackers.base import Trackers
@@ -228,7 +227,7 @@ async def _train(
     async with backend:
         await model.register(backend)
         run = model.parts.run
-        config = yaml.safe_load(loaded.to_yaml())  # as written: secrets are not in it
+        config = read_yaml(loaded.to_yaml())  # as written: secrets are not in it
         mirrors = make_trackers(cfg, run, config, console.say)
         trackers = Trackers([JsonlTracker(run.metrics), console, *mirrors], console.say)
         state, message = "failed", ""

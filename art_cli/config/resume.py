@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from art_cli.config.yaml import read_file
+from art_cli.config.yaml_values import read_yaml
 from art_cli.errors import ConfigError, UsageError
 
 # A longer run, another tracker, more checkpoints or more money do not change what a step computes;
@@ -53,7 +52,7 @@ def check_same(root: Path, config: Path, after: str) -> None:
 
 def changes_on_resume(before: str, after: str) -> list[str]:
     """One line for each key that differs between two resolved configs and must not."""
-    old, new = flat(yaml.safe_load(before)), flat(yaml.safe_load(after))
+    old, new = flat(read_yaml(before)), flat(read_yaml(after))
     return [
         f"{key}: {old.get(key, '(absent)')!r} -> {new.get(key, '(absent)')!r}"
         for key in sorted(old.keys() | new.keys())

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field
 
 from art_cli.config.explain import read_into
 from art_cli.config.values import FORBID_UNKNOWN, Count
+from art_cli.config.yaml_values import read_yaml
 from art_cli.errors import UsageError
 
 
@@ -89,5 +89,8 @@ def read_settings(target: str, args: dict[str, Any], words: Sequence[str]) -> An
         key, equals, value = word.partition("=")
         if not equals:
             raise UsageError(f"{word}: expected key=value, a setting of the target {target}")
-        data[key] = yaml.safe_load(value)
+        try:
+            data[key] = read_yaml(value)
+        except ValueError as e:
+            raise UsageError(f"{word}: not valid YAML: {e}") from None
     return read_into(TARGETS[target], data, target)

@@ -31,8 +31,8 @@ LONGEST_SHOWN = 200  # characters of an override
 MOST = 100_000  # values; a few lines of aliases of aliases stand for billions
 LONGEST = 1 << 20  # characters of a file: PyYAML takes a second for some 100,000 of them
 
-_TAG = "tag:yaml.org,2002:"
-_CORE_SCALARS = (  # order matters: every int also looks like a float
+TAG = "tag:yaml.org,2002:"
+CORE_SCALARS = (  # order matters: every int also looks like a float
     ("null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
     ("bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
     ("int", re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), list("-+0123456789")),
@@ -141,11 +141,11 @@ def show(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
 
 
-class _Resolver(BaseResolver):
+class CoreResolver(BaseResolver):
     """YAML 1.2's core schema, and merge keys."""
 
 
-class _Loader(Reader, Scanner, Parser, Composer, _Resolver):  # pyright: ignore[reportIncompatibleMethodOverride]
+class _Loader(Reader, Scanner, Parser, Composer, CoreResolver):  # pyright: ignore[reportIncompatibleMethodOverride]
     """PyYAML up to its node tree: values are made here, where their places are known."""
 
     def __init__(self, stream: str) -> None:
@@ -153,7 +153,7 @@ class _Loader(Reader, Scanner, Parser, Composer, _Resolver):  # pyright: ignore[
         Scanner.__init__(self)
         Parser.__init__(self)
         Composer.__init__(self)
-        _Resolver.__init__(self)
+        CoreResolver.__init__(self)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -166,12 +166,12 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
         # Quoted text keeps to one line. A block is easier to read, but does not hold every text.
         block = text == text.strip() and not set(text) & set("\x85\u2028\u2029")
         style = "|" if block else '"'
-    return dumper.represent_scalar(f"{_TAG}str", text, style=style)
+    return dumper.represent_scalar(f"{TAG}str", text, style=style)
 
 
-for _kind, _pattern, _first in _CORE_SCALARS:
-    _Resolver.add_implicit_resolver(f"{_TAG}{_kind}", _pattern, _first)
-    _Dumper.add_implicit_resolver(f"{_TAG}{_kind}", _pattern, _first)
+for _kind, _pattern, _first in CORE_SCALARS:
+    CoreResolver.add_implicit_resolver(f"{TAG}{_kind}", _pattern, _first)
+    _Dumper.add_implicit_resolver(f"{TAG}{_kind}", _pattern, _first)
 _Dumper.add_representer(str, _represent_text)
 
 
@@ -215,7 +215,7 @@ class _Reader:
         if len(self._open) == DEEPEST:
             problem = f"more than {DEEPEST} values within each other"
             raise ConstructorError(None, None, problem, node.start_mark)
-        if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):
+        if node.tag not in (f"{TAG}map", f"{TAG}seq"):
             self._complain(node, path, f"the tag {node.tag} is not supported; remove it")
         self._open.add(id(node))
         value: dict[str, Node] | list[Node]
@@ -231,7 +231,7 @@ class _Reader:
         own: dict[str, Node] = {}
         lines: dict[str, int] = {}
         for key_node, value_node in node.value:
-            if key_node.tag == f"{_TAG}merge":
+            if key_node.tag == f"{TAG}merge":
                 # The first of several merged mappings wins, as the merge key's definition says.
                 merged = self._merged(value_node, path) | merged
                 continue
@@ -259,7 +259,7 @@ class _Reader:
     def _scalar(self, node: ScalarNode, path: KeyPath) -> str | int | float | bool | None:
         text: str = node.value
         try:
-            match node.tag.removeprefix(_TAG):
+            match node.tag.removeprefix(TAG):
                 case "str" | "merge":
                     return text
                 case "null":

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
-
-import yaml
 
 from art_cli.config.credentials import written_credentials
 from art_cli.config.explain import read_into
 from art_cli.config.problem import dotted
 from art_cli.config.schema import Experiment, LLMConfig
+from art_cli.config.yaml_values import read_yaml
 from art_cli.errors import UsageError, did_you_mean
 from art_cli.runs.checkpoint import find_checkpoint
 from art_cli.runs.directory import RunDir
@@ -125,9 +123,8 @@ def parse_llm(text: str, option: str = "--candidate") -> LLMConfig:
             if not isinstance(inner, dict):
                 raise UsageError(f"{option} {model}: {key} is inside of {part}, which is a value")
         try:
-            inner[last] = yaml.safe_load(value)
-            json.dumps(inner[last])
-        except (yaml.YAMLError, TypeError):  # a date, say
+            inner[last] = read_yaml(value)
+        except ValueError:
             inner[last] = value
     cfg = read_into(LLMConfig, data, f"{option} {model}")
     if found := next(written_credentials(data), None):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -10,8 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import settings as settings_of
+from hypothesis import strategies as st
 from pet_api import PETS, PetApi, document
 from spoken import Says, call
 
@@ -24,8 +29,9 @@ from art_cli.preflight.envs.subject import Options
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.rollout import rollout
 from art_envs.openapi_tools.api import opened
-from art_envs.openapi_tools.document import read_document
+from art_envs.openapi_tools.document import Document, read_document
 from art_envs.openapi_tools.env import OpenApiTools
+from art_envs.openapi_tools.operations import _named
 from art_envs.openapi_tools.settings import OpenApiSettings
 from art_envs.tasks.with_tools import ServerError
 
@@ -179,14 +185,14 @@ def test_mistakes_are_told_with_their_place(
     ):
         with pytest.raises(UsageError, match=message):
             asyncio.run(check_env(OpenApiTools, settings(folder, api, **args)))
-    for given, message in (
+    for more, message in (
         (["operations=[]"], "name at least one"),
         (["base_url=pets.test"], "expected http://"),
     ):
         least = ["spec=x.yaml", "data=x.jsonl", "input=q", "target=a", "grade=exact"]
         with pytest.raises(ConfigError, match=message):
             use = "art_envs.openapi_tools.env:OpenApiTools"
-            load_env(use, [*least, *given], lambda use: env_class(use).Config)
+            load_env(use, [*least, *more], lambda use: env_class(use).Config)
 
 
 def ops(**operation: Any) -> dict[str, Any]:
@@ -195,10 +201,12 @@ def ops(**operation: Any) -> dict[str, Any]:
 
 
 HAS_B = [{"name": "b", "in": "path"}]
-MULTIPART = {"content": {"multipart/form-data": {}}}
+XML = {"content": {"application/xml": {}}}
 ELSEWHERE = {"$ref": "other.yaml#/Pet"}
 BROKEN: list[tuple[Any, str]] = [
-    ("a: [", "not valid YAML"),
+    ("a: [", "neither JSON nor YAML: line 2: did not find"),
+    ("a: 1\nb: {c: 1, c: 2}", "line 2: the key 'c' is given twice"),
+    ('{"a": 1, "a": 2}', "the key 'a' is given twice"),
     ("{", "neither JSON nor YAML"),
     ({"swagger": "2.0"}, "got Swagger 2, of which converter.swagger.io makes one"),
     (ops(), r"paths./a/{b}.get: its path has 'b', which is none of its parameters"),
@@ -207,10 +215,14 @@ BROKEN: list[tuple[Any, str]] = [
     (ops(parameters=[{"$ref": "#/no/1"}]), r"its \$ref '#/no/1' names nothing"),
     (ops(parameters=[{"$ref": "#/paths/~1a~1{b}/get/parameters/0"}]), "goes round in a circle"),
     (
-        ops(parameters=HAS_B, requestBody=MULTIPART),
-        'takes multipart/form-data, .* leave it out with "!get_a_b" in env.args',
+        ops(parameters=HAS_B, requestBody=XML),
+        'takes application/xml, .* leave it out with "!get_a_b" in env.args',
     ),
-    (ops(parameters=[{"name": "s", "in": "cookie", "required": True}]), "needs 's' in a cookie"),
+    (ops(parameters=[{"name": "s", "in": "body"}]), "'s' is in 'body'; expected path, query, "),
+    (
+        ops(parameters=[{"name": "b", "in": "path", "style": "form"}]),
+        r"the style 'form' of its parameter 'b' is none of a path \(simple, label, matrix\)",
+    ),
     ({**ops(parameters=HAS_B), "servers": [{"url": "/v1"}]}, "'/v1' is no URL; give env.args.base"),
 ]
 
@@ -221,6 +233,183 @@ def test_a_document_with_a_mistake(folder: Path, api: PetApi, text: Any, message
     path.write_text(text if isinstance(text, str) else yaml.safe_dump(text))
     with pytest.raises(UsageError, match=message):
         offered(settings(folder, api, spec=str(path), base_url=None, auth={}))
+
+
+def one(path: str = "/a", **operation: Any) -> dict[str, Any]:
+    return ops_at({path: {"post": {"operationId": "it", **operation}}})
+
+
+def ops_at(paths: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"openapi": "3.1.0", "servers": [{"url": "http://127.0.0.1:1"}], "paths": paths, **more}
+
+
+def sent(document: dict[str, Any], folder: Path, **arguments: Any) -> httpx.Request:
+    """Return the request that the one operation makes of these arguments."""
+    path = folder / "one.json"
+    path.write_text(json.dumps(document))
+    least: dict[str, Any] = {"data": "x", "input": "q", "target": "a", "grade": "exact"}
+    cfg = OpenApiSettings(spec=str(path), operations=("it",), **least)
+
+    async def go() -> httpx.Request:
+        async with opened(cfg) as source:
+            return source._request(source._operations["it"], arguments)
+
+    return asyncio.run(go())
+
+
+LIST, OBJECT = ["a b", "c|d"], {"R": 100, "G": "x,y"}
+STYLES = [  # OpenAPI 3.1.1, 4.8.12.6: (place, style, explode, of a list, of an object)
+    ("query", "form", True, "p=a+b&p=c%7Cd", "R=100&G=x%2Cy"),
+    ("query", "form", False, "p=a+b%2Cc%7Cd", "p=R%2C100%2CG%2Cx%2Cy"),
+    ("query", "spaceDelimited", False, "p=a+b+c%7Cd", "p=R+100+G+x%2Cy"),
+    ("query", "pipeDelimited", False, "p=a+b%7Cc%7Cd", "p=R%7C100%7CG%7Cx%2Cy"),
+    ("query", "deepObject", True, "p=a+b&p=c%7Cd", "p%5BR%5D=100&p%5BG%5D=x%2Cy"),
+    ("path", "simple", False, "/a%20b,c%7Cd", "/R,100,G,x%2Cy"),
+    ("path", "simple", True, "/a%20b,c%7Cd", "/R=100,G=x%2Cy"),
+    ("path", "label", False, "/.a%20b,c%7Cd", "/.R,100,G,x%2Cy"),
+    ("path", "label", True, "/.a%20b.c%7Cd", "/.R=100.G=x%2Cy"),
+    ("path", "matrix", False, "/;p=a%20b,c%7Cd", "/;p=R,100,G,x%2Cy"),
+    ("path", "matrix", True, "/;p=a%20b;p=c%7Cd", "/;R=100;G=x%2Cy"),
+    ("header", "simple", False, "a b,c|d", "R,100,G,x,y"),
+    ("header", "simple", True, "a b,c|d", "R=100,G=x,y"),
+    ("cookie", "form", False, "p=a%20b%2Cc%7Cd", "p=R%2C100%2CG%2Cx%2Cy"),
+]
+
+
+@pytest.mark.parametrize(("place", "style", "explode", "of_list", "of_object"), STYLES)
+@pytest.mark.parametrize("named", [True, False])
+def test_each_style_is_written_as_openapi_says(
+    tmp_path: Path,
+    place: str,
+    style: str,
+    explode: bool,
+    of_list: str,
+    of_object: str,
+    named: bool,
+) -> None:
+    how = {"style": style, "explode": explode} if named else {}
+    if not named and (style, explode) not in {("form", True), ("simple", False)}:
+        pytest.skip("not what holds where none is named")
+    parameter = {"name": "p", "in": place, **how}
+    document = one("/{p}" if place == "path" else "/a", parameters=[parameter])
+    for value, expected in ((LIST, of_list), (OBJECT, of_object)):
+        request = sent(document, tmp_path, p=value)
+        found = {
+            "query": request.url.query.decode(),
+            "path": request.url.raw_path.decode(),
+            "header": request.headers.get("p"),
+            "cookie": request.headers.get("cookie"),
+        }
+        assert str(found[place]).replace("%20", "+" if place == "query" else "%20") == expected
+
+
+def test_a_parameter_with_content_is_json_whatever_it_is(tmp_path: Path) -> None:
+    content = {"application/json": {"schema": {"type": ["string", "object"]}}}
+    document = one(parameters=[{"name": "p", "in": "query", "content": content}])
+    for value in ("x", {"a": [1]}, [1, None], 2):
+        [(_, text)] = sent(document, tmp_path, p=value).url.params.multi_items()
+        assert json.loads(text) == value
+
+
+def test_bodies_are_sent_as_the_document_says(tmp_path: Path) -> None:
+    def body(kind: str, **media: Any) -> dict[str, Any]:
+        return one(requestBody={"content": {kind: media}})
+
+    request = sent(body("text/markdown"), tmp_path, body="# ü")
+    assert (request.content.decode(), request.headers["content-type"]) == ("# ü", "text/markdown")
+    form = "application/x-www-form-urlencoded"
+    fields = {"tags": ["x", "y"], "deep": {"a": 1}, "n": 2}
+    request = sent(body(form), tmp_path, body=fields)
+    assert request.content == b"tags=x&tags=y&deep=%7B%22a%22%3A+1%7D&n=2"
+    encoding = {"tags": {"style": "pipeDelimited"}, "deep": {"style": "deepObject"}}
+    request = sent(body(form, encoding=encoding), tmp_path, body=fields)
+    assert request.content == b"tags=x%7Cy&deep%5Ba%5D=1&n=2"
+    properties = {"file": {"type": "string", "format": "binary"}, "note": {"type": "string"}}
+    schema = {"type": "object", "properties": properties}
+    request = sent(
+        body("multipart/form-data", schema=schema), tmp_path, body={"file": "a", "note": "b"}
+    )
+    said = request.read().decode()
+    assert 'name="file"; filename="file"' in said and 'name="note"\r\n\r\nb' in said
+    with pytest.raises(ToolError, match="must be an object, with the fields of the form"):
+        sent(body(form), tmp_path, body="a=1")
+
+
+def test_a_server_of_an_operation_is_asked_where_the_user_names_no_other(
+    tmp_path: Path, api: PetApi
+) -> None:
+    own = [{"url": "https://uploads.example/v2"}]
+    document = one(servers=own)
+    assert str(sent(document, tmp_path).url) == "https://uploads.example/v2/a"
+    by_path = ops_at({"/a": {"servers": own, "post": {"operationId": "it"}}})
+    assert str(sent(by_path, tmp_path).url) == "https://uploads.example/v2/a"
+    cfg = settings(tmp_path, api, spec=str(tmp_path / "one.json"), operations=("it",), auth={})
+    with pytest.raises(UsageError, match=r'it is at https://uploads.example/v2, .* "!it" in env'):
+        offered(cfg)
+
+
+LONG = "dataPlaneProjectsLocationsRepositoriesWorkspacesSearchFilesByConte"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        (f"{LONG}ntV1", f"{LONG}ntV2", [LONG[:64], f"{LONG[:62]}_2"]),
+        ("user.list", "user/list", ["user_list", "user_list_2"]),
+        ("列出用户", "列出订单", ["get_a", "get_b"]),
+        ("list", "list", ["list", "list_2"]),
+        ("list", "list_2", ["list", "list_2"]),
+    ],
+)
+def test_names_that_clash_are_told_apart(
+    tmp_path: Path, api: PetApi, first: str, second: str, names: list[str]
+) -> None:
+    paths = {"/a": {"get": {"operationId": first}}, "/b": {"get": {"operationId": second}}}
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps(ops_at(paths)))
+
+    def tools(*patterns: str) -> list[str]:
+        least = {"spec": str(path), "auth": {}, "operations": patterns or None}
+        return list(offered(settings(tmp_path, api, **least)))
+
+    assert tools() == names
+    assert tools(names[1]) == names[1:]
+    if first != second:
+        assert tools(second) == names[1:] and tools(f"!{second}") == names[:1]
+
+
+@given(st.lists(st.text(max_size=80) | st.sampled_from([LONG, f"{LONG}x", "a.b", "a/b", "a_b"])))
+@settings_of(deadline=None, max_examples=100)
+def test_every_operation_has_a_name_of_its_own(ids: list[str]) -> None:
+    paths = {f"/{i}": {"get": {"operationId": id}} for i, id in enumerate(ids)}
+    found = _named(Document("x", ops_at(paths)))
+    assert [operation.id for operation in found.values()] == ids
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in found)
+
+
+def test_what_yaml_1_1_takes_for_something_else_is_text(tmp_path: Path, api: PetApi) -> None:
+    (tmp_path / "spec.yaml").write_text(
+        "openapi: 3.1.0\ninfo: {version: 2024-01-02}\npaths:\n  /a:\n    get:\n"
+        "      operationId: it\n      parameters:\n"
+        "      - name: p\n        in: query\n"
+        "        schema: {enum: [SE, NO, on, off, y, 12:30, 1_000, 0777, 1e3]}\n"
+        "      - {name: day, in: query, schema: {type: string, example: 2024-01-31}}\n"
+        "      responses: {200: {}}\n"
+    )
+    spec = settings(tmp_path, api, spec=str(tmp_path / "spec.yaml"), auth={})
+    found = offered(spec)["it"].parameters["properties"]
+    assert found["p"]["enum"] == ["SE", "NO", "on", "off", "y", "12:30", "1_000", 777, 1000.0]
+    assert found["day"]["example"] == "2024-01-31"
+    json.dumps(found)
+
+
+def test_a_server_that_is_busy_is_asked_again_when_it_says(folder: Path, api: PetApi) -> None:
+    cfg = settings(folder, api, call_timeout=20.0)
+    before = len(api.asked)
+    assert called(cfg, ("odd", {"how": "busy"}))[0] == '"at last"'
+    assert [asked[1] for asked in api.asked[before:]] == ["/odd"] * 3
+    [late] = called(settings(folder, api, call_timeout=0.5), ("odd", {"how": "busy for long"}))
+    assert isinstance(late, ServerError) and "not answer within 0.5 s" in str(late)
 
 
 def test_a_document_behind_a_url_is_read_once_and_quickly(api: PetApi) -> None:

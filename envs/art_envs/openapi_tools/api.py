@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import os
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 
 from art_cli import InvalidCallError, Tool, ToolError, UsageError
+from art_envs.openapi_tools.bodies import content_of
 from art_envs.openapi_tools.document import Document, read_document
-from art_envs.openapi_tools.operations import Operation, Parameter, operations_of
+from art_envs.openapi_tools.operations import Operation, operations_of
 from art_envs.openapi_tools.settings import OpenApiSettings
 from art_envs.tasks.with_tools import ServerError, cut, did_you_mean
 
 MOST_BYTES = 2**22  # of an answer that are read
 TEXT = ("json", "text", "xml", "yaml", "csv", "javascript", "urlencoded")  # kinds that are shown
+RETRIED = (429, 503)  # a request that was turned away, with Retry-After: it was not processed
+LEAST_WAIT = 0.1  # seconds
 NOT_THE_MODEL = (401, 407, 429, 502, 503, 504)  # answers that no argument is to blame for
 
 
@@ -33,7 +36,7 @@ class Api:
         self, cfg: OpenApiSettings, document: Document, operations: dict[str, Operation]
     ) -> None:
         self._cfg = cfg
-        self._base = document.base_url(cfg.base_url)
+        self._bases = {name: _base(document, cfg, each) for name, each in operations.items()}
         self._operations = operations
         self._credentials = {
             name: _credentials(document, cfg, operation) for name, operation in operations.items()
@@ -48,7 +51,11 @@ class Api:
         seconds = self._cfg.call_timeout
         try:
             async with asyncio.timeout(seconds):
-                response, body, is_whole = await self._sent(request)
+                while True:
+                    response, body, is_whole = await self._sent(request)
+                    if (wait := _retry_after(response)) is None:
+                        break
+                    await asyncio.sleep(wait)
         except (TimeoutError, httpx.TimeoutException):
             what = f"did not answer within {seconds:g} s (env.args.call_timeout)"
             raise ServerError(f"{self._named(operation)} {what}") from None
@@ -70,7 +77,7 @@ class Api:
         await self._client.aclose()
 
     def _named(self, operation: Operation) -> str:
-        return f"{operation.method} {self._base}{operation.path}"
+        return f"{operation.method} {self._bases[operation.tool.name]}{operation.path}"
 
     async def _sent(self, request: httpx.Request) -> tuple[httpx.Response, bytes, bool]:
         """Return (the response, its body, whether that is all of it)."""
@@ -97,27 +104,31 @@ class Api:
             raise InvalidCallError(f"{operation.tool.name} needs {', '.join(missing)}")
         headers, query, path = {"Accept": "application/json, */*;q=0.5"}, [], operation.path
         sent: dict[str, Any] = {}
+        cookies: list[str] = []
         for p in operation.parameters:
             value = arguments.get(p.argument)
             if value is None:
                 continue
             if p.place == "path":
-                path = path.replace(f"{{{p.name}}}", _segment(p.argument, value))
+                path = path.replace(f"{{{p.name}}}", p.segment(value))
             elif p.place == "query":
-                query += _pairs(p, value)
+                query += p.pairs(value)
             elif p.place == "header":
-                headers[p.name] = _header(p.argument, _plain(value))
-            elif p.place == "form":
-                values = value if isinstance(value, dict) else {p.name: value}
-                sent["data"] = {name: _plain(each) for name, each in values.items()}
+                headers[p.name] = p.header(value)
+            elif p.place == "cookie":
+                cookies.append(p.cookie(value))
             else:
-                sent["json"] = value
+                sent = content_of(p, value)
+                headers |= sent.pop("headers", {})
         more_headers, more_query = self._credentials[operation.tool.name]
-        url = f"{self._base}{path}"
+        headers |= more_headers
+        if cookies:
+            headers["Cookie"] = "; ".join([*cookies, *filter(None, [headers.get("Cookie")])])
+        url = f"{self._bases[operation.tool.name]}{path}"
         pairs = [*query, *more_query] or None
         try:
             return self._client.build_request(
-                operation.method, url, params=pairs, headers=headers | more_headers, **sent
+                operation.method, url, params=pairs, headers=headers, **sent
             )
         except (httpx.InvalidURL, UnicodeEncodeError) as e:  # half a surrogate pair
             raise InvalidCallError(f"no request can be made of these arguments: {e}") from None
@@ -181,33 +192,36 @@ def _credentials(
     return headers, query
 
 
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _base(document: Document, cfg: OpenApiSettings, operation: Operation) -> str:
+    """Return what the operation's path is added to. Raises UsageError.
+
+    `base_url` stands for the document's servers. An operation with a server of its own would leave
+    what the user named, for a copy of the API say, and so it is refused beside it.
+    """
+    if operation.server is None:
+        if cfg.base_url is not None:
+            return cfg.base_url.rstrip("/")
+        return document.server(document.root.get("servers"), "servers")
+    if cfg.base_url is not None:
+        raise document.error(
+            f"{operation.where}.servers",
+            f"it is at {operation.server}, which env.args.base_url does not replace; remove its "
+            f'servers, or leave it out with "!{operation.tool.name}" in env.args.operations',
+        )
+    return operation.server
 
 
-def _segment(argument: str, value: Any) -> str:
-    text = ",".join(map(_plain, value)) if isinstance(value, list) else _plain(value)
-    if text in ("", ".", ".."):
-        raise InvalidCallError(f"{argument} must not be {text!r}")
+def _retry_after(response: httpx.Response) -> float | None:
+    """Return the seconds after which a server wants to be asked again (RFC 9110, 10.2.3)."""
+    said = response.headers.get("retry-after")
+    if response.status_code not in RETRIED or said is None:
+        return None
+    if said.strip().isdecimal():
+        return max(float(said), LEAST_WAIT)
     try:
-        return quote(text, safe=",")
-    except UnicodeEncodeError as e:
-        raise InvalidCallError(f"{argument} is no text: {e}") from None
-
-
-def _header(argument: str, text: str) -> str:
-    if not (text.isascii() and text.isprintable()):
-        raise InvalidCallError(f"{argument} must be printable ASCII on one line")
-    return text
-
-
-def _pairs(p: Parameter, value: Any) -> list[tuple[str, str]]:
-    if isinstance(value, list):
-        texts = [_plain(each) for each in value]
-        return [(p.name, text) for text in (texts if p.explode else [",".join(texts)])]
-    if isinstance(value, dict) and p.deep:
-        return [(f"{p.name}[{key}]", _plain(each)) for key, each in value.items()]
-    return [(p.name, _plain(value))]
+        return max(parsedate_to_datetime(said).timestamp() - time.time(), LEAST_WAIT)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _text(response: httpx.Response, body: bytes, is_whole: bool, most: int) -> str:

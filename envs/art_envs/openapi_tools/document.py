@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urljoin
 
-from art_cli import UsageError
+from art_cli import UsageError, read_yaml
 
 MOST_BYTES = 2**26  # of a document; GitHub's has 12 MB
 URLS = "http://", "https://"
@@ -70,16 +70,16 @@ class Document:
             return {"$ref": f"#/$defs/{name}"}
         return {key: self.schema(each, place, defs) for key, each in value.items()}
 
-    def base_url(self, given: str | None) -> str:
-        """Return what paths are added to. Raises UsageError."""
-        servers = self.root.get("servers") or [{}]
-        url = given or str(servers[0].get("url", ""))
-        for name, variable in (servers[0].get("variables") or {}).items():
+    def server(self, servers: Any, place: str) -> str:
+        """Return the URL of the first of `servers`, to which paths are added. Raises UsageError."""
+        first = self.resolved(servers[0], place) if isinstance(servers, list) and servers else {}
+        url, variables = str(first.get("url", "")), first.get("variables") or {}
+        for name, variable in variables.items():
             url = url.replace(f"{{{name}}}", str(variable.get("default", "")))
         if self.source.startswith(URLS):
             url = urljoin(self.source, url)
         if not url.startswith(URLS) or "{" in url:
-            raise self.error("servers", f"{url!r} is no URL; give env.args.base_url")
+            raise self.error(place, f"{url!r} is no URL; give env.args.base_url")
         return url.rstrip("/")
 
 
@@ -140,12 +140,25 @@ def _fetched(url: str, seconds: float) -> bytes:
 def _parsed(source: str, raw: bytes) -> Any:
     try:
         text = raw.decode("utf-8-sig")
-        if text.lstrip().startswith("{"):
-            return json.loads(text)
-        import yaml
+    except UnicodeDecodeError as e:
+        raise UsageError(f"{source}: not text in UTF-8: {e}") from None
+    why = None
+    if text.lstrip().startswith("{"):
+        try:
+            return json.loads(text, object_pairs_hook=_object)
+        except (ValueError, RecursionError) as e:
+            why = e
+    try:
+        return read_yaml(text)
+    except ValueError as e:
+        raise UsageError(f"{source}: neither JSON nor YAML: {why or e}") from None
 
-        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (ValueError, RecursionError) as e:
-        raise UsageError(f"{source}: neither JSON nor YAML: {e}") from None
-    except Exception as e:  # yaml.YAMLError, whose text has several lines
-        raise UsageError(f"{source}: not valid YAML: {' '.join(str(e).split())}") from None
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raise ValueError where a key is given twice: one would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r:.60} is given twice; keep one of them")
+    return found

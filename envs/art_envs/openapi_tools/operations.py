@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from art_cli import Tool, UsageError
+from art_envs.openapi_tools.bodies import body_of, is_json
 from art_envs.openapi_tools.document import Document
+from art_envs.openapi_tools.parameters import STYLES, Parameter
 from art_envs.tasks.with_tools import did_you_mean
 
 METHODS = ("get", "put", "post", "delete", "patch", "head", "options", "trace")
@@ -22,18 +24,6 @@ NOT_OF_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
 LONGEST_NAME = 64  # what OpenAI's protocol takes
 LONGEST_TEXT = 1000  # characters of a description
 OURS = ("accept", "content-type", "authorization")  # headers that OpenAPI leaves to the client
-FORM = "application/x-www-form-urlencoded"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
-    """Where an argument goes."""
-
-    argument: str  # how the tool calls it
-    name: str  # how the API does
-    place: Literal["path", "query", "header", "body", "form"]
-    explode: bool = True
-    deep: bool = False  # an object in a query as a[b]=c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,28 +36,31 @@ class Operation:
     parameters: tuple[Parameter, ...]
     schemes: tuple[tuple[str, ...], ...]  # of security: one of these groups, all of it
     where: str  # in the document
+    server: str | None  # its own, in place of the document's
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An operation where it stands in the document."""
+
+    id: str  # "" where it has none
+    path: str
+    method: str
+    item: dict[str, Any]  # of its path
+
+    @property
+    def where(self) -> str:
+        return f"paths.{self.path}.{self.method}"
 
 
 @lru_cache(maxsize=4)  # each episode asks for them, and those of a large document take a while
 def operations_of(document: Document, patterns: tuple[str, ...] | None) -> dict[str, Operation]:
     """Return the operations that `env.args.operations` names, by name. Raises UsageError."""
-    known: dict[str, tuple[str, str, str]] = {}
-    for path, item in (document.root.get("paths") or {}).items():
-        for method in METHODS:
-            if not isinstance(found := document.resolved(item, f"paths.{path}").get(method), dict):
-                continue
-            where = f"paths.{path}.{method}"
-            name = _name(str(found.get("operationId") or f"{method}{path}"))
-            if name in known:
-                other = known[name][2]
-                raise document.error(where, f"its name {name!r} is that of {other}; rename one")
-            known[name] = (path, method, where)
-    chosen = [
-        name for name, (_, method, _) in known.items() if _is_chosen(name, method, patterns or ())
-    ]
+    known = _named(document)
+    chosen = [name for name, found in known.items() if _is_chosen(name, found, patterns or ())]
     for pattern in patterns or ():
         plain = pattern.removeprefix("!")
-        if not any(fnmatchcase(name, plain) for name in known):
+        if not any(_matches(name, found, plain) for name, found in known.items()):
             shown = ", ".join(list(known)[:20]) + (", ..." if len(known) > 20 else "")
             raise UsageError(
                 f"env.args.operations: {document.source} has no operation {plain!r}; it has "
@@ -82,7 +75,7 @@ def operations_of(document: Document, patterns: tuple[str, ...] | None) -> dict[
     mistakes: list[str] = []
     for name in chosen:
         try:
-            out[name] = _operation(document, name, *known[name])
+            out[name] = _operation(document, name, known[name])
         except UsageError as e:
             mistakes.append(str(e))
     if mistakes:
@@ -90,19 +83,44 @@ def operations_of(document: Document, patterns: tuple[str, ...] | None) -> dict[
     return out
 
 
-def _name(text: str) -> str:
-    return NOT_OF_A_NAME.sub("_", text).strip("_")[:LONGEST_NAME]
+def _named(document: Document) -> dict[str, _Found]:
+    """Return all operations by the names of their tools: unique, in the document's order.
+
+    Ids that are the same once they are cleaned and cut get `_2`, `_3`, ... behind.
+    """
+    known: dict[str, _Found] = {}
+    for path, item in (document.root.get("paths") or {}).items():
+        item = document.resolved(item, f"paths.{path}")
+        for method in METHODS:
+            if not isinstance(item, dict) or not isinstance(item.get(method), dict):
+                continue
+            id = str(item[method].get("operationId") or "")
+            plain = _cleaned(id) or _cleaned(f"{method}{path}") or method
+            name, num = plain[:LONGEST_NAME], 1
+            while name in known:
+                num += 1
+                name = f"{plain[: LONGEST_NAME - len(f'_{num}')]}_{num}"
+            known[name] = _Found(id, path, method, item)
+    return known
 
 
-def _is_chosen(name: str, method: str, patterns: tuple[str, ...]) -> bool:
-    if any(p.startswith("!") and fnmatchcase(name, p[1:]) for p in patterns):
+def _cleaned(text: str) -> str:
+    return NOT_OF_A_NAME.sub("_", text).strip("_")
+
+
+def _matches(name: str, found: _Found, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) or fnmatchcase(found.id, pattern)
+
+
+def _is_chosen(name: str, found: _Found, patterns: tuple[str, ...]) -> bool:
+    if any(p.startswith("!") and _matches(name, found, p[1:]) for p in patterns):
         return False
     wanted = [p for p in patterns if not p.startswith("!")]
-    return any(fnmatchcase(name, p) for p in wanted) if wanted else method == "get"
+    return any(_matches(name, found, p) for p in wanted) if wanted else found.method == "get"
 
 
-def _operation(document: Document, name: str, path: str, method: str, where: str) -> Operation:
-    item = document.resolved(document.root["paths"][path], where)
+def _operation(document: Document, name: str, chosen: _Found) -> Operation:
+    path, method, item, where = chosen.path, chosen.method, chosen.item, chosen.where
     found = item[method]
     schema: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
     defs: dict[str, Any] = {}
@@ -114,24 +132,16 @@ def _operation(document: Document, name: str, path: str, method: str, where: str
         schema["properties"][argument] = _schema(document, each, where, defs)
         if each.get("required") or each["in"] == "path":
             schema["required"].append(argument)
-        parameters.append(
-            Parameter(
-                argument=argument,
-                name=each["name"],
-                place=each["in"],
-                explode=each.get("explode", each.get("style", "form") in ("form", "deepObject")),
-                deep=each.get("style") == "deepObject",
-            )
-        )
+        parameters.append(_parameter(document, each, argument, where, name))
     given = {p.name for p in parameters if p.place == "path"}
     if missing := [part for part in re.findall(r"{([^}]*)}", path) if part not in given]:
         raise document.error(where, f"its path has {missing[0]!r}, which is none of its parameters")
     if "requestBody" in found:
         argument = "body" if "body" not in schema["properties"] else "request_body"
-        body, place = _body(document, found["requestBody"], f"{where}.requestBody", name)
+        body, parameter = body_of(document, found["requestBody"], where, argument, _left_out(name))
         schema["properties"][argument] = document.schema(body["schema"], where, defs)
-        schema["required"] += [argument] * bool(body.get("required"))
-        parameters.append(Parameter(argument=argument, name=argument, place=place))
+        schema["required"] += [argument] * bool(body["required"])
+        parameters.append(parameter)
     if defs:
         schema["$defs"] = defs
     texts = (found.get("summary"), found.get("description") or item.get("summary"))
@@ -150,7 +160,16 @@ def _operation(document: Document, name: str, path: str, method: str, where: str
         parameters=tuple(parameters),
         schemes=tuple(tuple(group) for group in security),
         where=where,
+        server=_own_server(document, item, found, where),
     )
+
+
+def _own_server(
+    document: Document, item: dict[str, Any], found: dict[str, Any], where: str
+) -> str | None:
+    """Return the URL that the operation or its path names in place of the document's."""
+    servers = found.get("servers") or item.get("servers")
+    return document.server(servers, f"{where}.servers") if servers else None
 
 
 def _parameters(
@@ -166,12 +185,29 @@ def _parameters(
     for (name, place), each in both.items():
         if place == "header" and name.lower() in OURS:
             continue
-        if place not in ("path", "query", "header"):
-            if not each.get("required"):
-                continue
-            what = f"it needs {name!r} in a {place}, which cannot be given"
+        if place not in STYLES:
+            what = f"its parameter {name!r} is in {place!r}; expected {', '.join(STYLES)}"
             raise document.error(where, f"{what}; {_left_out(tool)}")
         yield each
+
+
+def _parameter(
+    document: Document, each: dict[str, Any], argument: str, where: str, tool: str
+) -> Parameter:
+    place = each["in"]
+    style = each.get("style", STYLES[place][0])
+    if style not in STYLES[place]:
+        what = f"the style {style!r} of its parameter {each['name']!r} is none of a {place}"
+        raise document.error(where, f"{what} ({', '.join(STYLES[place])}); {_left_out(tool)}")
+    kinds = list(each.get("content") or ())
+    return Parameter(
+        argument=argument,
+        name=each["name"],
+        place=place,
+        style=style,
+        explode=bool(each.get("explode", style in ("form", "deepObject"))),
+        is_json=any(is_json(kind) for kind in kinds[:1]),
+    )
 
 
 def _schema(
@@ -183,21 +219,6 @@ def _schema(
     schema = document.schema(schema, where, defs)
     texts = {k: parameter[k] for k in ("description", "example") if k in parameter}
     return texts | schema if isinstance(schema, dict) else texts
-
-
-def _body(
-    document: Document, body: Any, where: str, name: str
-) -> tuple[dict[str, Any], Literal["body", "form"]]:
-    """Return (its schema and whether it is required, how it is sent). Raises UsageError."""
-    body = document.resolved(body, where)
-    content = body.get("content") or {}
-    for kind, media in content.items():
-        plain = kind.partition(";")[0].strip().lower()
-        place = "form" if plain == FORM else "body"
-        if plain in (FORM, "application/json", "*/*") or plain.endswith("+json"):
-            return {"schema": media.get("schema", {}), "required": body.get("required")}, place
-    what = f"it takes {', '.join(content) or 'nothing'}, and only JSON and forms can be sent"
-    raise document.error(where, f"{what}; {_left_out(name)}")
 
 
 def _left_out(name: str) -> str:

@@ -1,0 +1,108 @@
+"""The body of a request: JSON, text, or a form, whose fields may be files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from art_cli import InvalidCallError
+from art_envs.openapi_tools.document import Document
+from art_envs.openapi_tools.parameters import Parameter, plain
+
+FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+FILES = ("binary", "byte", "base64")  # formats of a field that is a file
+
+
+def body_of(
+    document: Document, body: Any, where: str, argument: str, left_out: str
+) -> tuple[dict[str, Any], Parameter]:
+    """Return (its schema and whether it is required, how it is sent).
+
+    Of several content types, JSON comes first, then forms, then text. Raises UsageError.
+    """
+    place = f"{where}.requestBody"
+    body = document.resolved(body, place)
+    content: dict[str, Any] = body.get("content") or {}
+    kinds = sorted(content, key=_rank)
+    if not kinds or _rank(kinds[0]) == _NONE:
+        what = f"it takes {', '.join(content) or 'nothing'}, and only JSON, forms and text can"
+        raise document.error(place, f"{what} be sent; {left_out}")
+    media = document.resolved(content[kinds[0]], place)
+    schema = media.get("schema", {})
+    required = bool(body.get("required"))
+    plain_kind = _plain_kind(kinds[0])
+    if plain_kind not in (FORM, MULTIPART):
+        sent = "body" if is_json(plain_kind) else "text"
+        parameter = Parameter(argument=argument, name=argument, place=sent, media=kinds[0])
+        return {"schema": schema, "required": required}, parameter
+    encoding = media.get("encoding") or {}
+    properties = document.resolved(schema, place).get("properties") or {}
+    fields = tuple(
+        Parameter(
+            argument=argument,
+            name=name,
+            place="form",
+            style=how.get("style", "form"),
+            explode=how.get("explode", how.get("style", "form") in ("form", "deepObject")),
+        )
+        for name, how in encoding.items()
+        if how.keys() & {"style", "explode"}
+    )
+    files = tuple(
+        name for name, each in properties.items() if _is_file(document.resolved(each, place))
+    )
+    sent = "form" if plain_kind == FORM else "multipart"
+    parameter = Parameter(argument=argument, name=argument, place=sent, fields=fields, files=files)
+    return {"schema": schema, "required": required}, parameter
+
+
+def content_of(p: Parameter, value: Any) -> dict[str, Any]:
+    """Return the body as httpx takes it. Raises InvalidCallError."""
+    if p.place == "body":
+        return {"json": value}
+    if p.place == "text":
+        return {"content": plain(value).encode(), "headers": {"Content-Type": p.media}}
+    if not isinstance(value, dict):
+        raise InvalidCallError(f"{p.argument} must be an object, with the fields of the form")
+    own = {field.name: field for field in p.fields}
+    pairs = [pair for name, each in value.items() for pair in _fields(own.get(name), name, each)]
+    if p.place == "form":
+        data: dict[str, list[str]] = {}
+        for name, text in pairs:
+            data.setdefault(name, []).append(text)
+        return {"data": data}
+    # (None, text) is a field that is no file.
+    return {"files": [(n, (n if n in p.files else None, text.encode())) for n, text in pairs]}
+
+
+def is_json(kind: str) -> bool:
+    """Return whether a content type is JSON."""
+    found = _plain_kind(kind)
+    return found in ("application/json", "*/*", "text/json") or found.endswith("+json")
+
+
+def _fields(own: Parameter | None, name: str, value: Any) -> list[tuple[str, str]]:
+    """Return the pairs of one field: a list is several, an object is JSON, unless it says else."""
+    if own is not None:
+        return own.pairs(value)
+    return [(name, plain(each)) for each in (value if isinstance(value, list) else [value])]
+
+
+def _is_file(schema: Any) -> bool:
+    is_media = isinstance(schema, dict) and "contentMediaType" in schema
+    return is_media or (isinstance(schema, dict) and schema.get("format") in FILES)
+
+
+def _plain_kind(kind: str) -> str:
+    return kind.partition(";")[0].strip().lower()
+
+
+_NONE = 9
+
+
+def _rank(kind: str) -> int:
+    """Return how soon a content type is taken; _NONE: it cannot be sent."""
+    found = _plain_kind(kind)
+    if is_json(found):
+        return 0
+    known = {FORM: 1, MULTIPART: 2}
+    return known.get(found, 3 if found.startswith("text/") else _NONE)
