@@ -230,7 +230,8 @@ FAULTS = [
     ),
     *at(
         "models/tool_formats/arguments",
-        ('if "string" in kinds:', "if False:"),
+        ("if allows(found, value, schema)", "if True"),
+        ("if values and not any(", "if values and any("),
     ),
     *at(
         "models/tool_formats/readers",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from art_cli.system.outside import OutsideError, check_json, read_json
@@ -22,29 +22,71 @@ def schemas_by_name(tools: list[Any] | None) -> dict[str, Schema]:
 
 
 def typed(name: str, text: str, schema: Schema) -> Any:
-    """Return an argument's value. Text that does not read as its type stays: the tool will say so.
+    """Return an argument's value: of the ways to read its text, the first that the schema allows.
 
-    Where text is allowed it is text, so that "17" of an order's number is not 17; where nothing is
-    known of it, JSON is read as what it is.
+    Those are a word, JSON, what Python prints, and the text itself: "17" is 17 for an integer, for
+    `integer | string` and where nothing is known, and text for a string. Where none is allowed, the
+    first is returned: the tool will say so.
     """
     properties = schema.get("properties")
     found = properties.get(name) if isinstance(properties, Mapping) else None
-    kinds = kinds_of(found, schema)
-    word = text.strip().lower()
-    if "string" in kinds:
-        return None if "null" in kinds and word in ("null", "none") else text
-    if word in WORDS and (not kinds or _kind(WORDS[word]) in kinds):
-        return WORDS[word]
+    readings = [*_readings(text), text]
+    return next((value for value in readings if allows(found, value, schema)), readings[0])
+
+
+def _readings(text: str) -> Iterator[Any]:
+    """Yield what a text may stand for beside itself."""
+    stripped = text.strip()
+    if (word := stripped.lower()) in WORDS:
+        yield WORDS[word]
+        return
     for read in (read_json, ast.literal_eval):  # a template may write what Python prints
         try:
-            value = read(text.strip())
+            value = read(stripped)
             check_json(value)
         except OutsideError:
-            break
+            return
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        return value
-    return text
+        yield value
+        return
+
+
+def allows(schema: Any, value: Any, root: Schema, depth: int = DEPTH) -> bool:
+    """Return whether a schema's types and enumerations allow a value, which it need not meet."""
+    if not isinstance(schema, Mapping) or not depth:
+        return True
+
+    def each(key: str) -> list[bool]:
+        return [allows(part, value, root, depth - 1) for part in _list(schema.get(key))]
+
+    if value is None and schema.get("nullable") is True:  # of OpenAPI 3.0
+        return True
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and not allows(at(reference, root), value, root, depth - 1):
+        return False
+    values = [*_list(schema.get("enum")), *([schema["const"]] if "const" in schema else [])]
+    if values and not any(type(v) is type(value) and v == value for v in values):
+        return False
+    types = _types(schema)
+    if types and not types & {*_kind_and_wider(value)}:
+        return False
+    either = [each(key) for key in ("anyOf", "oneOf")]
+    return all(each("allOf")) and all(any(parts) for parts in either if parts)
+
+
+def _kind_and_wider(value: Any) -> Iterator[str]:
+    kind = _kind(value)
+    yield kind
+    if kind == "integer":
+        yield "number"
+    if kind == "number" and value.is_integer():
+        yield "integer"
+
+
+def _types(schema: Schema) -> set[str]:
+    kinds = schema.get("type")
+    return {kinds} if isinstance(kinds, str) else {k for k in _list(kinds) if isinstance(k, str)}
 
 
 def kinds_of(schema: Any, root: Schema) -> set[str]:
@@ -57,10 +99,11 @@ def _kinds(schema: Any, root: Schema, depth: int) -> set[str]:
         return set()
     if isinstance(reference := schema.get("$ref"), str):
         return _kinds(at(reference, root), root, depth - 1)
-    kinds = schema.get("type")
-    kinds = {kinds} if isinstance(kinds, str) else {k for k in _list(kinds) if isinstance(k, str)}
+    kinds = _types(schema)
     values = [*_list(schema.get("enum")), *([schema["const"]] if "const" in schema else [])]
     kinds = kinds or {_kind(value) for value in values}
+    if kinds and schema.get("nullable") is True:
+        kinds |= {"null"}
     for key in COMPOSED:
         for part in _list(schema.get(key)):
             kinds |= _kinds(part, root, depth - 1)

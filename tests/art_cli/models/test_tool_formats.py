@@ -12,6 +12,7 @@ from chat_models import BY_NAME as MODELS
 from chat_models import TOOLS, call
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from art_cli.config.tool_formats import ToolFormatName
 from art_cli.models.speech import Speech, thinking_of
@@ -301,6 +302,14 @@ def test_a_long_turn_is_read_at_once(name: str) -> None:
         ('["a"]', {"$ref": "#/$defs/Tags"}, ["a"]),
         ("red", {"enum": ["red", "blue"]}, "red"),
         ("2", {"enum": [1, 2]}, 2),
+        ("1", {"enum": [1, "auto"]}, 1),
+        ("auto", {"enum": [1, "auto"]}, "auto"),
+        ("1", {"enum": ["1", "auto"]}, "1"),
+        ("true", {"enum": [True, "auto"]}, True),
+        ("17", {"oneOf": [{"type": "integer"}, {"type": "string"}]}, 17),
+        ("17", {"type": ["string", "null"]}, "17"),
+        ("null", {"type": "string", "nullable": True}, None),
+        ("null", {"type": "string"}, "null"),
         ("none", {"enum": ["none"]}, "none"),
         ("17", {}, 17),
         ("seventeen", {}, "seventeen"),
@@ -321,6 +330,34 @@ def test_an_argument_gets_the_type_that_the_schema_says(
     root = {"properties": {"x": schema}, "$defs": definitions}
     got = typed("x", text, root)
     assert got == value and type(got) is type(value)
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-99, 99) | st.sampled_from(["auto", "1", "null"])
+KINDS = st.sampled_from(["string", "integer", "number", "boolean", "null"])
+SCHEMAS_OF_SCALARS = st.recursive(
+    st.builds(lambda k: {"type": k}, KINDS | st.lists(KINDS, min_size=1, max_size=3, unique=True))
+    | st.builds(lambda v: {"enum": v}, st.lists(SCALARS, min_size=1, max_size=4))
+    | st.builds(lambda v: {"const": v}, SCALARS)
+    | st.just({"$ref": "#/$defs/Word"})
+    | st.just({}),
+    lambda inner: st.builds(
+        lambda key, parts: {key: parts},
+        st.sampled_from(["anyOf", "allOf"]),
+        st.lists(inner, min_size=1, max_size=3),
+    ),
+    max_leaves=5,
+)
+
+
+@given(SCHEMAS_OF_SCALARS, SCALARS)
+@settings(deadline=None, max_examples=400)
+def test_what_a_schema_allows_is_read_as_something_that_it_allows(schema: Any, value: Any) -> None:
+    """Some texts stand for several such values; none is read as one that is not among them."""
+    root = {"properties": {"x": schema}, "$defs": {"Word": {"enum": ["auto", 1]}}}
+    meets = Draft202012Validator({**root, "required": ["x"]}).is_valid
+    text = value if isinstance(value, str) else json.dumps(value)
+    if meets({"x": value}):
+        assert meets({"x": typed("x", text, root)})
 
 
 # ---------------------------------------------------------------- there and back
