@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from art_cli.llms.base import ChatMessage, Reply, calls_of
+from art_cli.llms.thoughts import without_thoughts
 
 MOST_TOKENS = 10_000_000  # no model reads or writes more in one call
 SHOWN = 200  # characters of what is no answer
@@ -35,7 +36,7 @@ class Answer:
     def reply(self, usd: float) -> Reply:
         """Return it as what was asked for; `usd` is what it cost."""
         return Reply(
-            text=self.message.get("content") or "",
+            text=without_thoughts(self.message.get("content") or ""),
             cut=self.finish == "length",
             calls=calls_of(self.message),
             message=self.message,

@@ -44,7 +44,7 @@ class NativeCall:
 class Reply:
     """What a model answered."""
 
-    text: str
+    text: str  # without what it thought
     cut: bool = False  # it hit its token limit
     calls: tuple[NativeCall, ...] = ()
     message: ChatMessage | None = field(default=None, compare=False)  # to go back as it came

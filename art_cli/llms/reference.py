@@ -14,6 +14,7 @@ from art_cli.engines.base import Engine
 from art_cli.envs.base import seed_of
 from art_cli.errors import EngineError, LLMError
 from art_cli.llms.base import ChatMessage, Reply, Schema, Tools, Usage, calls_of
+from art_cli.llms.thoughts import without_thoughts
 from art_cli.models.openai_format import read_messages, write_turn
 from art_cli.models.render import Conversation, Renderer
 from art_cli.models.too_long import TooLongError
@@ -66,7 +67,7 @@ class ReferenceLLM:
         turn = renderer.read(conversation.add_completion(completion))
         message = write_turn(turn, with_tools=bool(tools))
         return Reply(
-            text=message["content"] or "",
+            text=without_thoughts(message["content"] or ""),
             cut=completion.finish_reason == "length",
             calls=calls_of(message),
             message=message,

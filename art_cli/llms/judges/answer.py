@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from art_cli.llms.answer import in_complaint
@@ -29,6 +30,8 @@ SCHEMA: dict[str, Any] = {
         }
     },
 }
+MOST_TRIES = 1000  # places of an answer at which JSON may begin
+_BEGIN = re.compile(r"[\[{]")
 SHOWN = 80  # characters of what was wrong, in a complaint
 
 
@@ -75,25 +78,49 @@ def parse_answer(text: str, ids: list[str], cut: bool = False) -> dict[str, Scor
 
 
 def _entries(text: str, cut: bool) -> list[Any]:
-    """Return the list of scores; around it a model may have put a fence or a sentence."""
-    start, end = text.find("{"), text.rfind("}")
-    try:
-        text = text[start : end + 1] if start >= 0 else text
-        answer = json.loads(text, object_pairs_hook=_unambiguous)
-    except (ValueError, RecursionError) as e:
-        why = "it was cut off" if cut else f"{e}" if text.strip() else "it is empty"
-        raise AnswerError(f"the answer is not JSON: {why}") from None
-    entries = answer.get("scores") if isinstance(answer, dict) else None
-    if not isinstance(entries, list):
+    """Return the list of scores: the last in an answer that may hold a fence, prose and thoughts.
+
+    It stands in an object, as it is asked for, or alone.
+    """
+    twice: list[str] = []  # keys of the value that was decoded last
+    decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: _object(pairs, twice))
+    scores: tuple[list[Any], str] | None = None  # and a key that stands twice in them
+    is_json, why = False, "it is empty" if not text.strip() else "it has no object"
+    begin = _BEGIN.search(text)
+    for _ in range(MOST_TRIES):
+        if begin is None:
+            break
+        end = begin.end()
+        twice.clear()
+        try:
+            value, end = decoder.raw_decode(text, begin.start())
+            is_json = True
+            entries = value.get("scores") if isinstance(value, dict) else value
+            if isinstance(entries, list) and (isinstance(value, dict) or _has_objects(entries)):
+                scores = entries, (twice or [""])[0]
+        except ValueError as e:
+            why = why if is_json else str(e)
+        except RecursionError as e:
+            raise AnswerError(f"the answer is not JSON: {e}") from None
+        begin = _BEGIN.search(text, end)
+    if scores is None and is_json and not cut:
         raise AnswerError('the answer is not an object with a list "scores"')
+    if scores is None:
+        raise AnswerError(f"the answer is not JSON: {'it was cut off' if cut else why}")
+    entries, key = scores
+    if key:
+        raise AnswerError(f"an object has the key {in_complaint(key, SHOWN)} twice")
     return entries
 
 
-def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dict. Raises AnswerError for a key that stands there twice."""
+def _has_objects(entries: list[Any]) -> bool:
+    return any(isinstance(entry, dict) for entry in entries)
+
+
+def _object(pairs: list[tuple[str, Any]], twice: list[str]) -> dict[str, Any]:
+    """Return the pairs as a dict; `twice` gets a key that stands there twice."""
     out = dict(pairs)
     if len(out) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise AnswerError(f"an object has the key {in_complaint(twice, SHOWN)} twice")
+        twice.append(next(key for key in keys if keys.count(key) > 1))
     return out

@@ -41,10 +41,19 @@ def test_scores_are_matched_by_id_whatever_the_order(order: tuple[int, ...]) -> 
 
 
 @pytest.mark.parametrize(
-    "wrap", ["{}", "```json\n{}\n```", "Here you are:\n{}", "{}\n\nI hope it helps.", "\ufeff{}\n"]
+    "wrap",
+    [
+        *("{}", "```json\n{}\n```", "Here you are:\n{}", "{}\n\nI hope it helps.", "\ufeff{}\n"),
+        *("{}\nHope it {helps}.", "maybe {'a': 1} or [x]?\n{}", '{"scores": []}\n{}'),
+        '{"scores": [{"trajectory_id": "t-a", "score": 1}]} No, rather:\n{}',
+    ],
 )
 def test_what_stands_around_the_json_does_not_matter(wrap: str) -> None:
     assert len(parse_answer(wrap.replace("{}", answer(*GOOD)), IDS)) == 3
+
+
+def test_a_list_that_stands_alone_is_an_answer() -> None:
+    assert len(parse_answer(f"Scores: {json.dumps(GOOD)} [1]", IDS)) == 3
 
 
 def test_the_bounds_themselves_are_scores() -> None:
