@@ -21,7 +21,8 @@ FORMS = [
     "<think>{thought}</think>\n<think>{thought}</think>{said}",
     "<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant"
     "<|channel|>final<|message|>{said}<|return|>",
-    "<|channel|>analysis<|message|>{thought}<|end|><|channel|>final <|constrain|>json<|message|>{said}",
+    "<|channel|>analysis<|message|>{thought}<|end|>"
+    "<|channel|>final <|constrain|>json<|message|>{said}",
 ]
 UNFINISHED = ["<think>{thought}", "\n[THINK] {thought}", "<|channel|>analysis<|message|>{thought}"]
 WORDS = st.text(st.sampled_from("ab {}[]\n<>/\"'&."), max_size=30)
