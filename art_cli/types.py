@@ -36,6 +36,7 @@ class Message(TypedDict):
     tool_calls: NotRequired[list[ToolCall]]
     name: NotRequired[str]  # of the tool, on a message with role "tool"
     is_error: NotRequired[bool]  # on a message with role "tool": the call was refused or malformed
+    weight: NotRequired[int]  # of an assistant's turn of a demonstration; 0: it is not trained
 
 
 def tags_of(data: dict[str, Any]) -> dict[str, str]:

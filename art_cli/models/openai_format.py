@@ -16,7 +16,10 @@ from art_cli.models.turns import Turn, WrittenCall
 from art_cli.system.outside import check_text, read_json
 from art_cli.types import Message, ToolCall
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+TEXTS = ("text", "input_text", "output_text")  # types of a part that is text
+# What an assistant thought, in the words of DeepSeek and vLLM, of OpenRouter, of Ollama and TRL.
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
 class ChatFormatError(ValueError):
@@ -50,15 +53,15 @@ class Reading:
     def add(self, value: Any) -> None:
         """Read the next message. Raises ChatFormatError."""
         message = read_message(value)
-        for call in _listed(value.get("tool_calls")):
+        for call in _calls(value):
             self._calls[str(call.get("id"))] = len(self._calls), call.get("function", call)["name"]
         if message["role"] != "tool":
             self._results.clear()
             self.messages.append(message)
             return
         unknown = len(self._calls), ""
-        place, name = self._calls.get(str(value.get("tool_call_id")), unknown)
-        if name:
+        place, name = self._calls.get(str(value.get("tool_call_id") or value.get("id")), unknown)
+        if name := name or value.get("name") or "":
             message["name"] = name
         self._results.append((place, message))
         self._results.sort(key=lambda each: each[0])
@@ -67,18 +70,39 @@ class Reading:
 
 
 def read_message(value: Any) -> Message:
-    """Return one of OpenAI's messages as ours. Raises ChatFormatError."""
+    """Return one of OpenAI's messages as ours. Raises ChatFormatError.
+
+    What holds words, a call or a verdict is read, in the spellings that files and servers have. Of
+    other keys, such as `timestamp`, nothing is taken.
+    """
     role = value.get("role") if isinstance(value, dict) else None
     if role not in ROLES:
         raise ChatFormatError(f"expected a message with a role among {ROLES}, got {value!r:.200}")
-    content = _text(value.get("content")) + calls_as_text(value.get("tool_calls"))
-    thought = value.get("reasoning_content") or value.get("reasoning")
-    if role == "assistant" and isinstance(thought, str) and thought:
-        content = f"<think>\n{check_text(thought)}\n</think>\n\n{content}"
-    message: Message = {"role": "system" if role == "developer" else role, "content": content}
-    # The format has no field for it; others do.
-    if role == "tool" and (content.startswith("error: ") or value.get("is_error") is True):
+    thought, content = _words(value.get("content"))
+    calls = _calls(value)
+    if calls and role != "assistant":
+        raise ChatFormatError(
+            f"a {role}'s message with a call of a tool: only the assistant's calls can be learned "
+            "or shown; put what was done into words"
+        )
+    content += calls_as_text(calls)
+    if isinstance(refusal := value.get("refusal"), str) and refusal:
+        content = f"{content}\n{refusal}" if content else check_text(refusal)
+    if isinstance(value.get("audio"), dict):
+        raise ChatFormatError("a message with audio; only text can be learned or shown")
+    thoughts = [value[key] for key in THOUGHTS if value.get(key)] or [thought]
+    if role == "assistant" and isinstance(thoughts[0], str) and thoughts[0]:
+        content = f"<think>\n{check_text(thoughts[0])}\n</think>\n\n{content}"
+    ours: Any = {"developer": "system", "function": "tool"}.get(role, role)
+    message: Message = {"role": ours, "content": content}
+    # The format has no field for it; others do: MCP and Anthropic `is_error`, tau2 `error`.
+    failed = value.get("is_error") is True or value.get("error") is True
+    if message["role"] == "tool" and (content.startswith("error: ") or failed):
         message["is_error"] = True
+    if message["role"] == "assistant" and "weight" in value:  # OpenAI's fine-tuning files
+        if value["weight"] not in (0, 1):
+            raise ChatFormatError(f"a weight is 0 (not trained) or 1, got {value['weight']!r:.100}")
+        message["weight"] = int(value["weight"])
     return message
 
 
@@ -112,16 +136,42 @@ def _written(call: ToolCall) -> dict[str, Any]:
     return {"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": function}
 
 
-def _text(content: Any) -> str:
+def _words(content: Any) -> tuple[str, str]:
+    """Return (what was thought, what is said) of a content: text, or parts."""
     if content is None:
-        return ""
-    if isinstance(content, list):
-        parts = [p.get("text") if isinstance(p, dict) else None for p in content]
-        if all(isinstance(p, str) for p in parts):
-            return "".join(str(p) for p in parts)
-    if not isinstance(content, str):
+        return "", ""
+    if isinstance(content, str):
+        return "", content
+    if not isinstance(content, list):
         raise ChatFormatError(f"expected text as content, got {content!r:.200}")
-    return content
+    thought, said = "", ""
+    for part in content:
+        kind = part.get("type", "text") if isinstance(part, dict) else None
+        text = part.get(kind if kind in ("refusal", "thinking") else "text") if kind else None
+        if kind not in (*TEXTS, "refusal", "thinking") or not isinstance(text, str):
+            raise ChatFormatError(
+                f"expected text as content, got a part {part!r:.200}; only text can be learned or "
+                "shown"
+            )
+        if kind == "thinking":
+            thought += text
+        else:
+            said += text
+    return thought, said
+
+
+def _calls(value: dict[str, Any]) -> list[Any]:
+    """Return the tool calls of a message; `function_call` is OpenAI's field of before."""
+    calls = value.get("tool_calls")
+    if isinstance(calls, str) and calls:  # a column of text
+        try:
+            calls = read_json(calls)
+        except ValueError as e:
+            raise ChatFormatError(f"expected tool calls, got {calls!r:.200} ({e})") from None
+    calls = _listed(calls)
+    if old := value.get("function_call"):
+        calls = [*calls, {"function": old}]
+    return calls
 
 
 def _listed(calls: Any) -> list[Any]:
@@ -136,6 +186,8 @@ def calls_as_text(calls: Any) -> str:
             function = call.get("function", call)
             arguments = function.get("arguments", {})
             arguments = read_json(arguments or "{}") if isinstance(arguments, str) else arguments
+            if not isinstance(arguments, dict):
+                raise ValueError("arguments are a JSON object")
             name = check_text(function["name"])
             text = json.dumps({"name": name, "arguments": arguments})
         except (ValueError, KeyError, AttributeError, TypeError) as e:

@@ -9,6 +9,7 @@ from typing import Any
 from art_cli.envs.base import Env
 from art_cli.errors import UsageError, blame
 from art_cli.models.openai_format import ChatFormatError, read_messages
+from art_cli.models.turns import spoken
 from art_cli.system.files import read_text
 from art_cli.system.outside import read_json
 from art_cli.types import Message
@@ -76,6 +77,32 @@ def _conversation(line: str, place: str) -> list[Message]:
         parsed = read_messages(messages)
     except ChatFormatError as e:
         raise UsageError(f"{place}: {e}") from None
-    if not any(m["role"] == "assistant" for m in parsed):
-        raise UsageError(f"{place}: has no assistant message, so there is nothing to learn from")
-    return parsed
+    for number, message in enumerate(parsed, 1):
+        if message["role"] == "assistant" and not spoken(message["content"]).strip():
+            raise UsageError(
+                f"{place}: message {number}, the assistant's, has no words and no calls; remove it"
+            )
+    if not any(m["role"] == "assistant" and m.get("weight", 1) for m in parsed):
+        raise UsageError(f"{place}: has no assistant message to learn from")
+    return joined(parsed)
+
+
+def joined(messages: list[Message]) -> list[Message]:
+    """Return the messages with what the assistant says in a row as one turn.
+
+    Logs have its words and its calls apart; a policy says both in one turn. Turns of which only one
+    is trained stay apart.
+    """
+    out: list[Message] = []
+    for message in messages:
+        last = out[-1] if out else None
+        if (
+            last
+            and last["role"] == message["role"] == "assistant"
+            and last.get("weight", 1) == message.get("weight", 1)
+        ):
+            content = f"{last['content']}\n{message['content']}"
+            out[-1] = {**last, "content": content}
+        else:
+            out.append(message)
+    return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +26,14 @@ KEEP_EVERY = 30.0  # seconds between what is kept of one that is not done
 
 
 def demonstration(renderer: Renderer, messages: list[Message]) -> list[Sequence]:
-    """Tokens of a conversation as rollouts would have made them; the assistant's are sampled."""
+    """Tokens of a conversation as rollouts would have made them; the assistant's are sampled.
+
+    A turn of weight 0 is read as what others say is.
+    """
     conversation = Conversation(renderer)
     pending: list[Message] = []
     for message in messages:
-        if message["role"] != "assistant":
+        if message["role"] != "assistant" or message.get("weight") == 0:
             pending.append(message)
             continue
         conversation.add_messages(pending)
@@ -63,7 +66,7 @@ def fine_tune(
     """
     data = [
         [TrainSequence(ids=s.ids, mask=s.mask, engine_logprobs=s.engine_logprobs) for s in d]
-        for d in (demonstration(renderer, messages) for messages in demonstrations)
+        for d in _rendered(renderer, demonstrations, say)
     ]
     data = _fitting(data, max_length, say)
     rng = random.Random(seed)
@@ -93,6 +96,39 @@ def fine_tune(
             if not is_last:
                 kept.save(_state(policy, optimizers, budget, step + 1))
             raise
+
+
+def _rendered(
+    renderer: Renderer, demonstrations: list[list[Message]], say: Callable[[str], None]
+) -> Iterator[list[Sequence]]:
+    """Yield each demonstration as tokens.
+
+    A template may refuse a conversation that the assistant begins, as logs of a help desk do: its
+    first words are then left out. Raises UsageError for one that is refused all the same.
+    """
+    num_begun = 0
+    for number, messages in enumerate(demonstrations, 1):
+        first = next((n for n, m in enumerate(messages) if m["role"] != "system"), 0)
+        try:
+            try:
+                yield demonstration(renderer, messages)
+            except UsageError:
+                rest = [*messages[:first], *messages[first + 1 :]]
+                if messages[first]["role"] != "assistant" or not _teaches(rest):
+                    raise
+                yield demonstration(renderer, rest)
+                num_begun += 1
+        except UsageError as e:
+            raise UsageError(f"demonstration {number} of {len(demonstrations)}: {e}") from None
+    if num_begun:
+        say(
+            f"the chat template refuses a conversation that the assistant begins: its first words "
+            f"are left out of {num_begun} of {len(demonstrations)} demonstrations"
+        )
+
+
+def _teaches(messages: list[Message]) -> bool:
+    return any(m["role"] == "assistant" and m.get("weight") != 0 for m in messages)
 
 
 def _fitting(

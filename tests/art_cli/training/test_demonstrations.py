@@ -1,11 +1,15 @@
 """Demonstrations: the env's own, and files as people have them."""
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from art_cli.envs.base import Env
 from art_cli.envs.tools import schemas_of
@@ -16,7 +20,8 @@ from art_envs.order_desk import OrderDesk
 
 USER = {"role": "user", "content": "a"}
 ANSWER = {"role": "assistant", "content": "b"}
-CALL = {"function": {"name": "look", "arguments": '{"at": 1}'}}
+LOOK = '<tool_call>{"name": "look", "arguments": {"at": 1}}</tool_call>'
+CALL: dict[str, Any] = {"function": {"name": "look", "arguments": '{"at": 1}'}}
 
 
 def load(path: Path, text: str, num: int = 10) -> list[list[Message]]:
@@ -83,8 +88,17 @@ def test_tool_calls_become_what_the_policy_is_to_write(tmp_path: Path, calls: An
         ('{"prompt": "a"}\n', 'expected {"messages": [...]}'),
         (line({"role": "robot", "content": "a"}), "a role among ('system', 'developer'"),
         (line("hello"), "got 'hello'"),
-        (line(USER, {"role": "assistant", "content": [1]}), "expected text as content, got [1]"),
-        (line(USER), "has no assistant message, so there is nothing to learn from"),
+        (line(USER, {"role": "assistant", "content": [1]}), "expected text as content, got a part 1"),
+        (line(USER), "has no assistant message to learn from"),
+        (line(USER, {**ANSWER, "weight": 0}), "has no assistant message to learn from"),
+        (line(USER, {**ANSWER, "weight": 0.5}), "a weight is 0 (not trained) or 1, got 0.5"),
+        (line(USER, {**ANSWER, "content": ""}), "message 2, the assistant's, has no words"),
+        (line(USER, {**ANSWER, "content": "<think>a</think>\n"}), "has no words and no calls"),
+        (line({**USER, "tool_calls": [CALL]}, ANSWER), "a user's message with a call of a tool"),
+        (line(USER, {**ANSWER, "audio": {"id": "x"}}), "a message with audio; only text"),
+        (line(USER, {**ANSWER, "content": [{"type": "image_url"}]}), "only text can be learned"),
+        (line(USER, {**ANSWER, "function_call": {"name": "f", "arguments": "[1]"}}), "JSON object"),
+        (line(USER, {**ANSWER, "tool_calls": "[{"}), "expected tool calls, got '[{'"),
         (line(USER, {**ANSWER, "tool_calls": [{"function": None}]}), "expected a tool call with a"),
         (line(USER, {**ANSWER, "tool_calls": [{"function": {}}]}), "a name and JSON arguments"),
         (line(USER, {**ANSWER, "tool_calls": 5}), "expected a tool call"),
@@ -111,3 +125,87 @@ def test_a_tokenizer_learns_from_what_is_said_and_from_the_tools() -> None:
     texts = texts_of([[{"role": "user", "content": "hello"}]], schemas_of(OrderDesk))
     assert texts[0] == "user\nhello"
     assert "exchange_order order_id size: Exchange an order." in texts
+
+
+@pytest.mark.parametrize(
+    ("answer", "learned"),
+    [
+        ({"function_call": {"name": "look", "arguments": '{"at": 1}'}}, LOOK),
+        ({"content": "I look.", "tool_calls": json.dumps([CALL])}, f"I look.{LOOK}"),
+        ({"thinking": "hm", "content": "ok"}, "<think>\nhm\n</think>\n\nok"),
+        ({"reasoning_content": "hm", "content": "ok"}, "<think>\nhm\n</think>\n\nok"),
+        (
+            {"content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "ok"}]},
+            "<think>\nhm\n</think>\n\nok",
+        ),
+        ({"refusal": "I cannot."}, "I cannot."),
+        ({"content": [{"type": "refusal", "refusal": "I cannot."}]}, "I cannot."),
+        ({"content": [{"type": "output_text", "text": "o"}, {"text": "k"}]}, "ok"),
+    ],
+)
+def test_spellings_that_files_have_are_read(
+    tmp_path: Path, answer: dict[str, Any], learned: str
+) -> None:
+    ((_, message),) = load(tmp_path / "d.jsonl", line(USER, {"role": "assistant", **answer}))
+    assert message["content"] == learned
+
+
+def test_the_words_of_a_tool_are_its_own(tmp_path: Path) -> None:
+    """tau2 has the call's id in `id`, and `error`; OpenAI of before, a role `function`."""
+    called = {"role": "assistant", "tool_calls": [{**CALL, "id": "c1"}]}
+    ours = {"role": "tool", "id": "c1", "content": "no such order", "error": True}
+    old = {"role": "function", "name": "look", "content": "none"}
+    ((_, _, first, _, second, _),) = load(
+        tmp_path / "d.jsonl", line(USER, called, ours, {**called, "content": "again"}, old, ANSWER)
+    )
+    assert first == {"role": "tool", "name": "look", "content": "no such order", "is_error": True}
+    assert second == {"role": "tool", "name": "look", "content": "none"}
+
+
+def test_what_the_assistant_says_in_a_row_is_one_turn(tmp_path: Path) -> None:
+    calls = {"role": "assistant", "tool_calls": [CALL]}
+    aside = {**ANSWER, "content": "not trained", "weight": 0}
+    (found,) = load(tmp_path / "d.jsonl", line(USER, ANSWER, calls, USER, aside, ANSWER))
+    assert [m["content"] for m in found] == ["a", f"b\n{LOOK}", "a", "not trained", "b"]
+
+
+ANY = st.sampled_from(["system", "user", "assistant", "tool", "function", "developer", "robot"])
+PARTS = st.lists(
+    st.builds(
+        lambda kind, text: {"type": kind, ("text" if kind != "refusal" else kind): text},
+        st.sampled_from(["text", "input_text", "refusal", "image_url"]),
+        st.sampled_from(["A1", "B2", ""]),
+    ),
+    max_size=3,
+)
+MESSAGES = st.fixed_dictionaries(
+    {"role": ANY, "content": st.none() | st.sampled_from(["C3", "D4", ""]) | PARTS},
+    optional={
+        "tool_calls": st.sampled_from([[CALL], [], None, "x", json.dumps([CALL])]),
+        "function_call": st.sampled_from([CALL["function"], None, {"name": "f"}]),
+        "refusal": st.sampled_from(["E5", None]),
+        "thinking": st.sampled_from(["F6", None]),
+        "weight": st.sampled_from([0, 1, 2]),
+        "error": st.booleans(),
+        "tool_call_id": st.just("c1"),
+    },
+)
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=4))
+@settings(deadline=None, max_examples=300)
+def test_what_a_file_says_is_learned_or_refused_with_its_line(messages: list[Any]) -> None:
+    with TemporaryDirectory() as folder:
+        try:
+            (found,) = load(Path(folder) / "d.jsonl", line(*messages))
+        except UsageError as e:
+            assert f"{folder}/d.jsonl:1: " in str(e)
+            return
+    said = "".join(m["content"] for m in found)
+    for message in messages:
+        is_ours = message["role"] == "assistant"
+        wanted = re.findall(r"[A-E][1-5]", json.dumps(message))
+        wanted += ["F6"] * (is_ours and message.get("thinking") == "F6")
+        wanted += ["look"] * bool(message.get("tool_calls"))
+        assert all(word in said for word in wanted), (message, said)
+    assert all(m["role"] != "assistant" or m["content"].strip() for m in found)
