@@ -88,7 +88,10 @@ def test_tool_calls_become_what_the_policy_is_to_write(tmp_path: Path, calls: An
         ('{"prompt": "a"}\n', 'expected {"messages": [...]}'),
         (line({"role": "robot", "content": "a"}), "a role among ('system', 'developer'"),
         (line("hello"), "got 'hello'"),
-        (line(USER, {"role": "assistant", "content": [1]}), "expected text as content, got a part 1"),
+        (
+            line(USER, {"role": "assistant", "content": [1]}),
+            "expected text as content, got a part 1",
+        ),
         (line(USER), "has no assistant message to learn from"),
         (line(USER, {**ANSWER, "weight": 0}), "has no assistant message to learn from"),
         (line(USER, {**ANSWER, "weight": 0.5}), "a weight is 0 (not trained) or 1, got 0.5"),
