@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from art_cli.models.openai_format import Reading
 from art_cli.rollout.gateway.apis.bodies import Bodies
 from art_cli.rollout.gateway.apis.continued import Continued
+from art_cli.rollout.gateway.apis.fields import check_fields
 from art_cli.rollout.gateway.apis.openai_parts import error_body, pieces, token_logprobs, usage
 from art_cli.rollout.gateway.apis.request_body import (
     MAX_MESSAGES,
@@ -68,12 +69,13 @@ class _Format(BaseModel):
 
 
 class ChatRequest(BaseModel):
-    """The keys that have an effect; others are accepted and have none.
+    """The fields that have an effect; fields.py has the others.
 
     What is sampled is the experiment's to say: `temperature`, `top_p` and `seed` of a request are
     without effect in training, or what is trained on would not be what the update assumes.
     """
 
+    model_config = ConfigDict(extra="allow")
     model: str = "policy"
     messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
     tools: Annotated[list[_Tool], Field(max_length=MAX_TOOLS)] | None = None
@@ -94,6 +96,7 @@ class ChatRequest(BaseModel):
 
     def asked(self, size: int, known: Continued[Reading]) -> Asked:
         """Return what it asks of the policy. Raises RequestError."""
+        check_fields(self, "chat")
         messages, prefill = conversation(self.messages, "messages", known)
         offered = self.offered
         return Asked(

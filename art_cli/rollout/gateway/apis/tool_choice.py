@@ -46,6 +46,10 @@ def offer(
 
 
 def _described(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool with a description: templates read it of each, and clients leave it out."""
+    """Return a tool with what templates read of each, and clients may leave out."""
     function = tool["function"]
-    return {**tool, "function": {**function, "description": function.get("description") or ""}}
+    made = {
+        "description": function.get("description") or "",
+        "parameters": function.get("parameters") or {"type": "object", "properties": {}},
+    }
+    return {**tool, "function": {**function, **made}}

@@ -190,7 +190,7 @@ def test_a_stored_answer_can_be_had_again_until_it_is_deleted(play: Any) -> None
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "send text"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "send the item itself"),
         ({"tools": [{"type": "web_search"}]}, "give the agent a function"),
-        ({"conversation": "c"}, "use previous_response_id"),
+        ({"conversation": "c"}, "use `previous_response_id`"),
         ({"background": True}, "wait for the answer"),
         ({"tool_choice": "required"}, "there are none"),
         ({"input": [{"type": "function_call", "name": "f", "arguments": "{"}]}, "JSON arguments"),

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from art_cli.models.openai_format import Reading
 from art_cli.rollout.gateway.apis.bodies import Bodies
 from art_cli.rollout.gateway.apis.continued import Continued
+from art_cli.rollout.gateway.apis.fields import check_fields
 from art_cli.rollout.gateway.apis.messages.answer import event, events_of, message_of
 from art_cli.rollout.gateway.apis.messages.blocks import HOSTED, add_message, text_of
 from art_cli.rollout.gateway.apis.request_body import (
@@ -79,8 +80,9 @@ class KnownMessages:
 
 
 class CountRequest(BaseModel):
-    """What is counted: a request without its limit."""
+    """What is counted: a request without its limit. fields.py has the fields without effect."""
 
+    model_config = ConfigDict(extra="allow")
     model: str = "policy"
     messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
     system: str | list[dict[str, Any]] | None = None
@@ -98,6 +100,7 @@ class CountRequest(BaseModel):
 
     def asked(self, size: int, known: KnownMessages) -> Asked:
         """Return what it asks of the policy. Raises RequestError."""
+        check_fields(self, "messages")
         if self.thread is not None:
             raise RequestError(400, "thread: send all messages with each request", UNTHREADED)
         said = known.blocks.read(self.messages, [])
@@ -161,7 +164,7 @@ class CountRequest(BaseModel):
 
 
 class MessagesRequest(CountRequest):
-    """The keys that have an effect; others are accepted and have none."""
+    """A request for an answer."""
 
     max_tokens: Annotated[int, Field(ge=1)] = Field()  # needed, as in Anthropic's own
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from art_cli.models.openai_format import Reading
 from art_cli.rollout.gateway.apis.bodies import Bodies
 from art_cli.rollout.gateway.apis.continued import Continued
+from art_cli.rollout.gateway.apis.fields import check_fields
 from art_cli.rollout.gateway.apis.openai_parts import error_body
 from art_cli.rollout.gateway.apis.request_body import (
     MAX_MESSAGES,
@@ -34,11 +35,6 @@ from art_cli.rollout.gateway.apis.tool_choice import Mode, Offer, offer
 from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 
 LOGPROBS = "message.output_text.logprobs"  # what `include` names
-INSTEAD = {  # of what there is not
-    "background": "send the request without it, and wait for the answer",
-    "conversation": "use previous_response_id, or send the whole input",
-    "prompt": "write it out, in instructions and input",
-}
 
 
 class _Tool(BaseModel):
@@ -80,8 +76,9 @@ class KnownItems:
 
 
 class ResponsesRequest(BaseModel):
-    """The keys that have an effect; others are accepted and have none."""
+    """The fields that have an effect; fields.py has the others."""
 
+    model_config = ConfigDict(extra="allow")
     model: str = "policy"
     input: str | Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES)] | None = None
     instructions: str | list[dict[str, Any]] | None = None
@@ -100,15 +97,10 @@ class ResponsesRequest(BaseModel):
     metadata: dict[str, str] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    background: Any = None
-    conversation: Any = None
-    prompt: Any = None
 
     def check(self) -> None:
         """Raise RequestError where it asks for what there is not."""
-        for key, instead in INSTEAD.items():
-            if getattr(self, key):
-                raise RequestError(400, f"{key}: this is not offered here; {instead}")
+        check_fields(self, "responses")
         for number, tool in enumerate(self.tools or []):
             if tool.type != "function":
                 what = f"a tool of type {tool.type!r:.100} cannot be used"
