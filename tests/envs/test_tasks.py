@@ -18,7 +18,7 @@ from art_cli.preflight.envs.subject import Options
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.groups import scenarios_in
 from art_cli.training.demonstrations import load_demonstrations
-from art_envs.tasks import rows
+from art_envs.tasks import rows, scenarios
 from art_envs.tasks.columns import said_in
 from art_envs.tasks.env import Dataset
 from art_envs.tasks.grading import is_right, last_number
@@ -355,3 +355,57 @@ def test_mathematics_is_compared_by_value(write: Any) -> None:
     assert _worker._process
     _worker._process.kill()
     assert said(cfg, "$\\frac12$", 7) == 1.0  # with a new process
+
+
+def test_spellings_of_one_option_count_as_one(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(scenarios, "tell", lambda *words: told.append(str(words[0])))
+    labels = ["payment", "Payment", " shipping ", "shipping", "payment"]
+    data = write([{"question": q, "answer": a} for q, a in zip("abcde", labels, strict=True)])
+    cfg = settings(data=data, grade="choice", val_share=0, test_share=0)
+    for number, label in enumerate(labels):
+        assert said(cfg, label.strip().lower(), number) == 1.0
+        assert said(cfg, "payment" if "ship" in label else "shipping", number) == 0.0
+    found = next(iter(Dataset.scenarios(cfg, "train")))
+    assert found.data["choices"] == ["payment", "shipping"]
+    assert told[0].endswith("spelled in several ways, which count as one: 'Payment', 'payment'")
+
+
+def test_rows_that_contradict_each_other_are_told(
+    write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(scenarios, "tell", lambda *words: told.append(str(words[0])))
+    rows = [{"question": "a", "answer": 1}, {"question": "b", "answer": 2}]
+    data = write([*rows, {"question": "A ", "answer": 3}, rows[1]])
+    list(Dataset.scenarios(settings(data=data, val_share=0, test_share=0), "train"))
+    assert (
+        f"1 rows have another target than the same question before: {data}:1 and {data}:3" in told
+    )
+
+
+def test_all_rows_with_a_mistake_are_told_at_once(write: Any) -> None:
+    data = write([{"question": f"q{i}", "answer": "none" if i % 2 else i} for i in range(40)])
+    with pytest.raises(UsageError) as raised:
+        scenarios_in(Dataset, settings(data=data), "train")
+    lines = str(raised.value).splitlines()
+    assert [line.partition(": ")[0] for line in lines[:-1]] == [
+        f"{data}:{n}" for n in range(2, 22, 2)
+    ]
+    assert lines[-1] == "... and 10 more of 40 rows"
+
+
+def test_a_conversation_may_have_a_developer_and_parts(write: Any) -> None:
+    content = [{"type": "text", "text": "What is "}, {"type": "text", "text": "1 + 1?"}]
+    opening = [{"role": "developer", "content": "Add."}, {"role": "user", "content": content}]
+    cfg = settings(data=write([{"question": opening, "answer": 2}]), val_share=0, test_share=0)
+    [scenario] = Dataset.scenarios(cfg, "train")
+    assert scenario.data["input"] == [
+        {"role": "system", "content": "Add."},
+        {"role": "user", "content": "What is 1 + 1?"},
+    ]
+
+
+def test_true_is_right_as_python_writes_it() -> None:
+    assert is_right("exact", "True", ["true"], (), 0.0)
+    assert not is_right("exact", "True", ["false"], (), 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import string
 from collections.abc import Sequence
@@ -58,6 +59,8 @@ def texts_of(row: Row, column: str, setting: str) -> list[str]:
 
 
 def _as_text(value: Any, row: Row, column: str, setting: str) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{row.place}: {column!r} (env.args.{setting}) is {value}, no number")
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     if isinstance(value, str):
@@ -79,16 +82,30 @@ def opening_of(row: Row, column: str) -> str | list[Message]:
         return _as_text(value, row, column, "input")
     messages: list[Message] = []
     for each in value:
-        known = isinstance(each, dict) and each.get("role") in ("system", "user", "assistant")
-        if not known or not isinstance(each.get("content"), str):
+        role = each.get("role") if isinstance(each, dict) else None
+        role = "system" if role == "developer" else role
+        content = _joined(each.get("content")) if role else None
+        if role not in ("system", "user", "assistant") or content is None:
             raise UsageError(
                 f"{row.place}: {column!r} (env.args.input) is a list; expected text, or messages "
                 '{"role": "system" | "user" | "assistant", "content": TEXT}'
             )
-        messages.append({"role": each["role"], "content": each["content"]})
+        messages.append({"role": role, "content": content})
     if not messages or messages[-1]["role"] != "user":
         raise UsageError(f"{row.place}: the messages in {column!r} do not end with the user's")
     return messages
+
+
+def _joined(content: Any) -> str | None:
+    """Return a content that is text, or parts that all are; None for another."""
+    if isinstance(content, str):
+        return content
+    texts = [p.get("text") if isinstance(p, dict) else None for p in _listed(content)]
+    return "".join(map(str, texts)) if texts and all(isinstance(t, str) for t in texts) else None
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def filled(prompt: str, row: Row, shown: str) -> str:

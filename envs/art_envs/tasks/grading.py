@@ -1,6 +1,6 @@
 """Is an answer right? One rule for each `grade`.
 
-exact    it is the target, but for spaces around and between words
+exact    it is the target, but for spaces around and between words; True is true
 number   the last number in it is the last one in the target
 choice   the option that it names last is the target
 regex    the target, a regular expression, matches all of it
@@ -34,7 +34,10 @@ def is_right(
     """Return whether an answer is one of those that are right. May take seconds: use a thread."""
     said = said[-LONGEST:]
     if grade == "exact":
-        return plain(said) in {plain(target) for target in targets}
+        answer = plain(said)
+        return answer in {plain(target) for target in targets} or (
+            answer in ("True", "False") and answer.lower() in targets  # as Python writes it
+        )
     if grade == "number":
         value = last_number(said)
         wanted = [last_number(target) for target in targets]
@@ -70,6 +73,11 @@ def why_not_gradable(grade: Grade, target: str, choices: Sequence[str] | None) -
 def plain(text: str) -> str:
     """Return a text with single spaces, and characters that look alike as one (NFKC)."""
     return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+def same_choice(text: str) -> str:
+    """Return what the spellings of one option have in common: case and spaces do not count."""
+    return plain(text).casefold()
 
 
 def last_number(text: str) -> Fraction | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from art_cli import UsageError, tell
+from art_envs.tasks.arrow import converted, whole_columns
 
 HUB = "hf:"
 MOST_CHARACTERS = 2**24  # of a line
@@ -154,11 +155,12 @@ def _parquet(path: Path) -> Iterator[Row]:
     try:
         with ParquetFile(path) as file:
             total = file.metadata.num_rows
-            for batch in file.iter_batches(TOLD):
-                for values in batch.to_pylist():
-                    number += 1
-                    yield Row(f"{path}, row {number}", number, values)
-                tell(f"reading {path}", number, total)
+            whole = whole_columns(file.schema_arrow, lambda name: file.read([name]).column(name))
+            for values in converted(file.iter_batches(TOLD), whole):
+                number += 1
+                yield Row(f"{path}, row {number}", number, values)
+                if number % TOLD == 0 or number == total:
+                    tell(f"reading {path}", number, total)
     except (ArrowException, ValueError) as e:
         raise UsageError(f"{path}: not a parquet file that can be read: {_first_line(e)}") from None
 
@@ -183,7 +185,9 @@ def _hub(source: str) -> Iterator[Row]:
         raise UsageError(f"{source} needs the package datasets: {INSTALL}") from None
     try:
         found: Any = datasets.load_dataset(name, config or None, split=split or "train")
-        values = found.with_format("arrow")[:].to_pylist()
+        table = found.with_format("arrow")[:]
+        whole = whole_columns(table.schema, table.column)
+        values = list(converted(iter(table.to_batches()), whole))
     except Exception as e:  # whatever the hub, the network or a file of it says
         raise UsageError(f"{source}: cannot be loaded: {type(e).__name__}: {_first_line(e)}") from e
     for column, feature in found.features.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import lru_cache
@@ -10,12 +11,13 @@ from typing import Any
 
 from art_cli import Scenario, Split, UsageError, seed_of, tell
 from art_envs.tasks import columns
-from art_envs.tasks.grading import why_not_gradable
+from art_envs.tasks.grading import same_choice, why_not_gradable
 from art_envs.tasks.rows import HUB, Row, read_rows
 from art_envs.tasks.settings import TaskSettings
 from art_envs.tasks.splits import NAMES, by_hash, key_of, leaks
 
 MOST_CHOICES = 50  # where the targets themselves are the options
+MOST_SHOWN = 10  # rows with a mistake
 TOLD = 500  # rows between two lines of progress
 TAGS = ("level", "kind")  # columns by which `art eval` breaks its results down
 Placed = dict[Split, list[tuple[str, Row]]]  # the rows of each split, each with its key
@@ -62,19 +64,41 @@ def _all(cfg: TaskSettings, stamps: object) -> dict[Split, list[Scenario]]:
     choices = _common_choices(cfg, [row for found in placed.values() for _, row in found])
     out: dict[Split, list[Scenario]] = {split: [] for split in placed}
     done, total = 0, sum(map(len, placed.values()))
+    mistakes: list[tuple[int, str]] = []
     for split, found in placed.items():
         for key, row in found:
-            scenario = Scenario(
-                id=f"{split}-{row.number}",
-                split=split,
-                seed=seed_of(split, row.number, key),
-                data=_data(cfg, row, choices),
-            )
-            out[split].append(scenario)
             done += 1
+            try:
+                data = _data(cfg, row, choices)
+            except UsageError as e:
+                mistakes.append((row.number, str(e)))
+                continue
+            id, seed = f"{split}-{row.number}", seed_of(split, row.number, key)
+            out[split].append(Scenario(id=id, split=split, seed=seed, data=data))
             if done % TOLD == 0 or done == total:
                 tell(f"reading {cfg.data}", done, total)
+    if mistakes:
+        more = len(mistakes) - MOST_SHOWN
+        lines = [line for _, line in sorted(mistakes)[:MOST_SHOWN]] + [
+            f"... and {more} more of {total} rows"
+        ] * (more > 0)
+        raise UsageError("\n".join(lines))
+    _tell_contradictions(placed, out)
     return out
+
+
+def _tell_contradictions(placed: Placed, made: dict[Split, list[Scenario]]) -> None:
+    """Tell of questions that stand in several rows, with different targets."""
+    first: dict[str, tuple[str, Any]] = {}
+    clashes: list[str] = []
+    for split, rows in placed.items():
+        for (key, row), scenario in zip(rows, made[split], strict=True):
+            targets = scenario.data.get("targets"), scenario.data.get("choices")
+            place, others = first.setdefault(key, (row.place, targets))
+            if others != targets:
+                clashes.append(f"{place} and {row.place}")
+    if clashes:
+        tell(f"{len(clashes)} rows have another target than the same question before: {clashes[0]}")
 
 
 def _placed(cfg: TaskSettings) -> Placed:
@@ -140,7 +164,15 @@ def _common_choices(cfg: TaskSettings, rows: Sequence[Row]) -> list[str] | None:
     if cfg.choices is not None:
         return list(cfg.choices)
     assert cfg.target is not None
-    found = {text for row in rows for text in columns.texts_of(row, cfg.target, "target")}
+    spelled: dict[str, Counter[str]] = {}
+    for row in rows:
+        for text in columns.texts_of(row, cfg.target, "target"):
+            spelled.setdefault(same_choice(text), Counter())[" ".join(text.split())] += 1
+    found = [max(sorted(counts), key=counts.__getitem__) for counts in spelled.values()]
+    several = [sorted(counts) for counts in spelled.values() if len(counts) > 1]
+    if several:
+        shown = ", ".join(map(repr, several[0]))
+        tell(f"{len(several)} options are spelled in several ways, which count as one: {shown}")
     if len(found) > MOST_CHOICES:
         raise UsageError(
             f"{cfg.data}: {len(found)} different targets in {cfg.target!r} are too many to choose "
@@ -158,6 +190,9 @@ def _data(cfg: TaskSettings, row: Row, choices: list[str] | None) -> dict[str, A
         data["targets"] = [_chosen(cfg, row, choices, texts)]
     elif cfg.target is not None:
         data["targets"] = columns.texts_of(row, cfg.target, "target")
+        if choices:
+            options = {same_choice(choice): choice for choice in choices}
+            data["targets"] = [options.get(same_choice(t), t) for t in data["targets"]]
     data["input"] = _input(cfg, row, shown or ", ".join(choices or ()))
     if choices:
         data["choices"] = choices
