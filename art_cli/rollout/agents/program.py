@@ -73,6 +73,7 @@ class ProgramRunner:
                 anthropics = {}
             ours = {
                 "OPENAI_BASE_URL": f"{url}/v1",
+                "OPENAI_API_BASE": f"{url}/v1",  # its name of before, which LlamaIndex reads
                 "OPENAI_API_KEY": "none",  # clients insist on one; the address holds the secret
                 "ART_MCP_URL": f"{url}/mcp",
                 "ART_SCENARIO_FILE": str(scenario),

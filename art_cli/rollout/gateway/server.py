@@ -145,7 +145,7 @@ class Gateway:
             return refuse(self._nowhere.api_of(words), e)
         hosted.num_requests += 1
         try:
-            if request.method == "POST" and words == ["mcp"]:
+            if words == ["mcp"]:
                 return await _mcp(hosted, request)
             if request.method == "POST" and words == ["end"]:
                 return await _end(hosted, request)
@@ -162,6 +162,8 @@ class Gateway:
 
 
 async def _mcp(hosted: Hosted, request: web.Request) -> web.StreamResponse:
+    if request.method != "POST":  # a stream of its own, and sessions, are not offered
+        return web.Response(status=405, headers={"Allow": "POST"})
     answer = await mcp.answer(hosted, await timely_body(request))
     return web.Response(status=202) if answer is None else web.json_response(answer)
 

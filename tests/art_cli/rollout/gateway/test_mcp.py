@@ -50,6 +50,9 @@ def test_the_greeting_names_a_version_that_both_know(play: Any) -> None:
         note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         assert (await rpc.http.post(rpc.url, json=note)).status_code == 202
         assert await rpc("ping") == {}
+        for method in ("GET", "DELETE"):  # a stream of its own, the end of a session
+            refused = await rpc.http.request(method, rpc.url)
+            assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
 
     play(agent)
 
