@@ -16,6 +16,7 @@ from art_cli.cli.main import app
 from art_cli.errors import ArtError, UsageError
 from art_cli.runs.directory import RunDir
 
+LINES = CONFIG.splitlines(True)
 EIGHT = ("--episodes", "8")
 
 
@@ -144,3 +145,21 @@ def test_a_config_without_a_run_is_made_once_and_known_then(
 def test_a_step_that_has_no_checkpoint_is_told_with_those_that_have(run: RunDir) -> None:
     with pytest.raises(UsageError, match=r"no checkpoint '7'; .*one of: 2, 3, 4|one of: 2, 4"):
         evaluated("--candidate", "7")
+
+
+@pytest.mark.parametrize("adapter", ["null", "{rank: 4}"])
+def test_a_run_without_steps_leaves_what_its_warm_up_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adapter: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = ["adapter: null" in line and line.replace("null", adapter) or line for line in LINES]
+    Path("config.yaml").write_text("".join(lines))
+    started = ["run", "config.yaml", "warmup={weights: all, num_demonstrations: 20}"]
+    done = CliRunner().invoke(app, [*started, "train.steps=0"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    made = RunDir(tmp_path / "runs/test/short")
+    assert made.checkpoint_steps() == [0]
+    assert "step 0" in art("runs/test/short", "--checkpoint", "best", *EIGHT)
+    again = CliRunner().invoke(app, [*started, "train.steps=1", "--resume"])
+    assert again.exit_code == 0, (again.output, again.exception)
+    assert made.checkpoint_steps() == [0, 1]
