@@ -16,7 +16,6 @@ from art_cli.cli.main import app
 from art_cli.errors import ArtError, UsageError
 from art_cli.runs.directory import RunDir
 
-LINES = CONFIG.splitlines(True)
 EIGHT = ("--episodes", "8")
 
 
@@ -152,8 +151,7 @@ def test_a_run_without_steps_leaves_what_its_warm_up_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adapter: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    lines = ["adapter: null" in line and line.replace("null", adapter) or line for line in LINES]
-    Path("config.yaml").write_text("".join(lines))
+    Path("config.yaml").write_text(CONFIG.replace("adapter: null", f"adapter: {adapter}"))
     started = ["run", "config.yaml", "warmup={weights: all, num_demonstrations: 20}"]
     done = CliRunner().invoke(app, [*started, "train.steps=0"])
     assert done.exit_code == 0, (done.output, done.exception)
