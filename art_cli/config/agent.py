@@ -59,6 +59,8 @@ class AgentConfig:
     answer_tool: Annotated[str | None, HOSTED] = None
     # Calls of the policy in an episode; null: ten times the env's max_turns.
     max_calls: Annotated[Count | None, HOSTED] = None
+    # Tools of its requests that only OpenAI or Anthropic run, as web_search. drop: leave them out.
+    hosted_tools: Annotated[Literal["refuse", "drop"], HOSTED] = "refuse"
     # What hides the machine from a program.
     sandbox: Annotated[Literal["none", "bwrap", "docker"], STARTED] = "none"
     image: Annotated[str | None, OnlyWith("agent.sandbox", ("docker",))] = None  # e.g. node:22

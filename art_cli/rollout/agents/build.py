@@ -35,7 +35,7 @@ async def open_agents(
 ) -> HostedAgents:
     """Return the agents behind a gateway that the stack closes. Raises PreflightError."""
     at = Entrance.at(cfg.bind, cfg.public_url) if cfg.type == "service" else None
-    gateway = Gateway(served, at)
+    gateway = Gateway(served, at, drops_hosted=cfg.hosted_tools == "drop")
     await gateway.start()
     stack.push_async_callback(gateway.close)
     return HostedAgents(

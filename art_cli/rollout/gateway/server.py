@@ -38,8 +38,11 @@ REMEMBERED = 4096  # episodes that are over, whose agents may still tell their e
 class Gateway:
     """Serves the episodes that are open."""
 
-    def __init__(self, served: Served, entrance: Entrance | None = None) -> None:
+    def __init__(
+        self, served: Served, entrance: Entrance | None = None, *, drops_hosted: bool = False
+    ) -> None:
         self.served = served
+        self._drops_hosted = drops_hosted
         self._entrance = entrance or Entrance()
         self._episodes: dict[str, tuple[Hosted, Endpoints]] = {}
         self._nowhere = Endpoints()
@@ -99,7 +102,7 @@ class Gateway:
     ) -> Hosted:
         """Host an episode until `leave`; `served` answers in place of what all are served."""
         hosted = Hosted(served or self.served, episode, opening, seed)
-        self._episodes[hosted.id] = hosted, Endpoints()
+        self._episodes[hosted.id] = hosted, Endpoints(drops_hosted=self._drops_hosted)
         return hosted
 
     def leave(self, hosted: Hosted) -> None:

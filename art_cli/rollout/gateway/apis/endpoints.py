@@ -25,9 +25,11 @@ Answering = Callable[[web.Request, Responder], Awaitable[web.StreamResponse]]
 class Endpoints:
     """Answers the requests of one caller; what it stores of them is that caller's."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, drops_hosted: bool = False) -> None:
+        """`drops_hosted` leaves out tools that only a vendor runs; else they are refused."""
         self._stored = ResponseStore()
-        self._chat, responses, messages = ChatApi(), ResponsesApi(self._stored), MessagesApi()
+        self._chat, messages = ChatApi(), MessagesApi(drops_hosted=drops_hosted)
+        responses = ResponsesApi(self._stored, drops_hosted=drops_hosted)
         self._asking: dict[str, Api] = {
             "chat/completions": self._chat,
             "responses": responses,
@@ -36,7 +38,7 @@ class Endpoints:
         }
         self._counting: dict[str, Api] = {
             "responses/input_tokens": responses,
-            "messages/count_tokens": MessagesApi(counts=True),
+            "messages/count_tokens": MessagesApi(counts=True, drops_hosted=drops_hosted),
         }
 
     async def answer(

@@ -193,7 +193,7 @@ def test_tokens_are_counted_and_models_are_named(play: Any) -> None:
         ({"messages": [{"role": "robot", "content": "a"}]}, "messages.0.role: expected one of"),
         ({"messages": [{"role": "user", "content": 7}]}, "expected text or a list of blocks"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "send the image as"),
-        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "give the agent a tool of its"),
+        ({"tools": [{"type": "web_fetch_20250910", "name": "x"}]}, "give the agent a tool of its"),
         ({"tool_choice": {"type": "tool", "name": "x"}}, "x is not among the tools"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"messages": [USER | {"content": "no " * 3000}]}, "prompt is too long: "),

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from art_cli.models.openai_format import Reading
 from art_cli.rollout.gateway.apis.bodies import Bodies
 from art_cli.rollout.gateway.apis.continued import Continued
 from art_cli.rollout.gateway.apis.fields import check_fields
 from art_cli.rollout.gateway.apis.messages.answer import event, events_of, message_of
-from art_cli.rollout.gateway.apis.messages.blocks import HOSTED, add_message, text_of
+from art_cli.rollout.gateway.apis.messages.blocks import add_message, text_of
+from art_cli.rollout.gateway.apis.messages.tools import RequestTool, functions_of
 from art_cli.rollout.gateway.apis.request_body import (
     MAX_MESSAGES,
     MAX_TOOLS,
@@ -40,13 +41,6 @@ KINDS = {  # of errors, by their status
 
 # By this its tool runner knows that it has to send whole histories.
 UNTHREADED = "thread_unsupported_request"
-
-
-class _Tool(BaseModel):
-    type: str | None = None
-    name: Annotated[str, Field(min_length=1)]
-    description: str | None = None
-    input_schema: dict[str, Any] | None = None
 
 
 class _Choice(BaseModel):
@@ -83,10 +77,11 @@ class CountRequest(BaseModel):
     """What is counted: a request without its limit. fields.py has the fields without effect."""
 
     model_config = ConfigDict(extra="allow")
+    _drops_hosted: bool = PrivateAttr(default=False)
     model: str = "policy"
     messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
     system: str | list[dict[str, Any]] | None = None
-    tools: Annotated[list[_Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[list[RequestTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: _Choice | None = None
     thinking: _Thinking | None = None
     output_config: _Output | None = None
@@ -138,21 +133,7 @@ class CountRequest(BaseModel):
     @cached_property
     def offered(self) -> Offer:
         """Its tools. Raises RequestError."""
-        for number, tool in enumerate(self.tools or []):
-            if tool.type not in (None, "custom"):
-                what = f"a tool of type {tool.type!r:.100} cannot be used"
-                raise RequestError(400, f"tools.{number}: {what}: {HOSTED}")
-        tools = [
-            {
-                "type": "function",
-                "function": {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": tool.input_schema or {"type": "object", "properties": {}},
-                },
-            }
-            for tool in self.tools or []
-        ]
+        tools = functions_of(self.tools or [], drops_hosted=self._drops_hosted)
         choice = self.tool_choice
         if choice is None or choice.type == "auto":
             return offer(tools, "auto")
@@ -174,13 +155,15 @@ class MessagesApi:
 
     heartbeat = event("ping", {})
 
-    def __init__(self, *, counts: bool = False) -> None:
+    def __init__(self, *, counts: bool = False, drops_hosted: bool = False) -> None:
+        self._drops_hosted = drops_hosted
         model = CountRequest if counts else MessagesRequest
         self._bodies = Bodies[CountRequest](model, "messages")
         self._known = KnownMessages()
 
     def read(self, body: bytes) -> MessagesQuestion:
         request = self._bodies.read(body)
+        request._drops_hosted = self._drops_hosted
         return MessagesQuestion(request, request.asked(len(body), self._known))
 
     def error(self, error: RequestError) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from art_cli.models.openai_format import Reading
 from art_cli.rollout.gateway.apis.bodies import Bodies
@@ -24,36 +24,29 @@ from art_cli.rollout.gateway.apis.request_body import (
 )
 from art_cli.rollout.gateway.apis.responses.events import event, events_of
 from art_cli.rollout.gateway.apis.responses.items import (
-    HOSTED,
     add_item,
     chat_messages,
     text_of,
 )
 from art_cli.rollout.gateway.apis.responses.output import finished, head, output_of
 from art_cli.rollout.gateway.apis.responses.store import ResponseStore, StoredResponse
+from art_cli.rollout.gateway.apis.responses.tools import (
+    Chosen,
+    ClientTool,
+    RequestTool,
+    client_tools,
+    named,
+)
 from art_cli.rollout.gateway.apis.tool_choice import Mode, Offer, offer
 from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 
 LOGPROBS = "message.output_text.logprobs"  # what `include` names
 
 
-class _Tool(BaseModel):
-    type: str
-    name: str | None = None
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class _Named(BaseModel):
-    type: Literal["function"]
-    name: str
-
-
 class _Allowed(BaseModel):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: list[_Named]
+    tools: list[Chosen]
 
 
 class _Format(BaseModel):
@@ -79,13 +72,14 @@ class ResponsesRequest(BaseModel):
     """The fields that have an effect; fields.py has the others."""
 
     model_config = ConfigDict(extra="allow")
+    _drops_hosted: bool = PrivateAttr(default=False)
     model: str = "policy"
     input: str | Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES)] | None = None
     instructions: str | list[dict[str, Any]] | None = None
     previous_response_id: str | None = None
     store: bool | None = None
-    tools: Annotated[list[_Tool], Field(max_length=MAX_TOOLS)] | None = None
-    tool_choice: Mode | _Named | _Allowed | None = None
+    tools: Annotated[list[RequestTool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: Mode | _Allowed | Chosen | None = None
     parallel_tool_calls: bool | None = None
     text: _Text | None = None
     reasoning: dict[str, Any] | None = None
@@ -98,15 +92,14 @@ class ResponsesRequest(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
 
-    def check(self) -> None:
-        """Raise RequestError where it asks for what there is not."""
+    def check(self, *, drops_hosted: bool) -> None:
+        """Raise RequestError where it asks for what there is not.
+
+        `drops_hosted` leaves out tools that only OpenAI runs.
+        """
         check_fields(self, "responses")
-        for number, tool in enumerate(self.tools or []):
-            if tool.type != "function":
-                what = f"a tool of type {tool.type!r:.100} cannot be used"
-                raise RequestError(400, f"tools.{number}: {what}: {HOSTED}")
-            if not tool.name:
-                raise RequestError(400, f"tools.{number}.name: Field required")
+        self._drops_hosted = drops_hosted
+        _ = self.client_tools
 
     @property
     def items(self) -> list[dict[str, Any]]:
@@ -148,17 +141,20 @@ class ResponsesRequest(BaseModel):
         )
 
     @cached_property
+    def client_tools(self) -> dict[str, ClientTool]:
+        """Its tools by the names that the policy is shown. Raises RequestError."""
+        return client_tools(self.tools or [], drops_hosted=self._drops_hosted)
+
+    @cached_property
     def offered(self) -> Offer:
         """Its tools. Raises RequestError."""
-        tools = [
-            {"type": "function", "function": t.model_dump(exclude={"type"}, exclude_none=True)}
-            for t in self.tools or []
-        ]
+        tools = [tool.function() for tool in self.client_tools.values()]
         choice = self.tool_choice or "auto"
-        if isinstance(choice, _Named):
-            return offer(tools, "required", forced=choice.name)
+        if isinstance(choice, Chosen):
+            return offer(tools, "required", forced=named(choice, self.client_tools))
         if isinstance(choice, _Allowed):
-            return offer(tools, choice.mode, only=[t.name for t in choice.tools])
+            only = [named(each, self.client_tools) for each in choice.tools]
+            return offer(tools, choice.mode, only=only)
         return offer(tools, choice)
 
     def _schema(self) -> dict[str, Any] | None:
@@ -173,14 +169,15 @@ class ResponsesApi:
 
     heartbeat = ": still sampling\n\n"
 
-    def __init__(self, store: ResponseStore) -> None:
+    def __init__(self, store: ResponseStore, *, drops_hosted: bool = False) -> None:
         self._store = store
+        self._drops_hosted = drops_hosted
         self._bodies = Bodies(ResponsesRequest, "input")
         self._known = KnownItems()
 
     def read(self, body: bytes) -> ResponsesQuestion:
         request = self._bodies.read(body)
-        request.check()
+        request.check(drops_hosted=self._drops_hosted)
         before = request.previous_response_id
         items = list(self._store.get(before).items) if before else []
         items += self._store.resolved(request.items)
@@ -215,6 +212,7 @@ class ResponsesQuestion:
         output = output_of(
             answers[0],
             self.asked,
+            self.request.client_tools,
             sealed="reasoning.encrypted_content" in include,
             summed_up=bool(reasoning.get("summary") or reasoning.get("generate_summary")),
         )

@@ -29,7 +29,8 @@ def _all(head: dict[str, Any], body: dict[str, Any]) -> Iterator[Event]:
     for index, item in enumerate(body["output"]):
         here = {"output_index": index}
         yield "response.output_item.added", {"item": _empty(item), **here}
-        yield from _WRITERS[item["type"]](item, {"item_id": item["id"], **here})
+        if write := _WRITERS.get(item["type"]):  # others come whole
+            yield from write(item, {"item_id": item["id"], **here})
         yield "response.output_item.done", {"item": item, **here}
     yield f"response.{body['status']}", {"response": body}
 
@@ -38,8 +39,8 @@ def _empty(item: dict[str, Any]) -> dict[str, Any]:
     """Return an item as it is before anything of it is there."""
     if item["type"] == "reasoning":
         return item | {"summary": [], "content": [], "encrypted_content": None}
-    empty = {"content": []} if item["type"] == "message" else {"arguments": ""}
-    return item | empty | {"status": "in_progress"}
+    empty = _EMPTY.get(item["type"], {})
+    return item | empty | ({"status": "in_progress"} if "status" in item else {})
 
 
 def _message(item: dict[str, Any], here: dict[str, Any]) -> Iterator[Event]:
@@ -79,4 +80,17 @@ def _function_call(item: dict[str, Any], here: dict[str, Any]) -> Iterator[Event
     yield "response.function_call_arguments.done", {**here, **done}
 
 
-_WRITERS = {"message": _message, "reasoning": _reasoning, "function_call": _function_call}
+def _custom_tool_call(item: dict[str, Any], here: dict[str, Any]) -> Iterator[Event]:
+    for piece in pieces(item["input"]):
+        yield "response.custom_tool_call_input.delta", {**here, "delta": piece}
+    yield "response.custom_tool_call_input.done", {**here, "input": item["input"]}
+
+
+_EMPTY = {"message": {"content": []}, "function_call": {"arguments": ""}}
+_EMPTY |= {"custom_tool_call": {"input": ""}}
+_WRITERS = {
+    "message": _message,
+    "reasoning": _reasoning,
+    "function_call": _function_call,
+    "custom_tool_call": _custom_tool_call,
+}

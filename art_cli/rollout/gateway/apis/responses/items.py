@@ -13,11 +13,11 @@ import base64
 import binascii
 from typing import Any
 
+from art_cli.rollout.gateway.apis.responses.tools import HOSTED, call_of, result_of
 from art_cli.rollout.gateway.asked import RequestError
 
 SEALED = "art:"  # how the thinking of an item begins that says it in `encrypted_content` only
 TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
-HOSTED = "only OpenAI has what it needs; give the agent a function that does it"
 
 
 def seal(thought: str) -> str:
@@ -51,13 +51,12 @@ def _add(out: list[dict[str, Any]], item: dict[str, Any]) -> None:
     elif kind == "reasoning":
         turn = _turn(out, begins=("content", "tool_calls", "reasoning_content"))
         turn["reasoning_content"] = _thought(item)
-    elif kind == "function_call":
-        function = {"name": item.get("name"), "arguments": item.get("arguments")}
+    elif called := call_of(item):
+        function = {"name": called[0], "arguments": called[1]}
         call = {"id": item.get("call_id"), "function": function}
         _turn(out, begins=()).setdefault("tool_calls", []).append(call)
-    elif kind == "function_call_output":
-        content = text_of(item.get("output"))
-        out.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
+    elif result := result_of(item, text_of):
+        out.append(result)
     else:
         raise RequestError(400, f"an item of type {kind!r:.100} cannot be used: {HOSTED}")
 

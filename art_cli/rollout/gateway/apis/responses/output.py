@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from typing import Any
 
 from art_cli.rollout.gateway.apis.openai_parts import token_logprobs
 from art_cli.rollout.gateway.apis.responses.items import seal
+from art_cli.rollout.gateway.apis.responses.tools import ClientTool, RequestTool
 from art_cli.rollout.gateway.asked import Answered, Asked
 
 ECHOED = (  # keys of a request that its response repeats
@@ -19,10 +19,6 @@ ECHOED = (  # keys of a request that its response repeats
 
 def head(request: dict[str, Any]) -> dict[str, Any]:
     """Return a response that has not been answered yet."""
-    tools = [
-        {**tool, "parameters": tool["parameters"] or {}, "strict": bool(tool["strict"])}
-        for tool in request["tools"] or []
-    ]
     return {
         "id": _id("resp"),
         "object": "response",
@@ -36,7 +32,7 @@ def head(request: dict[str, Any]) -> dict[str, Any]:
         "store": request["store"] is not False,
         "text": {"format": _format(request["text"])},
         "tool_choice": request["tool_choice"] or "auto",
-        "tools": tools,
+        "tools": [_echoed(tool) for tool in request["tools"] or []],
         "truncation": request["truncation"] or "disabled",
         "usage": None,
         **{key: request[key] for key in ECHOED},
@@ -66,7 +62,7 @@ def finished(
 
 
 def output_of(
-    answer: Answered, asked: Asked, *, sealed: bool, summed_up: bool
+    answer: Answered, asked: Asked, tools: dict[str, ClientTool], *, sealed: bool, summed_up: bool
 ) -> list[dict[str, Any]]:
     """Return a turn as items: what it thinks, what it says, and each call.
 
@@ -94,18 +90,18 @@ def output_of(
         status = "incomplete" if answer.ended == "length" else "completed"
         message = {"id": _id("msg"), "type": "message", "role": "assistant", "status": status}
         out.append({**message, "content": [part]})
-    out += [
-        {
-            "id": _id("fc"),
-            "type": "function_call",
-            "call_id": call.id,
-            "name": call.name,
-            "arguments": json.dumps(call.arguments),
-            "status": "completed",
-        }
-        for call in answer.calls
-    ]
+    for call in answer.calls:  # also of a tool that is not there
+        unknown = ClientTool(RequestTool(type="function", name=call.name))
+        out.append(tools.get(call.name, unknown).item(call))
     return out
+
+
+def _echoed(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool as a response repeats it."""
+    if tool["type"] != "function":
+        return {key: value for key, value in tool.items() if value is not None}
+    kept = {key: tool[key] for key in ("type", "name", "description")}
+    return {**kept, "parameters": tool["parameters"] or {}, "strict": bool(tool["strict"])}
 
 
 def _format(text: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,0 +1,85 @@
+"""Tools of a request that the client runs, as functions that the policy is shown.
+
+Tools that Anthropic's models know by their type, as `bash_20250124`, have the arguments that its
+documentation gives them. What only Anthropic runs is refused, or left out.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from art_cli.rollout.gateway.apis.messages.blocks import HOSTED
+from art_cli.rollout.gateway.asked import RequestError
+
+DROP = "leave such tools out with agent.hosted_tools: drop"
+TEXT, LINE = {"type": "string"}, {"type": "integer"}
+LINES = {"type": "array", "items": LINE}
+
+
+def _object(required: list[str], **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _commands(*names: str) -> dict[str, Any]:
+    return {"type": "string", "enum": list(names)}
+
+
+_EDIT: dict[str, Any] = {
+    "path": TEXT,
+    "view_range": LINES,
+    "file_text": TEXT,
+    "old_str": TEXT,
+    "new_str": TEXT,
+    "insert_line": LINE,
+    "insert_text": TEXT,
+}
+_EDITS = ("view", "create", "str_replace", "insert")
+PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {  # by how the type begins
+    "bash_": (
+        "Run a command in a shell that stays; `restart` begins it anew.",
+        _object([], command=TEXT, restart={"type": "boolean"}),
+    ),
+    "text_editor_": (
+        "View, create and edit files.",
+        _object(["command", "path"], command=_commands(*_EDITS, "undo_edit"), **_EDIT),
+    ),
+    "memory_": (
+        "View, create, edit and remove files of what you remember, below /memories.",
+        _object(
+            ["command"],
+            command=_commands(*_EDITS, "delete", "rename"),
+            **_EDIT,
+            old_path=TEXT,
+            new_path=TEXT,
+        ),
+    ),
+}
+
+
+class RequestTool(BaseModel):
+    """A tool as a request has it."""
+
+    type: str | None = None
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+
+
+def functions_of(tools: list[RequestTool], *, drops_hosted: bool) -> list[dict[str, Any]]:
+    """Return the tools of a request as functions. Raises RequestError."""
+    found: list[dict[str, Any]] = []
+    for number, tool in enumerate(tools):
+        description, schema = tool.description, tool.input_schema
+        if tool.type not in (None, "custom"):
+            known = next((v for k, v in PUBLISHED.items() if str(tool.type).startswith(k)), None)
+            if known is None and drops_hosted:
+                continue
+            if known is None:
+                what = f"a tool of type {tool.type!r:.100} cannot be used"
+                raise RequestError(400, f"tools.{number}: {what}: {HOSTED}, or {DROP}")
+            description, schema = known
+        function = {"name": tool.name, "description": description, "parameters": schema}
+        found.append({"type": "function", "function": function})
+    return found

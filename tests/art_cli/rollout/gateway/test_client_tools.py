@@ -1,0 +1,234 @@
+"""Tools that a client runs, of every type: called as its vendor's models do, in one sequence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import anthropic
+import pytest
+from hosted import host, script
+
+from art_cli.rollout.agents.function import Task
+from art_cli.rollout.gateway.apis.messages.api import MessagesApi
+from art_cli.rollout.gateway.apis.responses.api import ResponsesApi
+from art_cli.rollout.gateway.apis.responses.store import ResponseStore
+from art_cli.rollout.gateway.apis.responses.tools import PUBLISHED, RequestTool, client_tools
+from art_cli.rollout.gateway.asked import Asked, RequestError
+from art_cli.types import Trajectory
+
+GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: /SELECT .+/"}
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "namespace",
+        "name": "crm",
+        "description": "The customers.",
+        "tools": [
+            {"type": "function", "name": "find", "parameters": {"type": "object"}},
+            {"type": "custom", "name": "note"},
+        ],
+    },
+    {"type": "custom", "name": "sql", "description": "Ask the database.", "format": GRAMMAR},
+    {"type": "shell", "environment": {"type": "local"}},
+    {"type": "local_shell"},
+    {"type": "apply_patch"},
+    {"type": "function", "name": "now"},
+]
+PATCH = {"type": "update_file", "path": "a.py", "diff": "@@\n-a\n+b\n"}
+CALLS: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [  # of the policy, its item, result
+    (
+        "crm__find",
+        {"name": "Ann"},
+        {"type": "function_call", "namespace": "crm", "name": "find"},
+        "customer 7",
+    ),
+    (
+        "crm__note",
+        {"input": "called"},
+        {"type": "custom_tool_call", "namespace": "crm", "name": "note", "input": "called"},
+        [{"type": "input_text", "text": "noted"}],
+    ),
+    (
+        "sql",
+        {"input": "SELECT 1"},
+        {"type": "custom_tool_call", "name": "sql", "input": "SELECT 1"},
+        "1",
+    ),
+    (
+        "shell",
+        {"commands": ["ls", "pwd"], "timeout_ms": 9},
+        {"type": "shell_call"},
+        [
+            {"stdout": "a.py\n", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}},
+            {"stdout": "", "stderr": "no", "outcome": {"type": "timeout"}},
+        ],
+    ),
+    ("local_shell", {"command": ["ls"]}, {"type": "local_shell_call"}, "a.py"),
+    ("apply_patch", PATCH, {"type": "apply_patch_call"}, "done"),
+    ("now", {}, {"type": "function_call", "name": "now"}, "noon"),
+]
+RESULTS = {
+    "custom_tool_call": "custom_tool_call_output",
+    "shell_call": "shell_call_output",
+    "local_shell_call": "local_shell_call_output",
+    "apply_patch_call": "apply_patch_call_output",
+    "function_call": "function_call_output",
+}
+
+
+def written(name: str, arguments: dict[str, Any]) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+@pytest.fixture
+def play(make_policy: Any) -> Any:
+    policy = make_policy()
+
+    def play(agent: Any, *texts: str) -> Trajectory:
+        return asyncio.run(host(policy, script(policy, *texts), agent))
+
+    play.policy = policy
+    return play
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(("name", "arguments", "item", "output"), CALLS, ids=lambda v: str(v)[:12])
+def test_a_call_is_the_item_that_its_client_expects_and_goes_on_in_one_sequence(
+    play: Any, name: str, arguments: Any, item: dict[str, Any], output: Any, streams: bool
+) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        asked: dict[str, Any] = {"model": "m", "tools": TOOLS, "store": False}
+        said: list[Any] = [{"role": "user", "content": "help"}]
+        if streams:
+            async with client.responses.stream(**asked, input=said) as stream:
+                async for _ in stream:
+                    pass
+                first = await stream.get_final_response()
+        else:
+            first = await client.responses.create(**asked, input=said)
+        [call] = first.output
+        found = call.model_dump(exclude_none=True)
+        assert item.items() <= found.items()
+        if name == "shell":
+            assert found["action"] == {"commands": ["ls", "pwd"], "timeout_ms": 9}
+        if name == "apply_patch":
+            assert found["operation"] == PATCH
+        result: dict[str, Any] = {"type": RESULTS[call.type], "output": output}
+        key = "id" if call.type == "local_shell_call" else "call_id"
+        result[key] = call.call_id
+        if call.type == "apply_patch_call":
+            result["status"] = "completed"
+        sent = call.model_dump(exclude_none=True)
+        second = await client.responses.create(**asked, input=[*said, sent, result])
+        assert second.output_text == "bye"
+
+    t = play(agent, written(name, arguments), "bye")
+    assert t.error is None, t.logs
+    [sequence] = t.sequences
+    told = play.policy.tokenizer.decode(sequence.ids)
+    assert "SELECT .+" in told and "The customers." not in told
+    wanted = {"shell": "a.py\n[exit code 0]", "crm__note": "noted"}.get(name, str(output))
+    assert wanted in told
+
+
+def test_two_tools_of_one_name_and_a_tool_without_one_are_refused() -> None:
+    def read(*tools: dict[str, Any]) -> None:
+        client_tools([RequestTool(**tool) for tool in tools], drops_hosted=False)
+
+    inner = {"type": "function", "name": "b"}
+    wrong = (
+        ([{"type": "namespace", "name": "a", "tools": [inner]}, {**inner, "name": "a__b"}], "a__b"),
+        ([{"type": "custom"}], "tools.0.name: Field required"),
+        ([{"type": "namespace", "name": "a", "tools": [{"type": "shell"}]}], "tools.0.tools.0: "),
+        ([{"type": "shell", "environment": {"type": "container_auto"}}], "'shell' cannot be used"),
+    )
+    for tools, why in wrong:
+        with pytest.raises(RequestError, match=why):
+            read(*tools)
+    read(inner, inner)  # said twice, it is one
+
+
+def read(api: Any, **body: Any) -> Asked:
+    return api.read(json.dumps(body).encode()).asked
+
+
+@pytest.mark.parametrize(
+    ("choice", "shown"),
+    [
+        ({"type": "function", "name": "crm__find"}, "crm__find"),
+        ({"type": "function", "name": "find"}, "crm__find"),
+        ({"type": "custom", "name": "sql"}, "sql"),
+        ({"type": "shell"}, "shell"),
+        ({"type": "apply_patch"}, "apply_patch"),
+    ],
+)
+def test_a_tool_that_is_demanded_is_the_one_that_its_client_names(
+    choice: dict[str, Any], shown: str
+) -> None:
+    api = ResponsesApi(ResponseStore())
+    asked = read(api, input="help", tools=TOOLS, tool_choice=choice)
+    assert asked.forced_tool == shown and asked.must_call
+    some = {"type": "allowed_tools", "mode": "auto", "tools": [choice]}
+    [tool] = read(api, input="help", tools=TOOLS, tool_choice=some).tools
+    assert tool["function"]["name"] == shown
+
+
+def test_what_only_a_vendor_runs_is_refused_or_left_out() -> None:
+    now = {"name": "now", "parameters": {}, "input_schema": {"type": "object"}}
+    openais: dict[str, Any] = {
+        "input": "help",
+        "tools": [{"type": "web_search"}, {"type": "mcp"}, {"type": "function", **now}],
+    }
+    anthropics: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "help"}],
+        "max_tokens": 9,
+        "tools": [{"type": "web_search_20250305", "name": "web_search"}, now],
+    }
+    for make, body in (
+        (lambda drops: ResponsesApi(ResponseStore(), drops_hosted=drops), openais),
+        (lambda drops: MessagesApi(drops_hosted=drops), anthropics),
+    ):
+        with pytest.raises(RequestError, match=r"tools\.0: .*agent\.hosted_tools: drop"):
+            read(make(False), **body)
+        assert [t["function"]["name"] for t in read(make(True), **body).tools] == ["now"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "arguments"),
+    [
+        ("bash_20250124", "bash", {"command": "ls"}),
+        ("text_editor_20250728", "str_replace_based_edit_tool", {"command": "view", "path": "/a"}),
+        ("memory_20250818", "memory", {"command": "view", "path": "/memories"}),
+    ],
+)
+def test_tools_that_anthropics_models_know_have_their_published_arguments(
+    play: Any, kind: str, name: str, arguments: dict[str, Any]
+) -> None:
+    async def agent(client: Any, task: Task) -> None:
+        url = str(client.base_url).removesuffix("v1/")
+        said: list[Any] = [{"role": "user", "content": "help"}]
+        asked: Any = {"model": "m", "max_tokens": 200, "tools": [{"type": kind, "name": name}]}
+        async with anthropic.AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as claude:
+            [call] = (await claude.messages.create(**asked, messages=said)).content
+            assert call.type == "tool_use" and (call.name, call.input) == (name, arguments)
+            result = {"type": "tool_result", "tool_use_id": call.id, "content": "done"}
+            said += [{"role": "assistant", "content": [call.model_dump()]}]
+            said += [{"role": "user", "content": [result]}]
+            await claude.messages.create(**asked, messages=said)
+
+    t = play(agent, written(name, arguments), "bye")
+    assert t.error is None, t.logs
+    [sequence] = t.sequences
+    assert "command" in play.policy.tokenizer.decode(sequence.ids)
+
+
+def test_the_published_arguments_are_those_that_items_hold() -> None:
+    from openai.types.responses import response_apply_patch_tool_call as patch
+    from openai.types.responses import response_function_shell_tool_call as shell
+
+    def known(tool: str) -> set[str]:
+        return set(PUBLISHED[tool][1]["properties"])
+
+    assert known("shell") == set(shell.Action.model_fields)
+    assert known("apply_patch") == set(patch.OperationUpdateFile.model_fields)
