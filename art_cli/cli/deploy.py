@@ -323,6 +323,8 @@ def _stay(store: Store, target: Target, deployment: Deployment) -> None:
         say("\nCtrl-C ends it; --no-wait leaves it running.")
         while target.state(deployment) != "stopped":  # one that fails may answer again
             time.sleep(LOOK)
+        while store.is_busy(deployment):  # `art undeploy` writes down last that it is ended
+            time.sleep(LOOK)
         if _is_recorded(store, deployment):
             raise ArtError("the server has ended by itself; what it said is beside the weights")
     except KeyboardInterrupt:

@@ -15,7 +15,7 @@ from art_cli.deploy.base import Deployment
 from art_cli.errors import ArtError, UsageError
 from art_cli.runs.directory import RunDir
 from art_cli.system.files import atomic_write, is_another, json_line, make_folder, read_text
-from art_cli.system.lock import hold
+from art_cli.system.lock import hold, is_held
 
 HOUR = 3600.0  # seconds
 RECORD = "deployment.json"
@@ -74,6 +74,10 @@ class Store:
         busy = f"another process is at {name} on {target}; wait for it"
         with hold(folder / "lock", 0.0, lambda: UsageError(busy)):
             yield
+
+    def is_busy(self, deployment: Deployment) -> bool:
+        """Return whether a process is deploying it or ending it."""
+        return is_held(self._home(deployment.target, deployment.name) / "lock")
 
     def _home(self, target: str, name: str) -> Path:
         """Return its folder. Raise ArtError where a link leads out of the run."""
