@@ -23,7 +23,8 @@ from art_cli.models.dialect import Dialect, TokenTexts
 from art_cli.models.history import History
 from art_cli.models.too_long import TooLongError
 from art_cli.models.tool_formats.arguments import schemas_by_name
-from art_cli.models.turns import Turn, read_turn
+from art_cli.models.tool_formats.names import ToolNames
+from art_cli.models.turns import Turn, read_turn, write_turn_text
 from art_cli.system.bounded_cache import Recent
 from art_cli.types import Completion, Message, Sequence
 
@@ -72,8 +73,8 @@ class Renderer:
             dialect = Dialect(template, tool_format, tokens)
         self._set(tokenizer, template, dialect, tools)
         ends = [dialect.end_of_turn, dialect.end_of_calls]
-        usual: Any = tokenizer.eos_token_id
-        ids = [*(self.encode(end)[0] for end in ends if end), usual, *own]
+        ids: list[Any] = [*(self.encode(end)[0] for end in ends if end), *own]
+        ids.append(tokenizer.eos_token_id)
         self.stop_ids: frozenset[int] = frozenset(i for i in ids if i is not None)
         self._stops = [self._token(i) for i in self.stop_ids]
         kept = [t for t in self._specials if t in dialect.speech.markers]
@@ -93,8 +94,11 @@ class Renderer:
         self._template = template
         self.dialect = dialect
         self._tools = tools or None
-        self._schemas = schemas_by_name(tools)
-        self._history = History(dialect, self._specials, self._tools, self._schemas)
+        self.names = ToolNames(tools, dialect.speech.format.names)
+        self._shown = self.names.shown() or None
+        self._speaks_text_form = dialect.speech.is_text_form and not self.names
+        self._schemas = schemas_by_name(self._shown)
+        self._history = History(dialect, self._specials, self._shown, self._schemas)
         self._render_cached = Recent(  # its key holds about the same characters
             self._render, lambda key, text: 2 * sys.getsizeof(text), CACHED
         )
@@ -134,16 +138,13 @@ class Renderer:
         return other
 
     def text(self, messages: list[Message], *, generate: bool = True) -> str:
-        """Return the conversation as text, ending where the assistant is to begin if `generate`.
-
-        Its turns are in the model's own words.
-        """
+        """Return a conversation in the model's own words as text, up to its turn if `generate`."""
         said = tuple((m["role"], m["content"]) for m in messages)  # a template is shown no more
         return self._render_cached((said, generate))
 
     def read(self, text: str) -> Turn:
         """Take a turn in the model's own words apart."""
-        return self.dialect.speech.read(text, self._schemas)
+        return self.names.meant(self.dialect.speech.read(text, self._schemas))
 
     def read_rendered(self, text: str) -> Turn:
         """Take a turn apart that a template wrote, with special tokens that `decode` drops."""
@@ -153,8 +154,7 @@ class Renderer:
 
     def text_form(self, text: str) -> str:
         """Return a turn in the model's own words as all others see it."""
-        speech = self.dialect.speech
-        return text if speech.is_text_form else speech.text_form(text, self.read(text))
+        return text if self._speaks_text_form else write_turn_text(self.read(text))
 
     def own_words(self, text: str) -> str:
         """Return a turn in the text form as the model would say it behind its prompt.
@@ -162,11 +162,12 @@ class Renderer:
         Raises UsageError where neither the template nor the format can write its calls.
         """
         speech = self.dialect.speech
-        if speech.is_text_form:
+        if self._speaks_text_form:
             return text
         turn = read_turn(text)
-        bare = replace(turn, thought="")
-        written = (self.dialect.written(turn), speech.write(turn), self.dialect.written(bare))
+        named = self.names.spoken(turn)
+        bare = replace(named, thought="")
+        written = (self.dialect.written(named), speech.write(named), self.dialect.written(bare))
         ways = [way for way in written if way is not None]
         # Some have no place for words beside a call: better without them than without the call.
         same = [way for way in ways if self.read_rendered(way).calls == turn.calls]
@@ -199,9 +200,9 @@ class Renderer:
         return self._token(ids[-1]) if ids and ids[-1] in self.stop_ids else ""
 
     def cut(self, text: str, stop: str) -> tuple[str, str] | None:
-        """Return what was sampled of the text behind a turn's body, and the rest.
+        """Return what was sampled of the text behind a body, ended by `stop`, and the rest.
 
-        `stop` is what ended the turn, if anything did. None: the template ends it otherwise.
+        None: the template ends it otherwise.
         """
         if not stop:
             return "", text
@@ -236,7 +237,7 @@ class Renderer:
 
     def _render(self, key: tuple[Said, bool]) -> str:
         said, generate = self._history.put(key[0]), key[1]
-        tools = self._tools if self.dialect.shows_tools else None
+        tools = self._shown if self.dialect.shows_tools else None
         return self._template(said, tools, generate=generate)
 
     def _token(self, id: int) -> str:
@@ -284,7 +285,8 @@ class Conversation:
 
     def opening(self, tool: str | None) -> str:
         """Return how a turn has to begin that calls this tool, or any."""
-        return self._renderer.dialect.speech.opening(tool)
+        of = self._renderer
+        return of.dialect.speech.opening(tool and of.names.alias(tool))
 
     def add_messages(
         self, messages: list[Message], opening: str = "", room: int | None = None
@@ -346,14 +348,12 @@ class Conversation:
         behind = text.removeprefix(self._text + sampled)
         if behind != text and renderer.is_end(behind):
             return renderer.cut(behind, stop)
-        # The template may merely write this turn in another way (it trims, say), which is not a
-        # reason to fork; or it leaves something out, or writes it otherwise *now that more
-        # follows*, which are.
+        # A template that merely writes this turn in another way (it trims, say) is no reason to
+        # fork. One that leaves something out, or writes it otherwise *now that more follows*, is.
         alone = renderer.text(before, generate=False)
         alone = alone[: renderer.dialect.body_end(alone, len(self._text))]
         if not (alone.startswith(self._text) and text.startswith(alone)):
             return None
-        written = renderer.read_rendered(alone[len(self._text) :])
-        if not written.means(renderer.read(sampled)):
+        if not renderer.read_rendered(alone[len(self._text) :]).means(renderer.read(sampled)):
             return None
         return renderer.cut(text[len(alone) :], stop)

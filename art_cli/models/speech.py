@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from art_cli.models.tool_formats.format import NAME, ToolFormat
 from art_cli.models.tool_formats.readers import Schemas
 from art_cli.models.tool_formats.table import HERMES
-from art_cli.models.turns import THINK, Turn, thinks, write_turn_text
+from art_cli.models.turns import THINK, Turn, thinks
 from art_cli.types import ToolCall
 
 THINKING = (  # tags around what a model thinks; a template that names none is taken for the last
@@ -51,10 +51,6 @@ class Speech:
         thought, said = thinks(text, self.tags)
         return Turn(thought=thought, said=said, pieces=self.format.pieces(said, schemas))
 
-    def text_form(self, text: str, turn: Turn) -> str:
-        """Return a turn as all but the model see it: to the letter, where that is its own way."""
-        return text if self.is_text_form else write_turn_text(turn)
-
     def write(self, turn: Turn) -> str | None:
         """Return a turn in the model's words, where a template cannot; None: nor can this."""
         calls: list[ToolCall] = [c for c in turn.calls if not isinstance(c, str)]
@@ -68,4 +64,8 @@ class Speech:
     def opening(self, name: str | None) -> str:
         """Return how a turn has to begin that calls this tool, or any."""
         before, _, behind = self.format.begin.partition(NAME)
-        return before if name is None else f"{before}{json.dumps(name)[1:-1]}{behind}"
+        return (
+            before
+            if name is None
+            else f"{before}{json.dumps(name, ensure_ascii=False)[1:-1]}{behind}"
+        )

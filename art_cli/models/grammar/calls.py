@@ -103,7 +103,10 @@ class CallGrammar:
         return f"{call} {more}"
 
     def _turn(self, way: Surroundings, before: str) -> str:
-        names = {name: name if self._pairs else json.dumps(name)[1:-1] for name in self.tools}
+        names = {
+            name: name if self._pairs else json.dumps(name, ensure_ascii=False)[1:-1]
+            for name in self.tools
+        }
         each = (
             f"{self._text(written + way.middle)} {self._arguments(name)}"
             for name, written in names.items()

@@ -56,7 +56,8 @@ class _Writer:
     def calls(self, tools: dict[str, Schema], parallel: bool) -> CallGrammar:
         """Return what writes calls of these tools."""
         stop_ids = frozenset(self.renderer.stop_ids)
-        return CallGrammar(self.renderer.dialect, self.terminals, stop_ids, tools, parallel)
+        named = self.renderer.names.by_alias(tools)
+        return CallGrammar(self.renderer.dialect, self.terminals, stop_ids, named, parallel)
 
 
 def answer_grammar(
@@ -110,5 +111,5 @@ def call_grammar(
     write = _Writer(renderer, Terminals(specials))
     calls = write.calls(tools, parallel)
     end = write.end(renderer.dialect.end_of_calls, renderer.end_of_turn)
-    behind = calls.behind(name)
+    behind = calls.behind(name and renderer.names.alias(name))
     return f"{HEAD}start: ({behind}) {end}\n{calls.written_rules()}"

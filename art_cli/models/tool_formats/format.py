@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from art_cli.models.tool_formats.names import PYTHON_NAMES, TEXT_NAMES
 from art_cli.models.tool_formats.readers import Reader, Schemas
 from art_cli.models.turns import MARKERS, Turn, WrittenCall
+from art_cli.system.aliases import Alphabet
 from art_cli.types import ToolCall
 
 # What a format's texts leave open: places that a call fills.
@@ -76,6 +78,11 @@ class ToolFormat:
     serves: str | None = None  # the name of vLLM's parser
 
     @property
+    def names(self) -> Alphabet:
+        """The names of tools that its calls can hold."""
+        return PYTHON_NAMES if self.pairs and self.pairs.python else TEXT_NAMES
+
+    @property
     def begin(self) -> str:
         """The text of a call up to its arguments, with NAME in the place of the name."""
         return self.opening + self.call.partition(ARGUMENTS)[0].replace(NUMBER, "0")
@@ -98,7 +105,10 @@ class ToolFormat:
         if self.pairs:
             text = self.pairs.write(arguments)
         else:
-            name, text = json.dumps(name)[1:-1], json.dumps(arguments, ensure_ascii=False)
+            name, text = (
+                json.dumps(name, ensure_ascii=False)[1:-1],
+                json.dumps(arguments, ensure_ascii=False),
+            )
             if any(marker in text for marker in MARKERS):
                 text = text.replace("<", "\\u003c")  # the same to a reader of JSON
         before, _, after = self.call.replace(NUMBER, str(number), 1).partition(ARGUMENTS)

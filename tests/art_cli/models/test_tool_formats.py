@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 from chat_models import BY_NAME as MODELS
 from chat_models import TOOLS, call
+from fuzz import fuzz
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -17,6 +18,7 @@ from jsonschema import Draft202012Validator
 from art_cli.config.tool_formats import ToolFormatName
 from art_cli.models.speech import Speech, thinking_of
 from art_cli.models.tool_formats.arguments import schemas_by_name, typed
+from art_cli.models.tool_formats.names import ToolNames
 from art_cli.models.tool_formats.table import BY_NAME, FORMATS
 from art_cli.models.turns import (
     Turn,
@@ -165,7 +167,7 @@ def test_a_turn_of_words_calls_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", BOTH)
 def test_the_text_form_of_a_turn_has_the_same_calls(name: str) -> None:
     turn = read(name, f"{BOTH[name]}")
-    text = speech(name).text_form(BOTH[name], turn)
+    text = BOTH[name] if speech(name).is_text_form else write_turn_text(turn)
     assert parse_tool_calls(spoken(text)) == turn.calls
     assert text == BOTH[name] if name == "hermes" else "<tool_call>{" in text
 
@@ -311,6 +313,8 @@ def test_a_long_turn_is_read_at_once(name: str) -> None:
         ("null", {"type": "string", "nullable": True}, None),
         ("null", {"type": "string"}, "null"),
         ("none", {"enum": ["none"]}, "none"),
+        ("007", {"type": ["integer", "string"]}, "007"),
+        ("5", {"anyOf": [{"type": "number"}, {"enum": ["all"]}]}, 5),
         ("17", {}, 17),
         ("seventeen", {}, "seventeen"),
         ("seventeen", {"type": "integer"}, "seventeen"),  # the tool says what is wrong with it
@@ -415,3 +419,23 @@ def test_what_a_template_writes_is_read_back_as_the_same_call(found: dict[str, A
         written = renderer.dialect.written(_turn([found]))
         assert written is not None
         assert renderer.read(written).calls == [{"name": "cancel", "arguments": found}], name
+
+
+PARTS = st.sampled_from(
+    [*("a", "get", "_", ".", "/", "-", " ", ":0", "functions."), "\u5217", "\u00e9", '"', "<", "1"]
+)
+ODD_NAMES = st.lists(PARTS, min_size=1, max_size=4).map("".join) | st.text(min_size=1, max_size=6)
+
+
+@fuzz(300)
+@given(st.lists(ODD_NAMES, min_size=1, max_size=4, unique=True))
+def test_what_is_written_reads_back_to_the_original_name(odd: list[str]) -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in odd]
+    for tool_format in BY_NAME.values():
+        names = ToolNames(tools, tool_format.names)
+        shown = [tool["function"]["name"] for tool in names.shown()]
+        assert len(set(shown)) == len(odd) and [names.name(alias) for alias in shown] == odd
+        calls = [ToolCall(name=alias, arguments={"k": "v"}) for alias in shown]
+        turn = Speech(tool_format, thinking_of("")).read(tool_format.write(calls), {})
+        meant = [c if isinstance(c, str) else c["name"] for c in names.meant(turn).calls]
+        assert meant == odd, tool_format.name
