@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 SELDOM = 30.0  # seconds between lines of progress in a log, where there is something new
 SILENCE = 10.0  # seconds, before what goes on is told again
-# Settings whose value is code, or a program.
+# Settings whose value is code, or a program. Losses and the like that art has are words.
 RUNS_CODE = re.compile(
-    r"env\.(use|python)|agent\.(use|python|command\.\d+)|judge\.command\.\d+|"
-    r"train\.(loss|advantage|curriculum)"
+    r"(env\.(use|python)|agent\.(use|python|command\.\d+)|judge\.command\.\d+): .+|"
+    r"train\.(loss|advantage|curriculum): .*:.*",
+    re.DOTALL,
 )
 OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
 
@@ -88,11 +89,8 @@ def _tell_code(config: Path, is_run: bool) -> None:
         return
     with contextlib.suppress(ConfigError):  # which is told further on
         named = dict(leaves(read_document(config)))
-        code = [
-            f"{dotted(path)}: {value}"
-            for path, value in named.items()
-            if value and RUNS_CODE.fullmatch(dotted(path))
-        ]
+        settings = (f"{dotted(path)}: {value}" for path, value in named.items() if value)
+        code = [setting for setting in settings if RUNS_CODE.fullmatch(setting)]
         say(
             f"warning: {run.root} was not made by `art run` of this account on this machine. What "
             f"its config.yaml names is run as you: {', '.join(code)}",

@@ -68,9 +68,9 @@ def served_template(
 
 def parser_words(weights: Path, model: ModelConfig) -> list[str]:
     """Return the options with which vLLM reads this model's tool calls; none: it cannot."""
-    from transformers import AutoTokenizer
+    from art_cli.models.saved_weights import load_tokenizer
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(str(weights))
+    tokenizer = load_tokenizer(weights, weights)
     ends = [tokenizer.eos_token_id]
     renderer = Renderer(tokenizer, [TOOL], ends, model.tool_format, model.template_args)
     name = renderer.dialect.speech.format.serves

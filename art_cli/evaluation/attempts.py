@@ -16,7 +16,7 @@ from typing import Any
 from art_cli.errors import ArtError
 from art_cli.keys import mask_keys, mask_keys_in
 from art_cli.printed import masked
-from art_cli.system.files import ends_torn, json_line, read_lines
+from art_cli.system.files import ends_torn, json_line, read_lines, to_append
 from art_cli.system.outside import is_number, wrong_field
 from art_cli.types import Message, Scenario, Trajectory
 
@@ -143,7 +143,9 @@ class AttemptStore:
     def _append(self, lines: str) -> None:
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._file, "a", encoding="utf-8", errors="replace") as file:
+            with open(
+                self._file, "a", encoding="utf-8", errors="replace", opener=to_append
+            ) as file:
                 file.write("\n" * self._torn + lines)
         except OSError as e:
             raise ArtError(f"cannot write {self._file}: {e.strerror}. What it holds is good") from e

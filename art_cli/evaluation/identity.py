@@ -18,9 +18,11 @@ from typing import Any
 from art_cli.config.schema import AgentConfig, Experiment, LLMConfig
 from art_cli.envs.base import Env
 from art_cli.envs.digest import code_digest, files_digest
+from art_cli.errors import CheckpointError
 from art_cli.llms.remote import identity_of
 from art_cli.runs.directory import RunDir
 from art_cli.runs.opponents import saved_opponent
+from art_cli.system.files import open_file
 
 VERSION = 1
 LARGEST_FILE = 1_000_000  # bytes, of a program's own; what is larger is no code
@@ -94,13 +96,15 @@ def key_of(identity: Any) -> str:
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a digest of the weights in a folder."""
+    """Return a digest of the weights in a folder. Raise CheckpointError for a damaged one."""
     total = hashlib.sha256()
-    for file in sorted(p for pattern in WEIGHTS for p in folder.glob(pattern)):
-        with open(file, "rb") as content:
-            total.update(
-                f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}".encode()
-            )
+    try:
+        for file in sorted(p for pattern in WEIGHTS for p in folder.glob(pattern)):
+            with open_file(file) as content:
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
+            total.update(f"{file.name} {digest}".encode())
+    except OSError as e:
+        raise CheckpointError(f"{folder} is damaged: {e}. Take another checkpoint") from None
     return total.hexdigest()[:16]
 
 

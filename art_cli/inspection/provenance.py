@@ -22,7 +22,7 @@ from art_cli.envs.digest import code_digest
 from art_cli.evaluation.identity import agent_digest
 from art_cli.rollout.env_worker.remote import env_of
 from art_cli.runs.directory import RunDir
-from art_cli.system.files import json_line, read_lines
+from art_cli.system.files import json_line, read_lines, to_append
 
 PACKAGES = ("art-cli", "torch", "transformers", "peft", "tokenizers", "vllm", "litellm", "numpy")
 GIT_SECONDS = 5.0
@@ -33,7 +33,7 @@ def note_start(run: RunDir, loaded: LoadedExperiment) -> None:
     """Write down what the run is made with, from here on. Never raises."""
     row = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **_made_with(loaded)}
     try:
-        with open(run.made_with, "a", encoding="utf-8") as file:
+        with open(run.made_with, "a", encoding="utf-8", opener=to_append) as file:
             file.write(json_line(row))
     except OSError:  # a full disk will be told where it matters
         return

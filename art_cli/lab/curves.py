@@ -74,7 +74,9 @@ def read_curve(run: RunDir) -> Curve:
             point = Measured(step=step, tokens=tokens, cpu_s=cpu, reward=float(row["val/reward"]))
             points = [*(p for p in points if p.step != step), point]
     if not points:
-        raise UsageError(f"{run.root} has no held-out reward: all its evaluations failed")
+        raise UsageError(
+            f"{run.metrics} has no held-out reward: all evaluations failed, or the file is damaged"
+        )
     return Curve(points)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from art_cli.errors import ArtError, BudgetError
-from art_cli.system.files import ends_torn, json_line, read_lines
+from art_cli.system.files import ends_torn, json_line, read_lines, to_append
 from art_cli.system.progress import silent
 
 ChatMessage = dict[str, Any]  # as OpenAI's protocol has it
@@ -252,7 +252,7 @@ class Budget:
             return
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._file, "a", encoding="utf-8") as file:
+            with open(self._file, "a", encoding="utf-8", opener=to_append) as file:
                 file.write("\n" * self._torn + json_line(line))
                 self._torn = False
                 if flush:

@@ -26,6 +26,7 @@ from art_cli.errors import TrainerError, UsageError
 from art_cli.models.classes import class_of
 from art_cli.models.experts import delta_weight
 from art_cli.models.generation import keep_generation_config
+from art_cli.models.saved_weights import damage_told
 
 FILE_SIZE = 2 * 2**30  # bytes of weights in one file, about
 LAYER = re.compile(r".*?\.\d+\.")
@@ -60,7 +61,8 @@ def write_merged(adapted: PeftModel, folder: Path) -> None:
 def merge_folder(base: str, adapter: Path, to: Path) -> None:
     """Write a base with the adapter in a folder merged into it, with its configs, in its dtype.
 
-    Raises UsageError where the base cannot be loaded; OSError, TrainerError.
+    Raises UsageError where the base cannot be loaded, CheckpointError where the adapter cannot;
+    OSError, TrainerError.
     """
     logging.disable_progress_bar()
     try:
@@ -71,7 +73,9 @@ def merge_folder(base: str, adapter: Path, to: Path) -> None:
     keep_generation_config(loaded)
     loaded.config.save_pretrained(to)
     loaded.generation_config.save_pretrained(to)
-    write_merged(PeftModel.from_pretrained(loaded, str(adapter)), to)
+    with damage_told(adapter):
+        adapted = PeftModel.from_pretrained(loaded, str(adapter))
+    write_merged(adapted, to)
 
 
 def _adapter_layers(base: PreTrainedModel) -> dict[str, Any]:

@@ -6,12 +6,12 @@ import contextlib
 import copy
 import hashlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from peft import PeftModel, set_peft_model_state_dict
+from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import (
@@ -188,9 +188,13 @@ class Policy:
         with damage_told(folder):
             if isinstance(self.model, PeftModel):
                 weights = load_file(folder / "adapter_model.safetensors")
+                own = get_peft_model_state_dict(self.model, save_embedding_layers=False)
+                _check_all(own.keys() - weights.keys())
                 set_peft_model_state_dict(self.model, weights)
                 return
-            loaded = type(self.base).from_pretrained(folder, dtype=self.dtype)
+            base: Any = type(self.base)
+            loaded, found = base.from_pretrained(folder, dtype=self.dtype, output_loading_info=True)
+            _check_all(found["missing_keys"])
             for mine, theirs in zip(self.base.parameters(), loaded.parameters(), strict=True):
                 mine.copy_(theirs)
 
@@ -229,6 +233,12 @@ class Policy:
         finally:
             for p, data in zip(self.trainable, present, strict=True):
                 p.data = data
+
+
+def _check_all(missing: Iterable[str]) -> None:
+    """Raise ValueError for weights that a file lacks: libraries draw them at random instead."""
+    if names := sorted(missing):
+        raise ValueError(f"it has no weights for {', '.join(names[:3])}")
 
 
 class Reference:

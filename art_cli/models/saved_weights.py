@@ -10,13 +10,14 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 from art_cli.errors import CheckpointError
 
 ERRORS = (
     *(OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, EOFError),
-    *(UnpicklingError, SafetensorError),
+    *(UnpicklingError, SafetensorError, StrictDataclassError),
 )
 SHOWN = 200  # characters of what torch says
 
@@ -29,11 +30,23 @@ def damage_told(place: Path) -> Iterator[None]:
     except torch.OutOfMemoryError:
         raise
     except ERRORS as e:
-        line = str(e).strip().partition("\n")[0]
+        line = " ".join(str(e).split())
         raise CheckpointError(
             f"{place} is not what a run writes: {type(e).__name__}: {line[:SHOWN]}. Its checksums "
             "may be right: whoever made the file made them, too. Take another checkpoint"
         ) from None
+
+
+def load_tokenizer(folder: Path, place: Path) -> Any:
+    """Return the tokenizer in a folder, a copy of the checkpoint `place`. Raise CheckpointError."""
+    from transformers import AutoTokenizer
+
+    with damage_told(place):
+        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+        if tokenizer.eos_token_id is None:
+            raise ValueError("its tokenizer has no token that ends a turn")
+    tokenizer.name_or_path = str(place)  # messages name it; a copy is gone by then
+    return tokenizer
 
 
 def load_state(file: Path) -> dict[str, Any]:

@@ -93,8 +93,12 @@ def best_checkpoint(run: RunDir) -> int | None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """What of a checkpoint others load: weights, their config, tokenizer; not how to train on."""
-    return sorted(p for p in folder.iterdir() if p.name not in (*TO_TRAIN_ON, SUMS))
+    """Return the files of a checkpoint that others load: weights, their config, the tokenizer.
+
+    A hidden file has no checksum, and may be a link to a file of the user's own.
+    """
+    names = (p.name for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+    return [folder / name for name in sorted(names) if name not in (*TO_TRAIN_ON, SUMS)]
 
 
 def check_weights(folder: Path, remedy: str) -> None:
@@ -163,13 +167,17 @@ def prune(run: RunDir, keep: int) -> None:
 
 
 def write_folder(
-    target: Path, write: Callable[[Path], None], written: Callable[[Path], None] = lambda _: None
+    target: Path,
+    write: Callable[[Path], None],
+    written: Callable[[Path], None] = lambda _: None,
+    remedy: str = "make room and go on with --resume",
 ) -> None:
     """Let `write` fill a folder and put it in place whole.
 
     `written` is called with the folder, complete and with its checksums, before it is in its place.
 
-    Raises TrainerError where that fails; what was at `target` before is then untouched.
+    Raises TrainerError, which ends with `remedy`, where that fails; what was at `target` before is
+    then untouched.
     """
     folder = target.parent / f".writing-{target.name}"
     try:
@@ -190,8 +198,7 @@ def write_folder(
             shutil.rmtree(folder, ignore_errors=True)
     except (OSError, RuntimeError, SafetensorError) as e:  # torch: a full disk is the second
         raise TrainerError(
-            f"could not write {target}: {e}. What was saved before is untouched; make room and "
-            "go on with --resume"
+            f"could not write {target}: {e}. What was saved before is untouched; {remedy}"
         ) from e
 
 

@@ -47,6 +47,23 @@ def open_file(path: Path) -> BufferedReader:
         raise
 
 
+def to_append(path: str, flags: int) -> int:
+    """Open a file of a run directory to be written: the `opener` of `open`.
+
+    Raise OSError for a link, which may lead to a file of the user's own, a pipe or a device.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise OSError(error.errno, "it is a link or a pipe, not a file", path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", path)
+    return descriptor
+
+
 def read_text(path: Path, largest: int | None = LARGEST) -> str:
     """Return the text of a file, without the mark that Windows begins it with.
 

@@ -83,7 +83,7 @@ class HubTarget:
                 folder.mkdir()
                 for file in weight_files(plan.source.folder):
                     shutil.copy(file, folder / file.name)
-                write_template(folder, folder, plan.source.experiment.model)
+                write_template(plan.source, folder, folder)
             else:
                 job.report("merging the weights")
                 write_merged(plan.source, folder)

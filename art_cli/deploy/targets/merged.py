@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from art_cli.config.schema import ModelConfig
 from art_cli.config.targets import MergedConfig
 from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.chat_template import served_template
@@ -148,18 +147,19 @@ def write_merged(
         for path in weight_files(source.folder):
             if not path.name.startswith("adapter_") and path.name != "README.md":
                 shutil.copy(path, to / path.name)
-        write_template(to, to, source.experiment.model)
+        write_template(source, to, to)
 
-    write_folder(folder, write, written)
+    write_folder(folder, write, written, "make room; the same command goes on")
 
 
-def write_template(weights: Path, to: Path, model: ModelConfig) -> None:
+def write_template(source: Source, weights: Path, to: Path) -> None:
     """Write a chat template that says what was trained on, where that of `weights` does not.
 
-    It goes into the folder `to`, for whoever renders it.
+    `weights` is a checkpoint or a copy of one. The template goes into the folder `to`. Raises
+    CheckpointError where there is no tokenizer that can be read, and UsageError.
     """
-    from transformers import AutoTokenizer
+    from art_cli.models.saved_weights import load_tokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(str(weights))
-    if template := served_template(tokenizer, model):
+    tokenizer = load_tokenizer(weights, source.folder)
+    if template := served_template(tokenizer, source.experiment.model):
         (to / "chat_template.jinja").write_text(template, encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from art_cli.errors import ArtError
-from art_cli.system.files import json_line
+from art_cli.system.files import json_line, to_append
 
 
 class JsonlTracker:
@@ -13,7 +13,9 @@ class JsonlTracker:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (open for the whole run)
+            self._file = open(  # noqa: SIM115 (open for the whole run)
+                path, "ab", buffering=0, opener=to_append
+            )
         except OSError as e:
             raise ArtError(f"cannot write {path}: {e.strerror}.") from e
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.background import BackgroundQueue
 from art_cli.runs.trackers.shorten import in_a_line
-from art_cli.system.files import make_folder
+from art_cli.system.files import make_folder, to_append
 
 PATIENCE_SECONDS = 4.0  # of the run's end, with a sink that gets nothing done
 # From the first row on, until a sink is open: to import its package takes long on a busy machine.
@@ -96,7 +96,7 @@ class Mirror:
                 self._tried.set()
             self._sink.take(row)
             make_folder(self._arrived.parent)
-            with self._arrived.open("a") as file:
+            with open(self._arrived, "a", opener=to_append) as file:
                 file.write(f"{row_name(row)}\n")
         except (Exception, SystemExit) as error:  # of many kinds: the network's, a library's
             self._problem = in_a_line(error)

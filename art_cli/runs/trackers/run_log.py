@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.runs.trackers.console import Console
+from art_cli.system.files import to_append
 from art_cli.system.screen import WIDE, Screen
 
 RUN_LOG = "run.log"
@@ -38,7 +39,7 @@ class _LogLines(io.TextIOBase):
             return
         with suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "a", encoding="utf-8") as file:
+            with open(self.path, "a", encoding="utf-8", opener=to_append) as file:
                 file.write(self._waiting)
         self._waiting = ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from art_cli.config.schema import AgentConfig
 from art_cli.envs.digest import code_digest
 from art_cli.envs.registry import env_class
+from art_cli.errors import CheckpointError
 from art_cli.evaluation.identity import agent_digest, folder_digest
 
 
@@ -49,3 +51,9 @@ def test_weights_are_their_bytes_and_not_their_dates(tmp_path: Path) -> None:
         (tmp_path / name / "model.safetensors").write_bytes(content)
     a, b, c = (folder_digest(tmp_path / name) for name in "abc")
     assert a == b != c
+
+
+def test_a_pipe_in_place_of_weights_is_told(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match="a pipe or a device"):
+        folder_digest(tmp_path)

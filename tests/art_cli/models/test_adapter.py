@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -24,7 +25,7 @@ from transformers import (
 )
 
 from art_cli.config.schema import AdapterConfig
-from art_cli.errors import UsageError
+from art_cli.errors import CheckpointError, UsageError
 from art_cli.models import experts
 from art_cli.models.adapter import adapted_names, with_adapter
 from art_cli.models.policy import Policy, Reference
@@ -241,3 +242,8 @@ def test_a_policy_with_adapted_experts_is_kept_copied_and_switched_off(tmp_path:
     other.add_adapter(AdapterConfig(rank=2, targets=EVERY_PART), 1)
     other.load(tmp_path)
     assert torch.equal(other.hidden(ids, positions), found)
+    weights = load_file(tmp_path / "adapter_model.safetensors")
+    weights.pop(next(iter(weights)))
+    save_file(weights, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match="it has no weights for"):
+        other.load(tmp_path)

@@ -45,7 +45,11 @@ def test_a_run_of_others_is_told_with_its_code(
     run: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run.config.write_text(CONFIG)
+    run.config.write_text(
+        CONFIG.replace("{steps: 1}", "{steps: 1, loss: gspo, advantage: 'a.py:f'}")
+    )
     said = told(run, capsys)
+    assert "train.advantage: a.py:f" in said and "train.loss" not in said
     assert "was not made by `art run` of this account" in said and "env.use: bad.py:Env" in said
     write_config(run, CONFIG)
     assert told(run, capsys) == ""

@@ -1,10 +1,11 @@
 """What is read from disk may be damaged: what is good is taken, the rest is told with its place."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from art_cli.system.files import GrowingLines, atomic_write, read_lines, read_text
+from art_cli.system.files import GrowingLines, atomic_write, read_lines, read_text, to_append
 
 
 def test_damaged_lines_are_named_and_all_others_are_read(tmp_path: Path) -> None:
@@ -41,6 +42,24 @@ def test_a_text_is_read_without_a_byte_order_mark_and_has_an_end(tmp_path: Path)
         read_text(tmp_path / "text", 6)
     with pytest.raises(OSError, match="a pipe or a device"):
         read_text(Path("/dev/zero"))
+
+
+def test_nothing_is_appended_through_a_link_and_no_pipe_is_waited_for(tmp_path: Path) -> None:
+    own, link, pipe = (tmp_path / name for name in ("own", "link", "pipe"))
+    for text in ("one\n", "two\n"):
+        with open(own, "a", opener=to_append) as file:
+            file.write(text)
+    link.symlink_to(own)
+    os.mkfifo(pipe)
+    for path in (link, pipe, Path("/dev/null"), tmp_path):
+        refused = pytest.raises(OSError, match=r"not a file|Is a directory")
+        with refused, open(path, "a", opener=to_append):
+            pass
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(OSError, match="not a file"), open(pipe, "a", opener=to_append):
+        pass
+    os.close(reader)
+    assert own.read_text() == "one\ntwo\n"
 
 
 def test_lines_of_a_file_that_grows_are_read_once(tmp_path: Path) -> None:

@@ -95,9 +95,9 @@ def modelfile(source: Source, weights: Path, template: str, stop: str) -> str:
 
 def _template(source: Source) -> tuple[str, str]:
     """Return the template in Go's language, and what ends a turn. Raises UsageError."""
-    from transformers import AutoTokenizer
+    from art_cli.models.saved_weights import load_tokenizer
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(str(source.folder))
+    tokenizer = load_tokenizer(source.folder, source.folder)
     tools = asyncio.run(offered_tools(env_of(source.experiment.env), source.env_settings))
     model = source.experiment.model
     ends = [tokenizer.eos_token_id]

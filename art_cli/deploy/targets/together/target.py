@@ -173,7 +173,7 @@ class TogetherTarget:
                 text = json.dumps(config, indent=2, sort_keys=True)
                 (changed / ADAPTER_FILES[0]).write_text(text)
             else:
-                write_template(plan.source.folder, changed, plan.source.experiment.model)
+                write_template(plan.source, plan.source.folder, changed)
             files |= {f.name: f for f in changed.iterdir()}
             project = plan.details.project
             revision = upload(self._api, project, model_id, files, sent, job.keep, job.report)
@@ -304,7 +304,7 @@ def _files(source: Source) -> dict[str, Path]:
     """Return what is uploaded, by its name there."""
     if source.has_adapter:
         return {name: source.folder / name for name in ADAPTER_FILES}
-    files = (f for f in weight_files(source.folder) if f.is_file())
+    files = weight_files(source.folder)
     return {f.name: f for f in files if f.stat().st_size}  # the service takes no empty ones
 
 

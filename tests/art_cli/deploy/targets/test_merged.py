@@ -14,8 +14,10 @@ from typer.testing import CliRunner, Result
 
 from art_cli.cli.main import app
 from art_cli.deploy.store import Store
+from art_cli.deploy.targets.merged import WEIGHTS
 from art_cli.errors import EXIT_FAILED, EXIT_USAGE
 from art_cli.runs.directory import RunDir
+from art_cli.system.checksums import write_sums
 
 FLAGS = ["--to", "merged", "--checkpoint", "last"]
 NAME = "test-short-2"
@@ -167,3 +169,37 @@ def test_a_record_of_the_wrong_form_is_told(art: Any, run: RunDir) -> None:
     rewrite(run, folder=["/"])
     result = art("undeploy", "--yes")
     assert code(result) == EXIT_FAILED and "made.folder is list" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer.json", b""),
+        ("tokenizer.json", b"{}"),
+        ("tokenizer_config.json", b"[]"),
+        ("tokenizer_config.json", b'{"tokenizer_class": "None"}'),
+        ("chat_template.jinja", "{{ messages }}".encode("utf-16")),
+        ("adapter_config.json", b"[]"),
+        ("adapter_config.json", b'{"peft_type": "none"}'),
+        ("adapter_model.safetensors", b"\xff" * 8),
+    ],
+)
+def test_a_file_that_no_run_wrote_is_told_whatever_its_checksum(
+    art: Any, run: RunDir, file: str, content: bytes
+) -> None:
+    checkpoint = run.checkpoint(2)
+    (checkpoint / file).write_bytes(content)
+    write_sums(checkpoint)
+    result = art("deploy", *FLAGS)
+    assert code(result) == EXIT_FAILED
+    assert f"{checkpoint.absolute()} is not what a run writes" in str(result.exception)
+    assert not list(run.root.rglob(f"{WEIGHTS}*")) and not list(run.root.rglob(".writing-*"))
+
+
+def test_a_hidden_link_in_a_checkpoint_is_not_deployed(art: Any, run: RunDir, thesis: Path) -> None:
+    (run.checkpoint(2) / ".notes").symlink_to(thesis / "text.txt")
+    os.mkfifo(run.checkpoint(2) / ".pipe")
+    assert code(art("deploy", *FLAGS)) == 0
+    weights = Path(Store(run).all()[0].made["folder"])
+    assert (weights / "model.safetensors").exists()
+    assert not [path.name for path in weights.iterdir() if path.name.startswith(".")]
