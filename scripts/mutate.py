@@ -209,7 +209,11 @@ FAULTS = [
         "models/render",
         ("if behind != text and renderer.is_end(behind):", "if behind != text:"),
         ("alone.startswith(self._text) and text.startswith(alone)", "alone.startswith(self._text)"),
-        ("if not written.means(renderer.read(sampled)):", "if False:"),
+        (
+            "if not renderer.read_rendered(alone[len(self._text) :])"
+            ".means(renderer.read(sampled)):",
+            "if False:",
+        ),
         ("if text.startswith(stop):", "if True:"),
         ("self.dialect.ends_itself and text.startswith(end)", "text.startswith(end)"),
     ),

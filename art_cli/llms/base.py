@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from art_cli.errors import ArtError, BudgetError
+from art_cli.models.tool_formats.names import ToolNames
 from art_cli.system.files import ends_torn, json_line, read_lines, to_append
 from art_cli.system.progress import silent
 
@@ -51,6 +52,12 @@ class Reply:
     num_read: int = field(default=0, compare=False)  # tokens, as the server counts them
     num_written: int = field(default=0, compare=False)
     usd: float = field(default=0.0, compare=False)
+
+    def named(self, names: ToolNames) -> Reply:
+        """Return the same with the tools' names instead of their aliases."""
+        calls = tuple(replace(call, name=names.name(call.name)) for call in self.calls)
+        said = self.message and names.sent(self.message, back=True)
+        return replace(self, calls=calls, message=said)
 
 
 def calls_of(message: ChatMessage) -> tuple[NativeCall, ...]:

@@ -29,6 +29,7 @@ from art_cli.llms.answer import Answer, BadAnswer, answer_of
 from art_cli.llms.base import Budget, ChatMessage, Reply, Schema, Tools, Usage, request_of
 from art_cli.llms.own import OwnServer
 from art_cli.llms.prices import Rates
+from art_cli.models.tool_formats.names import ToolNames
 from art_cli.system.child_server import ChildServer
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds before another attempt, doubling
@@ -120,11 +121,13 @@ class RemoteLLM:
         more: Mapping[str, Any] | None = None,
     ) -> Reply:
         """See LLM. `more` are further parameters of this call; the config's own go before them."""
-        failures, asked = [], {**(more or {}), **request_of(schema, tools)}
+        names, failures = ToolNames(tools), []
+        asked = {**(more or {}), **request_of(schema, names.shown())}
+        messages = list(map(names.sent, messages))
         async with self._turns:
             for model in (self._cfg.model, *self._cfg.fallbacks):
                 try:
-                    return await self._persist(model, messages, asked)
+                    return (await self._persist(model, messages, asked)).named(names)
                 except LLMError as e:
                     failures.append(str(e))
         raise LLMError("; then ".join(failures))
@@ -222,8 +225,7 @@ class RemoteLLM:
             ) from None
         if model == self._cfg.model and (self._key or self._base):
             return
-        missing = self._litellm.validate_environment(model)["missing_keys"]
-        if missing:
+        if missing := self._litellm.validate_environment(model)["missing_keys"]:
             raise PreflightError(
                 f"{model} needs {' and '.join(missing)} in the environment or in .env; or name "
                 "the variable that holds the key: api_key_env"

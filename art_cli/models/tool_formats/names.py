@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from art_cli.models.turns import Turn, WrittenCall
-from art_cli.system.aliases import Alphabet, aliases
+from art_cli.system.aliases import API_NAMES, Alphabet, aliases
 
 NOT_TEXT = re.compile(r"[^a-zA-Z0-9_.:/@+-]+")
 TEXT = re.compile(r"(?!functions\.)[\w.:/@+-]{1,128}")  # a prefix of Kimi's and Harmony's own
@@ -42,7 +42,7 @@ PYTHON_NAMES = Alphabet(_is_python, re.compile(r"[^a-zA-Z0-9_]+"), 128)
 class ToolNames:
     """The aliases of some tools, given as OpenAI's API has them."""
 
-    def __init__(self, tools: Sequence[Any] | None, alphabet: Alphabet) -> None:
+    def __init__(self, tools: Sequence[Any] | None, alphabet: Alphabet = API_NAMES) -> None:
         self._tools = tools or ()
         names = list(dict.fromkeys(t.get("function", t)["name"] for t in self._tools))
         pairs = zip(names, aliases(names, alphabet), strict=True)
@@ -68,6 +68,20 @@ class ToolNames:
     def shown(self) -> list[Any]:
         """Return the tools as the model is shown them."""
         return [self._shown(tool) for tool in self._tools]
+
+    def sent(self, message: dict[str, Any], *, back: bool = False) -> dict[str, Any]:
+        """Return a message of OpenAI's as the model is sent it, or one of the model's, `back`."""
+        names = self._names if back else self._aliases
+        if not names:
+            return message
+        changed = {k: names.get(v, v) for k, v in message.items() if k == "name"}
+        if calls := message.get("tool_calls"):
+            changed["tool_calls"] = [
+                {**c, "function": {**f, "name": names.get(f.get("name"), f.get("name"))}}
+                for c in calls
+                for f in [c["function"]]
+            ]
+        return {**message, **changed}
 
     def spoken(self, turn: Turn) -> Turn:
         """Return a turn as the model says it."""
