@@ -124,7 +124,7 @@ def mask_keys_in(value: T) -> T:
 
 
 def short_repr(value: object, most: int = 200) -> str:
-    """Return the begin of a value's repr, without keys: half a key would not be found later."""
+    """Return the beginning of a value's repr, without keys: half a key would not be found later."""
     return mask_keys(repr(value))[:most]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from art_cli.lab.findings import Curves, Standing
 
 Error = Annotated[
-    float, typer.Option(min=0.001, max=0.5, help="How often it may be wrong, all in all.")
+    float, typer.Option(min=0.001, max=0.5, help="The largest chance that the answer is wrong.")
 ]
 
 
@@ -33,14 +33,16 @@ def compare(
             help="Config files, or overrides of the first; several words of one go in quotes.",
         ),
     ],
-    seeds: Annotated[int, typer.Option(min=2, max=1000, help="At most so many.")] = 16,
+    seeds: Annotated[int, typer.Option(min=2, max=1000, help="The most seeds to train with.")] = 16,
     error: Error = 0.05,
     target: Annotated[
-        float | None, typer.Option(help="Say what it takes to a held-out reward, too.")
+        float | None, typer.Option(help="Also say what each needs to reach this held-out reward.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at once; CPU seconds then differ.")] = 1,
     on: inputs.Clusters = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Rent what the runs need.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Rent the machines that the runs need.")
+    ] = False,
     runs_dir: inputs.RunsDir = Path("runs"),
     as_json: inputs.AsJson = False,
 ) -> None:

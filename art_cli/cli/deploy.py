@@ -45,10 +45,14 @@ def deploy(
     ] = None,
     checkpoint: Annotated[str, typer.Option(help="best, last, or a step.")] = "best",
     name: Annotated[
-        str | None, typer.Option(help="What it is called there. Default: PROJECT-NAME-STEP.")
+        str | None, typer.Option(help="Its name at the target. Default: PROJECT-NAME-STEP.")
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Until it is ready; a server here, all along.")
+        bool,
+        typer.Option(
+            "--wait/--no-wait",
+            help="Wait until it is ready; stay with a server on this machine until it ends.",
+        ),
     ] = True,
     verify: Annotated[
         bool,
@@ -326,7 +330,9 @@ def _stay(store: Store, target: Target, deployment: Deployment) -> None:
         while store.is_busy(deployment):  # `art undeploy` writes down last that it is ended
             time.sleep(LOOK)
         if _is_recorded(store, deployment):
-            raise ArtError("the server has ended by itself; what it said is beside the weights")
+            raise ArtError(
+                "the server ended by itself; its output is in server.log, by the weights"
+            )
     except KeyboardInterrupt:
         pass
     with suppress(OSError):  # the terminal may be what has ended

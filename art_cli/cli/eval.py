@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Names = list[str] | None
 WHO = (
-    "Who else plays: untrained, base (before the warm-up), best, last, a step, random (turns of "
+    "More candidates: untrained, base (before the warm-up), best, last, a step, random (turns of "
     "the demonstrations, drawn at random: what chance earns), or a model as litellm names it "
     "(openai/gpt-4.1), with settings behind commas: "
     "openai/NAME,api_base=http://HOST/v1,api_key_env=KEY,prices.input=1,prices.output=4,"
@@ -46,12 +46,14 @@ def evaluate_command(
     ] = None,
     candidate: Annotated[Names, typer.Option(help=WHO)] = None,
     trials: Annotated[
-        int, typer.Option(min=1, help="How often each plays a scenario: pass^1 to pass^TRIALS.")
+        int,
+        typer.Option(min=1, help="How many times each plays a scenario: pass^1 to pass^TRIALS."),
     ] = 1,
     split: Annotated[str, typer.Option(help="val or test.")] = "val",
     episodes: Annotated[int, typer.Option(min=1, help="How many scenarios.")] = 128,
     baseline: Annotated[
-        str | None, typer.Option(help="Whom all are compared with; default: the first.")
+        str | None,
+        typer.Option(help="The candidate that the others are compared with. Default: the first."),
     ] = None,
     threshold: Annotated[
         float | None,

@@ -58,7 +58,7 @@ Values = Annotated[
 Tools = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME,...", help="Tools to call and to train on; else all that only read."
+        metavar="NAME,...", help="Tools to call and train on. Default: those that only read."
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file.")]

@@ -30,17 +30,20 @@ RANGES = "KEY=A,B,C  KEY=LOW..HIGH  KEY=LOW..HIGH:log  KEY=LOW..HIGH:STEP; confi
 
 def sweep(
     given: Annotated[list[str], typer.Argument(metavar=METAVAR, help=RANGES)],
-    trials: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 20,
+    trials: Annotated[int, typer.Option(min=1, max=10_000, help="The most trials to run.")] = 20,
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Runs of each trial.")] = 1,
-    metric: Annotated[str, typer.Option(help="Of metrics.jsonl: the highest is best.")] = (
+    metric: Annotated[str, typer.Option(help="A metric in metrics.jsonl; higher is better.")] = (
         "val/reward"
     ),
     jobs: Annotated[int, typer.Option(min=1, help="Trials at once.")] = 1,
     name: Annotated[
-        str | None, typer.Option(help="Of its folder in runs/; else by what is swept.")
+        str | None,
+        typer.Option(help="The name of its folder in runs/. Default: made from what is swept."),
     ] = None,
     on: inputs.Clusters = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Rent what the runs need.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Rent the machines that the runs need.")
+    ] = False,
     runs_dir: inputs.RunsDir = Path("runs"),
     as_json: inputs.AsJson = False,
 ) -> None:

@@ -94,13 +94,17 @@ class ToolSpec:
         return {name: getattr(parsed, name) for name in type(parsed).model_fields}
 
 
-def tool(*, writes: bool = False, name: str = "") -> Callable[[Method], Method]:
+def tool(
+    without: None = None, /, *, writes: bool = False, name: str = ""
+) -> Callable[[Method], Method]:
     """Offer a method of an env to the model.
 
     The JSON schema is made from the type hints, the description from the docstring's first
     paragraph, and those of the arguments from its `Args:` section. Unknown arguments are refused.
     `name` is for a tool whose name is taken by a method of Env, as `reply` is.
     """
+    if without is not None:
+        raise TypeError("a decorator without its parentheses; write @art.tool()")
 
     def mark(method: Method) -> Method:
         method._art_tool = writes, name  # type: ignore[attr-defined]

@@ -38,7 +38,6 @@ from art_cli.types import Split, TrajectoryGroup
 State = Literal["new", "running", "done", "failed", "interrupted", "killed"]
 
 RUNS = "*/*/metrics.jsonl"
-STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a checkpoint's folder
 MOST_CALLS = 2_000_000  # of models, whose costs are noted a line each
 LOCK_PATIENCE = 0.5  # seconds; `art runs` tests a lock by taking it for an instant
 
@@ -203,8 +202,7 @@ class RunDir:
 
     def checkpoint_steps(self) -> list[int]:
         """Return the steps that have a checkpoint, ascending. Half-made ones have other names."""
-        names = (p.name for p in self.checkpoints.glob("*"))
-        return sorted(int(name) for name in names if STEP.fullmatch(name))
+        return sorted(int(p.name) for p in self.checkpoints.glob("*") if p.name.isdecimal())
 
     def trajectory_file(self, step: int, split: Split) -> Path:
         """Return where the trajectories of a step and split are."""

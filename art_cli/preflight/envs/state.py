@@ -1,9 +1,11 @@
-"""State that episodes would share: globals of the env's modules, fields of its classes, and the
-generators of random numbers that a process has one of."""
+"""State that episodes would share: globals of the env's modules, fields of its classes, and what a
+process has one of: generators of random numbers, environment variables, the working folder."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import os
 import pickle
 import random
 import sys
@@ -15,6 +17,7 @@ from typing import Any
 
 from art_cli.preflight.finding import own_modules, place_of_name
 
+LOCKS = asyncio.Lock, asyncio.Semaphore, asyncio.Condition, asyncio.Event
 UNUSUAL = 1_789_071_453  # a seed
 
 
@@ -60,7 +63,8 @@ def seeded_generators(seed: int) -> Iterator[None]:
 
 def snapshot(env_class: type) -> dict[str, bytes]:
     """Return what each piece of shared state is now, by name."""
-    out: dict[str, bytes] = {}
+    out = {f"os.environ[{name!r}]": value.encode() for name, value in os.environ.items()}
+    out["the working folder"] = os.getcwd().encode()
     for module in own_modules(env_class):
         owners = [module, *(c for c in env_class.__mro__ if c.__module__ == module.__name__)]
         for owner in owners:
@@ -89,6 +93,8 @@ def _is_state(name: str, value: Any) -> bool:
 
 
 def _print_of(value: Any) -> bytes:
+    if isinstance(value, LOCKS):  # pickle would see that it has been waited for
+        return repr(value).encode()
     try:
         return pickle.dumps(value)
     except Exception:  # a lock, a connection, or whatever a __reduce__ raises

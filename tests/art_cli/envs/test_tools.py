@@ -67,6 +67,11 @@ def test_marked_methods_are_tools_in_the_order_of_definition() -> None:
     assert [t.writes for t in tools_of(Shop).values()] == [False, True, False]
 
 
+def test_a_decorator_without_parentheses_is_told() -> None:
+    with pytest.raises(TypeError, match=r"write @art\.tool\(\)"):
+        tool(lambda: None)  # type: ignore[arg-type]
+
+
 def test_a_subclass_inherits_and_overrides() -> None:
     class Other(Shop):
         @tool()

@@ -325,10 +325,3 @@ def test_half_made_checkpoints_are_not_steps(run: RunDir) -> None:
     run.checkpoint(9).mkdir()
     (run.checkpoints / ".11.tmp").mkdir()
     assert run.checkpoint_steps() == [9, 10]
-
-
-def test_a_checkpoint_is_a_folder_with_a_step_as_its_name(tmp_path: Path) -> None:
-    run = RunDir(tmp_path)
-    for name in ("0", "12", "07", "-1", "0x8", "\uff13", "9" * 30, ".writing-4", "best"):
-        run.checkpoint(0).with_name(name).mkdir(parents=True)
-    assert run.checkpoint_steps() == [0, 12]

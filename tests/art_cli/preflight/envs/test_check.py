@@ -353,6 +353,30 @@ def test_a_server_without_room_is_no_shared_state(tmp_path: Path) -> None:
     assert bad(list(CHECKS["concurrency"](s))) == []
 
 
+@pytest.mark.parametrize(
+    ("does", "what"),
+    [
+        ('os.environ["BOX"] = self.word', "os.environ['BOX'] changed"),
+        ("os.chdir(tempfile.mkdtemp(dir=os.getcwd()))", "the working folder changed"),
+    ],
+)
+def test_what_a_process_has_one_of_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, what: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BOX", "before")
+    begins = "        self.said = text\n"
+    change = begins, f"{begins}        import os, tempfile\n        {does}\n"
+    (found,) = bad(list(CHECKS["concurrency"](subject(tmp_path, change))))
+    assert found.status == "warning" and what in found.what
+
+
+def test_a_semaphore_of_all_episodes_is_no_shared_state(tmp_path: Path) -> None:
+    waits = "        async with SHARED:\n            await asyncio.sleep(0.001)\n"
+    changes = ("SHARED = []", "SHARED = asyncio.Semaphore(1)"), (RETURN_WORD, waits + RETURN_WORD)
+    assert bad(list(CHECKS["concurrency"](subject(tmp_path, *changes)))) == []
+
+
 def test_nearly_the_same_scenario_is_found_again() -> None:
     def asks(text: str, **more: object) -> Scenario:
         return Scenario(id=text, split="val", seed=1, data={"q": text, **more})
