@@ -40,9 +40,7 @@ def compare(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at once; CPU seconds then differ.")] = 1,
     on: inputs.Clusters = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Rent the machines that the runs need.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Rent the machines for it.")] = False,
     runs_dir: inputs.RunsDir = Path("runs"),
     as_json: inputs.AsJson = False,
 ) -> None:

@@ -49,10 +49,7 @@ def deploy(
     ] = None,
     wait: Annotated[
         bool,
-        typer.Option(
-            "--wait/--no-wait",
-            help="Wait until it is ready; stay with a server on this machine until it ends.",
-        ),
+        typer.Option("--wait/--no-wait", help="Wait until it is ready; a server: until its end."),
     ] = True,
     verify: Annotated[
         bool,

@@ -46,14 +46,12 @@ def evaluate_command(
     ] = None,
     candidate: Annotated[Names, typer.Option(help=WHO)] = None,
     trials: Annotated[
-        int,
-        typer.Option(min=1, help="How many times each plays a scenario: pass^1 to pass^TRIALS."),
+        int, typer.Option(min=1, help="Plays of each scenario: pass^1 to pass^TRIALS.")
     ] = 1,
     split: Annotated[str, typer.Option(help="val or test.")] = "val",
     episodes: Annotated[int, typer.Option(min=1, help="How many scenarios.")] = 128,
     baseline: Annotated[
-        str | None,
-        typer.Option(help="The candidate that the others are compared with. Default: the first."),
+        str | None, typer.Option(help="The candidate to compare with. Default: the first.")
     ] = None,
     threshold: Annotated[
         float | None,

@@ -37,13 +37,10 @@ def sweep(
     ),
     jobs: Annotated[int, typer.Option(min=1, help="Trials at once.")] = 1,
     name: Annotated[
-        str | None,
-        typer.Option(help="The name of its folder in runs/. Default: made from what is swept."),
+        str | None, typer.Option(help="Its folder in runs/. Default: made from what is swept.")
     ] = None,
     on: inputs.Clusters = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Rent the machines that the runs need.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Rent the machines for it.")] = False,
     runs_dir: inputs.RunsDir = Path("runs"),
     as_json: inputs.AsJson = False,
 ) -> None:
