@@ -68,7 +68,7 @@ class FrozenPlayers:
                 policy.eos_token_ids,
                 model.tool_format,
                 model.template_args,
-                self._renderer.now,
+                self._renderer.template.now,
             )
         except UsageError as e:
             raise UsageError(f"{saved.key}: {saved.folder} cannot be loaded: {e}") from e

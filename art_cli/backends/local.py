@@ -159,7 +159,7 @@ class LocalBackend:
         judge = await make_judge(
             cfg.judge,
             cfg.seed,
-            reference=self._reference_llm(model, parts.policy, parts.renderer.now),
+            reference=self._reference_llm(model, parts.policy, parts.renderer.template.now),
         )
         first = await check_env(model.env_class, model.settings, parts.services)
         judge.check_room(first.opening, first.tools)
@@ -221,7 +221,7 @@ class LocalBackend:
         warm_start = WarmStart(model, run, self._report, self._say, self._stop)
         policy, renderer = await warm_start.make()
         if services is None:
-            reference = self._reference_llm(model, policy, renderer.now)
+            reference = self._reference_llm(model, policy, renderer.template.now)
             services = await RunServices.open(cfg.env, settings, reference, budget)
         if services is not self._services:
             self._open.push_async_callback(services.close)

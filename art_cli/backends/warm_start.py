@@ -22,6 +22,7 @@ from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
 from art_cli.rollout.first_episode import offered_tools
+from art_cli.runs.beginning import began
 from art_cli.runs.checkpoint import (
     MAKE_AGAIN,
     Progress,
@@ -100,7 +101,7 @@ class WarmStart:
             policy.eos_token_ids,
             cfg.model.tool_format,
             cfg.model.template_args,
-            run.began(),
+            began(run),
         )
         if warmup and warm_all and not made:
             self._warm_up(policy, renderer, demonstrations)

@@ -51,12 +51,7 @@ class Renderer:
         template_args: Mapping[str, Any] | None = None,
         now: datetime | None = None,
     ) -> None:
-        """`eos_token_ids` are the model's own, beside the template's and the tokenizer's.
-
-        `now` is the time that the template is told; None: the present.
-
-        Raises UsageError where the template is missing or cannot be used.
-        """
+        """`eos_token_ids` are the model's own, `now` the template's time. Raises UsageError."""
         template = ChatTemplate(tokenizer, template_args or {}, now)
         added = tokenizer.added_tokens_decoder.values()
         special = (str(t) for t in added if t.special)
@@ -91,7 +86,7 @@ class Renderer:
         tools: list[Any] | None,
     ) -> None:
         self._tokenizer = tokenizer
-        self._template = template
+        self.template = template
         self.dialect = dialect
         self._tools = tools or None
         self.names = ToolNames(tools, dialect.speech.format.names)
@@ -117,11 +112,6 @@ class Renderer:
         return bool(self._tools) and not self.dialect.shows_tools
 
     @property
-    def now(self) -> datetime:
-        """The time that the template is told."""
-        return self._template.now
-
-    @property
     def has_tool_role(self) -> bool:
         """Whether the template writes what tools give; else it comes as a user's turn."""
         return self.dialect.has_tool_role
@@ -134,7 +124,7 @@ class Renderer:
     def offering(self, tools: list[Any] | None) -> Renderer:
         """Return the same template with other tools."""
         other = copy.copy(self)
-        other._set(self._tokenizer, self._template, self.dialect, tools)
+        other._set(self._tokenizer, self.template, self.dialect, tools)
         return other
 
     def text(self, messages: list[Message], *, generate: bool = True) -> str:
@@ -174,7 +164,7 @@ class Renderer:
         same.sort(key=lambda way: not self.read_rendered(way).means(turn))
         if not same:
             raise UsageError(
-                f"the chat template of {self._template.name!r} cannot write the tool calls of "
+                f"the chat template of {self.template.name!r} cannot write the tool calls of "
                 f"this turn as {speech.format.name}: {text:.200}"
             )
         return text if same[0].strip() == text.strip() else same[0]
@@ -238,7 +228,7 @@ class Renderer:
     def _render(self, key: tuple[Said, bool]) -> str:
         said, generate = self._history.put(key[0]), key[1]
         tools = self._shown if self.dialect.shows_tools else None
-        return self._template(said, tools, generate=generate)
+        return self.template(said, tools, generate=generate)
 
     def _token(self, id: int) -> str:
         return str(self._tokenizer.convert_ids_to_tokens(id))
@@ -285,8 +275,7 @@ class Conversation:
 
     def opening(self, tool: str | None) -> str:
         """Return how a turn has to begin that calls this tool, or any."""
-        of = self._renderer
-        return of.dialect.speech.opening(tool and of.names.alias(tool))
+        return self._renderer.dialect.speech.opening(tool and self._renderer.names.alias(tool))
 
     def add_messages(
         self, messages: list[Message], opening: str = "", room: int | None = None

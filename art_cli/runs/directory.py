@@ -191,15 +191,6 @@ class RunDir:
             files.atomic_write(file, f"{self.root.name}-{secrets.token_hex(4)}")
         return files.read_small(file).strip()
 
-    def began(self) -> datetime | None:
-        """Return when the run was first started, in local time; None where it does not say."""
-        rows, _ = files.read_lines(self.made_with)
-        at = rows[0].get("at") if rows else None
-        try:
-            return datetime.fromisoformat(at).astimezone() if isinstance(at, str) else None
-        except (ValueError, OverflowError):
-            return None
-
     def checkpoint_steps(self) -> list[int]:
         """Return the steps that have a checkpoint, ascending. Half-made ones have other names."""
         return sorted(int(p.name) for p in self.checkpoints.glob("*") if p.name.isdecimal())

@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
+from art_cli.runs.beginning import began
 from art_cli.runs.directory import RunDir
 from art_cli.training.trainers import warmup
 
@@ -59,12 +60,12 @@ def test_a_template_is_told_the_time_that_the_run_began(
     assert CliRunner().invoke(app, ["run", *few, "train.steps=1"]).exit_code == 0
     dated = RunDir(tmp_path / "runs" / "test" / "dated")
     first, *rest = dated.made_with.read_text().splitlines()
-    then = {**json.loads(first), "at": "2024-02-29T12:34:56+00:00"}
-    dated.made_with.write_text("\n".join([json.dumps(then), *rest, ""]))
+    noted = {**json.loads(first), "at": "2024-02-29T12:34:56+00:00"}
+    dated.made_with.write_text("\n".join([json.dumps(noted), *rest, ""]))
     result = CliRunner().invoke(app, ["run", *few, "train.steps=2", "--resume"])
     assert result.exit_code == 0, result.output
-    began = dated.began()
-    assert began and began.astimezone(UTC).strftime("%H:%M %d") == "12:34 29"
+    then = began(dated)
+    assert then and then.astimezone(UTC).strftime("%H:%M %d") == "12:34 29"
     [row, *_] = dated.read_trajectories(2, "train")
     read = AutoTokenizer.from_pretrained(base).decode(row["sequences"][0]["ids"])
-    assert began.strftime("%H:%M %d.%m.%Y") in str(read)
+    assert then.strftime("%H:%M %d.%m.%Y") in str(read)

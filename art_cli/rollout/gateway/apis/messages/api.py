@@ -15,7 +15,7 @@ from art_cli.rollout.gateway.apis.continued import Continued
 from art_cli.rollout.gateway.apis.fields import check_fields
 from art_cli.rollout.gateway.apis.messages.answer import event, events_of, message_of
 from art_cli.rollout.gateway.apis.messages.blocks import add_message, text_of
-from art_cli.rollout.gateway.apis.messages.tools import RequestTool, functions_of
+from art_cli.rollout.gateway.apis.messages.tools import MessagesTool, functions_of
 from art_cli.rollout.gateway.apis.request_body import (
     MAX_MESSAGES,
     MAX_TOOLS,
@@ -81,7 +81,7 @@ class CountRequest(BaseModel):
     model: str = "policy"
     messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
     system: str | list[dict[str, Any]] | None = None
-    tools: Annotated[list[RequestTool], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[list[MessagesTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: _Choice | None = None
     thinking: _Thinking | None = None
     output_config: _Output | None = None

@@ -58,7 +58,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {  # by how the type begins
 }
 
 
-class RequestTool(BaseModel):
+class MessagesTool(BaseModel):
     """A tool as a request has it."""
 
     type: str | None = None
@@ -67,7 +67,7 @@ class RequestTool(BaseModel):
     input_schema: dict[str, Any] | None = None
 
 
-def functions_of(tools: list[RequestTool], *, drops_hosted: bool) -> list[dict[str, Any]]:
+def functions_of(tools: list[MessagesTool], *, drops_hosted: bool) -> list[dict[str, Any]]:
     """Return the tools of a request as functions. Raises RequestError."""
     found: list[dict[str, Any]] = []
     for number, tool in enumerate(tools):
