@@ -94,7 +94,7 @@ class ToolNames:
     def _shown(self, tool: Any) -> Any:
         function = tool.get("function", tool)
         named = {**function, "name": self.alias(function["name"])}
-        if not function.get("parameters"):  # legal in OpenAI's API: it takes no arguments
+        if function.get("parameters") is None:  # legal in OpenAI's API: it takes no arguments
             named["parameters"] = EMPTY
         return {**tool, "function": named} if "function" in tool else named
 

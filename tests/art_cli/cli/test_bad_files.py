@@ -15,7 +15,15 @@ from art_cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PREFLIGHT, EXIT_U
 
 LONG = "x" * 300
 DEEP = "{a: " * 200 + "1" + "}" * 200
-ENV = "from art_cli import Env\nclass Mine(Env):\n    async def start(self):\n        return 'go'\n"
+ENV = """
+from art_cli import Env
+class Mine(Env):
+    @classmethod
+    def demonstrations(cls, cfg, num):
+        return [[{"role": "user", "content": "go"}, {"role": "assistant", "content": "gone"}]]
+    async def start(self):
+        return 'go'
+"""
 NO_FILE = "it is a pipe or a device, not a file"
 
 

@@ -255,7 +255,7 @@ def test_without_a_score_a_judge_says_who_wins_against_the_baseline(
     with weak, strong, judge:
         both = [*model(weak, "weak"), *model(strong, "strong")]
         (folder / "quiz.yaml").write_text(config)
-        with pytest.raises(EnvError, match="a judge can give one"):
+        with pytest.raises(EnvError, match="let a judge give one"):
             evaluated(*both)
         section = f"judge: {{model: {judge.model}, api_base: '{judge.api_base}', retries: 0}}\n"
         (folder / "quiz.yaml").write_text(config + section)

@@ -47,9 +47,9 @@ def offer(
 
 def _described(tool: dict[str, Any]) -> dict[str, Any]:
     """Return a tool with what templates read of each, and clients may leave out."""
-    function = tool["function"]
+    function, parameters = tool["function"], tool["function"].get("parameters")
     made = {
         "description": function.get("description") or "",
-        "parameters": function.get("parameters") or {"type": "object", "properties": {}},
+        "parameters": {"type": "object", "properties": {}} if parameters is None else parameters,
     }
     return {**tool, "function": {**function, **made}}
