@@ -28,7 +28,7 @@ def parameter(name: str, place: str = "query", **more: Any) -> dict[str, Any]:
 
 
 def document() -> dict[str, Any]:
-    """Return the document: 607 operations, schemas that contain themselves and each other."""
+    """Return the document: 609 operations, schemas that contain themselves and each other."""
     schemas: dict[str, Any] = {
         "Pet": {
             "type": "object",
@@ -58,6 +58,7 @@ def document() -> dict[str, Any]:
             "delete": {"operationId": "deletePet", "security": [{"token": []}]},
         },
         "/count": {"get": {"operationId": "count", "summary": "Return how many were asked."}},
+        "/once": {"get": {"operationId": "echo503"}, "post": {"operationId": "write503"}},
         "/odd": {"get": {"operationId": "odd", "parameters": [parameter("how")]}},
         "/echo/{id}": {
             "get": {
@@ -136,8 +137,9 @@ class PetApi:
                 status, found, kind = api.found(self.command, at.path, query_of, body)
                 raw = found if isinstance(found, bytes) else json.dumps(found).encode()
                 self.send_response(status)
-                if status == 429 and "busy" in query_of.get("how", ""):
-                    self.send_header("Retry-After", "60" if "long" in query_of["how"] else "0")
+                if status == 503 or "busy" in query_of.get("how", ""):
+                    is_long = "long" in query_of.get("how", "")
+                    self.send_header("Retry-After", "60" if is_long else "0")
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(raw)))
                 self.end_headers()
@@ -173,6 +175,9 @@ class PetApi:
             return 200, self.text.encode(), kind
         if path == "/count":
             return 200, {"asked": len(self.asked)}, kind
+        if path == "/once":
+            again = sum(asked[:2] == (method, path) for asked in self.asked) > 1
+            return (200, "done", kind) if again else (503, "later", kind)
         if path == "/odd":
             return self.odd(query.get("how", ""))
         if path == "/pets" and method == "GET":

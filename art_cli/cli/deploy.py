@@ -324,7 +324,7 @@ def _stay(store: Store, target: Target, deployment: Deployment) -> None:
         say("\nCtrl-C ends it; --no-wait leaves it running.")
         while target.state(deployment) != "stopped":  # one that fails may answer again
             time.sleep(LOOK)
-        while store.is_busy(deployment):  # `art undeploy` writes down last that it is ended
+        while store.is_busy(deployment):  # `art undeploy` updates the record last
             time.sleep(LOOK)
         if _is_recorded(store, deployment):
             raise ArtError(

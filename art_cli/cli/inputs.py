@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 SELDOM = 30.0  # seconds between lines of progress in a log, where there is something new
 SILENCE = 10.0  # seconds, before what goes on is told again
-# Settings whose value is code, or a program. Losses and the like that art has are words.
+# Settings whose value names code or a program of the user's. Built-in losses, advantages and
+# curricula have plain names, without a colon.
 RUNS_CODE = re.compile(
     r"(env\.(use|python)|agent\.(use|python|command\.\d+)|judge\.command\.\d+): .+|"
     r"train\.(loss|advantage|curriculum): .*:.*",

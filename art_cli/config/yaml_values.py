@@ -1,7 +1,6 @@
-"""YAML 1.2 as plain values, in seconds for tens of megabytes: what others have written.
+"""A reader of YAML 1.2 for large files that others wrote. It returns plain values.
 
-A config is read by `yaml.py`, which knows the place of each value, and takes a hundred times as
-long.
+Configs are read by `yaml.py` instead, which records the place of each value and is slower.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _BASES = {"0o": 8, "0x": 16}
 
 
 def read_yaml(text: str) -> Any:
-    """Return what YAML 1.2 holds: its core schema, in which dates and `no` are text.
+    """Parse YAML 1.2 with its core schema, in which dates and `no` are strings.
 
-    Keys are text, as in JSON. Raises ValueError, with the line, for what is no YAML and for a key
-    that is given twice.
+    Keys are strings, as in JSON. Raises ValueError, with the line number, for invalid YAML and for
+    a duplicate key.
     """
     try:
         found = yaml.load(text, _Values)
@@ -55,7 +54,7 @@ class _Values(_Base):
         return super().construct_mapping(node, deep)
 
     def _check_keys(self, node: MappingNode) -> None:
-        """Refuse a key that is no text, or given twice: of two, the other would be lost."""
+        """Refuse keys that are not strings, and duplicate keys, of which one would be lost."""
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, ScalarNode):
@@ -66,7 +65,7 @@ class _Values(_Base):
             seen.add(key.value)
 
     def plain(self, node: ScalarNode) -> Any:
-        """Return what a scalar stands for."""
+        """Convert a scalar by its tag."""
         kind, text = node.tag.removeprefix(TAG), node.value
         try:
             if kind == "null":
@@ -89,7 +88,7 @@ for _kind in ("timestamp", "binary", "set", "omap", "pairs"):  # of YAML 1.1, wh
 
 
 def _check_size(found: Any) -> None:
-    """Raise ValueError where aliases repeat values without measure, or contain themselves."""
+    """Raise ValueError if aliases expand to too many values or contain themselves."""
     left, waiting = MOST, [found]
     while waiting:
         value = waiting.pop()

@@ -1,4 +1,4 @@
-"""Where a method of an env stands, for a message about it."""
+"""The file and line of an env's method, for error messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 
 
 def place_of(env_class: type, method: str) -> str:
-    """Return `file:line: ` of a method; "" where it is not written in Python."""
+    """Return the prefix `file:line: ` for a method; "" if it is not written in Python."""
     if remote := getattr(env_class, "art_remote", None):
         return f"{remote.places.get(method, remote.places[''])}: "
     found = getattr(env_class, method, None)

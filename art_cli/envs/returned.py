@@ -1,4 +1,4 @@
-"""What the methods of an env return, checked; a mistake is told with the method's own place."""
+"""Checks of the values that an env's methods return. Errors name the method's file and line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROLES = ("system", "user", "assistant", "tool")
 
 
 def wrong(env: Env, method: str, what: str) -> PlacedError:
-    """Return the error of a method that returned something else than it may."""
+    """Return the error for a method that returned a value of the wrong type."""
     return PlacedError(f"{place_of(type(env), method)}{what}")
 
 
@@ -49,7 +49,7 @@ def metrics_of(env: Env) -> dict[str, float]:
 
 
 def tool_result(env: Env, name: str, value: Any) -> str:
-    """Return what the model reads of what a tool returned. Raises PlacedError."""
+    """Convert a tool's return value to the text that the model reads. Raises PlacedError."""
     method = spec.method if (spec := tools_of(type(env)).get(name)) else "call_tool"
     if not isinstance(value, str) and (why := _unreadable(value)):
         raise wrong(env, method, f"tool {name}() returned {_said(value)}; {why}")
@@ -69,7 +69,7 @@ def reply_of(env: Env, value: Any) -> str:
 
 
 def text_of(env: Env, method: str, what: str, text: Any) -> str:
-    """Return a text that the env gave as `what`. Raises PlacedError where it cannot be kept."""
+    """Check a text that the env returned as `what`. Raises PlacedError if it cannot be stored."""
     if isinstance(text, str) and len(text) > MAX_TEXT:
         said = f"{what} gave {len(text)} characters; at most {MAX_TEXT} can be read"
         raise wrong(env, method, said)
@@ -80,7 +80,7 @@ def text_of(env: Env, method: str, what: str, text: Any) -> str:
 
 
 def opening_of(env: Env, method: str, started: Any) -> list[Message]:
-    """Return the messages that an episode begins with, as `method` returned them.
+    """Convert the value that `method` returned to an episode's opening messages.
 
     Raises PlacedError.
     """
@@ -101,7 +101,7 @@ def opening_of(env: Env, method: str, started: Any) -> list[Message]:
 
 
 def tools_in(env_class: type, found: Any) -> list[Tool]:
-    """Return the tools that an env gave once it had begun. Raises PlacedError."""
+    """Check the tools that an env offers in an episode. Raises PlacedError."""
 
     def refused(what: str) -> PlacedError:
         return PlacedError(f"{place_of(env_class, 'tools')}{what}")
@@ -124,7 +124,7 @@ def tools_in(env_class: type, found: Any) -> list[Tool]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number of Python's, numpy's or torch's; None where it is none."""
+    """Convert a scalar of Python, NumPy or PyTorch to a float; None if the value is no number."""
     is_scalar = isinstance(value, Real) or getattr(value, "shape", None) == ()
     try:
         return float(value) if is_scalar else None
@@ -155,7 +155,7 @@ def _hint(value: Any) -> str:
 
 
 def _unreadable(value: Any) -> str:
-    """Return why a value is no text for a model; "" where it is."""
+    """Return the reason why a value cannot be shown to a model as text; "" if it can."""
     if inspect.isawaitable(value):
         return f"a tool returns text{_hint(value)}"
     if hasattr(value, "__next__") or hasattr(value, "__anext__"):

@@ -1,26 +1,29 @@
-"""What a model thinks into its answer, where its server does not keep that apart."""
+"""Removal of a model's thinking from its answer, for servers that do not separate the two."""
 
 from __future__ import annotations
 
 import re
 
-# Of Qwen, DeepSeek, GLM and others; of prompts that ask for thoughts; of Seed; of Magistral.
-_TAGS = r"(?:think|thinking|thought|thoughts|reasoning|seed:think)"
-_OPEN, _CLOSE = rf"(?:<{_TAGS}>|\[THINK\])", rf"(?:</{_TAGS}>|\[/THINK\])"
+from art_cli.models.speech import THINKING
+
+# Beside the tags of chat templates, those that prompts ask for.
+_PROMPTED = ("thinking", "thought", "thoughts", "reasoning")
+_PAIRS = (*THINKING, *((f"<{tag}>", f"</{tag}>") for tag in _PROMPTED))
+_OPEN, _CLOSE = (f"(?:{'|'.join(map(re.escape, tags))})" for tags in zip(*_PAIRS, strict=True))
 _THOUGHT = re.compile(rf"{_OPEN}(?:(?!{_OPEN}).)*?{_CLOSE}", re.DOTALL | re.IGNORECASE)
 _BEGUN = re.compile(rf"(?:(?!{_OPEN}).)*?{_CLOSE}", re.DOTALL | re.IGNORECASE)
 _UNFINISHED = re.compile(rf"\s*{_OPEN}", re.IGNORECASE)
-# gpt-oss (harmony): channels, of which only the last is said.
+# gpt-oss (Harmony) writes channels; only `final` is meant for the user.
 _FINAL = re.compile(r"<\|channel\|>final\s*(?:<\|constrain\|>\w+\s*)?<\|message\|>", re.IGNORECASE)
 _ASIDE = re.compile(r"\s*(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary)\b")
 _END = re.compile(r"<\|(?:return|end)\|>\s*\Z")
 
 
 def without_thoughts(text: str) -> str:
-    """Return what is said in a model's answer, without what it thought.
+    """Return a model's answer without its thinking.
 
-    Thoughts stand between tags, once or several times; the first may have been begun in the prompt,
-    and the last may have been cut off.
+    There may be several thinking blocks. The opening tag of the first may be missing, because the
+    prompt ended with it. An unclosed block at the start means that the answer was cut off.
     """
     if "<|channel|>" in text:
         said = _FINAL.split(text)

@@ -1,4 +1,4 @@
-"""What stands at a path that is given as a base: a whole model, or something else."""
+"""Checks that the path given as `model.base` holds a complete model."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ GGUF = b"GGUF"  # how such a file begins
 
 
 def check_base_folder(base: str) -> None:
-    """Raise UsageError where the path holds no whole model, with what it holds and what to do.
+    """Raise UsageError if the path holds something other than a complete model.
 
-    A hub id, which is no path here, is not looked at.
+    The message names what the path holds and what to use instead. A hub id is not checked.
     """
     path = Path(base)
     if path.is_file():
@@ -48,7 +48,7 @@ _BOTH = (
 
 
 def _adapter(folder: Path) -> tuple[str, str]:
-    """Return what to say of a folder that holds a PEFT adapter and no model."""
+    """Return the message parts for a folder that holds a PEFT adapter and no model."""
     try:
         fields = {str: ("base_model_name_or_path",)}
         base = read_object(folder / ADAPTER, fields)["base_model_name_or_path"]

@@ -1,4 +1,4 @@
-"""What a model's folder says of generation (generation_config.json), kept as it was read."""
+"""Generation settings of a model (generation_config.json), saved exactly as they were loaded."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from transformers import GenerationConfig, PreTrainedModel
 
 
 class KeptGenerationConfig(GenerationConfig):
-    """Settings that are written again as they were read.
+    """Generation settings that skip validation when they are saved.
 
-    transformers reads a temperature without `do_sample`, but refuses to write it (its issue 29988).
-    Nothing here samples by these settings; only the ids that end a turn are used.
+    transformers loads a temperature without `do_sample`, but refuses to save it (its issue 29988).
+    Only the ids that end a turn are used here, not the sampling settings.
     """
 
     def validate(self, *_: Any, **__: Any) -> None:
-        """Let anything pass."""
+        """Accept all settings."""
 
 
 def keep_generation_config(model: PreTrainedModel) -> None:
-    """Let the model write its generation settings as they were read."""
+    """Make `save_pretrained` write the model's generation settings without validating them."""
     if model.generation_config is not None:
         model.generation_config.__class__ = KeptGenerationConfig

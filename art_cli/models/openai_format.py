@@ -72,8 +72,8 @@ class Reading:
 def read_message(value: Any) -> Message:
     """Return one of OpenAI's messages as ours. Raises ChatFormatError.
 
-    What holds words, a call or a verdict is read, in the spellings that files and servers have. Of
-    other keys, such as `timestamp`, nothing is taken.
+    Fields for text, thinking, calls and errors are read under the names that common files and
+    servers use. Other fields, such as `timestamp`, are ignored.
     """
     role = value.get("role") if isinstance(value, dict) else None
     if role not in ROLES:
@@ -85,6 +85,8 @@ def read_message(value: Any) -> Message:
             f"a {role}'s message with a call of a tool: only the assistant's calls can be learned "
             "or shown; put what was done into words"
         )
+    if thought and role != "assistant":
+        raise ChatFormatError(f"a {role}'s message with a part of thinking; only assistants think")
     content += calls_as_text(calls)
     if isinstance(refusal := value.get("refusal"), str) and refusal:
         content = f"{content}\n{refusal}" if content else check_text(refusal)
@@ -137,7 +139,7 @@ def _written(call: ToolCall) -> dict[str, Any]:
 
 
 def _words(content: Any) -> tuple[str, str]:
-    """Return (what was thought, what is said) of a content: text, or parts."""
+    """Return (the thinking, the text) of a message's content, which is text or a list of parts."""
     if content is None:
         return "", ""
     if isinstance(content, str):
@@ -161,7 +163,7 @@ def _words(content: Any) -> tuple[str, str]:
 
 
 def _calls(value: dict[str, Any]) -> list[Any]:
-    """Return the tool calls of a message; `function_call` is OpenAI's field of before."""
+    """Return the tool calls of a message, including OpenAI's deprecated `function_call`."""
     calls = value.get("tool_calls")
     if isinstance(calls, str) and calls:  # a column of text
         try:

@@ -23,8 +23,8 @@ T = TypeVar("T")
 def check_own_code(loaded: LoadedExperiment, run: RunDir | None = None) -> list[str]:
     """Try what `train.loss`, `train.advantage`, `train.curriculum` and `env.opponents` name.
 
-    Look at whether the env has the demonstrations and scenarios that are asked for, too. `run` is
-    one that goes on: it has noted its opponents. Return what the user should know. Raises
+    Check, too, that the env has enough demonstrations and scenarios for the config. `run` is a run
+    to resume: its opponents are already fixed. Return warnings for the user. Raises
     ConfigError with what is wrong, CheckpointError for an opponent whose files are damaged. torch,
     which takes seconds to import, is only needed where one of the first three is the user's own.
     """
@@ -52,7 +52,7 @@ def check_own_code(loaded: LoadedExperiment, run: RunDir | None = None) -> list[
 
 
 def _check_demonstrations(cfg: Experiment) -> None:
-    """Raise UsageError where a run would only find out later that its env has none."""
+    """Raise UsageError if the run needs the env's demonstrations and the env defines none."""
     warmup, own = cfg.warmup or WarmupConfig(), env_of(cfg.env).demonstrations
     is_needed = cfg.warmup is not None or cfg.model.base == "tiny"
     if is_needed and warmup.demonstrations == "env" and _is_default(own):
@@ -64,11 +64,12 @@ def _check_demonstrations(cfg: Experiment) -> None:
 
 
 def _is_default(method: Any) -> bool:
-    return method.__func__ is Env.demonstrations.__func__  # type: ignore[attr-defined]
+    own: Any = Env.demonstrations
+    return getattr(method, "__func__", None) is own.__func__  # a static method has none
 
 
 def _too_few_scenarios(loaded: LoadedExperiment) -> Iterator[str]:
-    """Yield a line for each number that is larger than the scenarios of its split."""
+    """Yield a warning for each setting that exceeds the number of scenarios in its split."""
     cfg = loaded.experiment
     wanted: list[tuple[str, Split, int, str]] = []
     if cfg.train.steps:

@@ -1,4 +1,4 @@
-"""When a run began: what it is told of the time stays the same as long as it is trained."""
+"""The time of a run's first start, which chat templates are given for the whole run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from art_cli.system.files import read_lines
 
 
 def began(run: RunDir) -> datetime | None:
-    """Return when the run was first started, in local time; None where it does not say."""
+    """Return the local time of the run's first start; None if the run does not record it."""
     rows, _ = read_lines(run.made_with)
     at = rows[0].get("at") if rows else None
     try:

@@ -88,10 +88,10 @@ def _conversation(line: str, place: str) -> list[Message]:
 
 
 def joined(messages: list[Message]) -> list[Message]:
-    """Return the messages with what the assistant says in a row as one turn.
+    """Merge consecutive assistant messages into one turn.
 
-    Logs have its words and its calls apart; a policy says both in one turn. Turns of which only one
-    is trained stay apart.
+    Logs often store text and calls as separate messages, but a policy writes both in one turn.
+    Messages with different weights stay separate.
     """
     out: list[Message] = []
     for message in messages:

@@ -78,9 +78,9 @@ def parse_answer(text: str, ids: list[str], cut: bool = False) -> dict[str, Scor
 
 
 def _entries(text: str, cut: bool) -> list[Any]:
-    """Return the list of scores: the last in an answer that may hold a fence, prose and thoughts.
+    """Return the last list of scores in an answer, which may also hold prose and code fences.
 
-    It stands in an object, as it is asked for, or alone.
+    The list may stand in an object, as requested, or alone.
     """
     twice: list[str] = []  # keys of the value that was decoded last
     decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: _object(pairs, twice))

@@ -22,11 +22,11 @@ def schemas_by_name(tools: list[Any] | None) -> dict[str, Schema]:
 
 
 def typed(name: str, text: str, schema: Schema) -> Any:
-    """Return an argument's value: of the ways to read its text, the first that the schema allows.
+    """Return the first interpretation of an argument's text that the schema allows.
 
-    Those are a word, JSON, what Python prints, and the text itself: "17" is 17 for an integer, for
-    `integer | string` and where nothing is known, and text for a string. Where none is allowed, the
-    first is returned: the tool will say so.
+    The interpretations are a constant (`true`, `null`), JSON, a Python literal and plain text. "17"
+    becomes 17 for an integer, for `integer | string` and without a schema, and stays text for a
+    string. If the schema allows none, the first is returned, and the tool reports the error.
     """
     properties = schema.get("properties")
     found = properties.get(name) if isinstance(properties, Mapping) else None
@@ -35,7 +35,7 @@ def typed(name: str, text: str, schema: Schema) -> Any:
 
 
 def _readings(text: str) -> Iterator[Any]:
-    """Yield what a text may stand for beside itself."""
+    """Yield the interpretation of a text as a constant, JSON or a Python literal."""
     stripped = text.strip()
     if (word := stripped.lower()) in WORDS:
         yield WORDS[word]
@@ -53,7 +53,7 @@ def _readings(text: str) -> Iterator[Any]:
 
 
 def allows(schema: Any, value: Any, root: Schema, depth: int = DEPTH) -> bool:
-    """Return whether a schema's types and enumerations allow a value, which it need not meet."""
+    """Return whether a schema's types and enumerations allow a value. Ignore other keywords."""
     if not isinstance(schema, Mapping) or not depth:
         return True
 

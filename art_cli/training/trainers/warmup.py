@@ -101,10 +101,10 @@ def fine_tune(
 def _rendered(
     renderer: Renderer, demonstrations: list[list[Message]], say: Callable[[str], None]
 ) -> Iterator[list[Sequence]]:
-    """Yield each demonstration as tokens.
+    """Yield the tokens of each demonstration.
 
-    A template may refuse a conversation that the assistant begins, as logs of a help desk do: its
-    first words are then left out. Raises UsageError for one that is refused all the same.
+    If the template refuses a conversation that starts with an assistant message, as support logs
+    do, that message is left out. Raises UsageError if the template still refuses it.
     """
     num_begun = 0
     for number, messages in enumerate(demonstrations, 1):

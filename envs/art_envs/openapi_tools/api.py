@@ -24,7 +24,7 @@ from art_envs.tasks.with_tools import ServerError, cut, did_you_mean
 
 MOST_BYTES = 2**22  # of an answer that are read
 TEXT = ("json", "text", "xml", "yaml", "csv", "javascript", "urlencoded")  # kinds that are shown
-RETRIED = (429, 503)  # a request that was turned away, with Retry-After: it was not processed
+SAFE = ("GET", "HEAD", "OPTIONS")  # methods that a server may be asked twice (RFC 9110, 9.2.1)
 LEAST_WAIT = 0.1  # seconds
 NOT_THE_MODEL = (401, 407, 429, 502, 503, 504)  # answers that no argument is to blame for
 
@@ -193,10 +193,10 @@ def _credentials(
 
 
 def _base(document: Document, cfg: OpenApiSettings, operation: Operation) -> str:
-    """Return what the operation's path is added to. Raises UsageError.
+    """Return the base URL of an operation. Raises UsageError.
 
-    `base_url` stands for the document's servers. An operation with a server of its own would leave
-    what the user named, for a copy of the API say, and so it is refused beside it.
+    `base_url` replaces the document's servers, for example by a copy of the API. An operation that
+    names its own server would bypass it, so the two are refused together.
     """
     if operation.server is None:
         if cfg.base_url is not None:
@@ -212,9 +212,11 @@ def _base(document: Document, cfg: OpenApiSettings, operation: Operation) -> str
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """Return the seconds after which a server wants to be asked again (RFC 9110, 10.2.3)."""
+    """Return the seconds to wait before a retry; None: do not retry (RFC 9110, 10.2.3)."""
     said = response.headers.get("retry-after")
-    if response.status_code not in RETRIED or said is None:
+    # A 429 was not processed. A 503 may come from a proxy after the server has done its work.
+    is_safe = response.status_code == 503 and response.request.method in SAFE
+    if said is None or not (is_safe or response.status_code == 429):
         return None
     if said.strip().isdecimal():
         return max(float(said), LEAST_WAIT)

@@ -15,9 +15,9 @@ FILES = ("binary", "byte", "base64")  # formats of a field that is a file
 def body_of(
     document: Document, body: Any, where: str, argument: str, left_out: str
 ) -> tuple[dict[str, Any], Parameter]:
-    """Return (its schema and whether it is required, how it is sent).
+    """Return (the body's schema and whether it is required, the parameter that sends it).
 
-    Of several content types, JSON comes first, then forms, then text. Raises UsageError.
+    JSON is preferred to forms, and forms to text. Raises UsageError.
     """
     place = f"{where}.requestBody"
     body = document.resolved(body, place)
@@ -56,7 +56,7 @@ def body_of(
 
 
 def content_of(p: Parameter, value: Any) -> dict[str, Any]:
-    """Return the body as httpx takes it. Raises InvalidCallError."""
+    """Return the body as keyword arguments of httpx. Raises InvalidCallError."""
     if p.place == "body":
         return {"json": value}
     if p.place == "text":
@@ -81,7 +81,7 @@ def is_json(kind: str) -> bool:
 
 
 def _fields(own: Parameter | None, name: str, value: Any) -> list[tuple[str, str]]:
-    """Return the pairs of one field: a list is several, an object is JSON, unless it says else."""
+    """Return a form field as pairs. By default a list repeats the field, and an object is JSON."""
     if own is not None:
         return own.pairs(value)
     return [(name, plain(each)) for each in (value if isinstance(value, list) else [value])]
@@ -100,7 +100,7 @@ _NONE = 9
 
 
 def _rank(kind: str) -> int:
-    """Return how soon a content type is taken; _NONE: it cannot be sent."""
+    """Return the preference for a content type, lowest first; _NONE: it cannot be sent."""
     found = _plain_kind(kind)
     if is_json(found):
         return 0

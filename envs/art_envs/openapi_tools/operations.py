@@ -84,9 +84,9 @@ def operations_of(document: Document, patterns: tuple[str, ...] | None) -> dict[
 
 
 def _named(document: Document) -> dict[str, _Found]:
-    """Return all operations by the names of their tools: unique, in the document's order.
+    """Return all operations by unique tool names, in the document's order.
 
-    Ids that are the same once they are cleaned and cut get `_2`, `_3`, ... behind.
+    Ids that become equal when they are cleaned and cut get the suffixes `_2`, `_3`, ...
     """
     known: dict[str, _Found] = {}
     for path, item in (document.root.get("paths") or {}).items():

@@ -1,4 +1,4 @@
-"""Where an argument goes in a request, and how it is written there (OpenAPI 3.1.1, 4.8.12)."""
+"""Serialization of arguments by their place and style (OpenAPI 3.1.1, section 4.8.12)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote
 from art_cli import InvalidCallError
 
 Place = Literal["path", "query", "header", "cookie", "body", "text", "form", "multipart"]
-STYLES = {  # of each place, the first is what holds where the document names none
+STYLES = {  # by place; the first is the default
     "path": ("simple", "label", "matrix"),
     "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
     "header": ("simple",),
@@ -29,14 +29,14 @@ class Parameter:
     place: Place
     style: str = "form"
     explode: bool = True
-    is_json: bool = False  # written as JSON whatever it is: `content` instead of `schema`
+    is_json: bool = False  # always JSON: the document has `content` instead of `schema`
     media: str = ""  # the content type of a body
     # Of a form: how its fields are written, by name, and those that are files.
     fields: tuple[Parameter, ...] = ()
     files: tuple[str, ...] = ()
 
     def segment(self, value: Any) -> str:
-        """Return the value as part of a path. Raises InvalidCallError."""
+        """Serialize the value as a path segment. Raises InvalidCallError."""
         begin, between = {
             "simple": ("", ","),
             "label": (".", "." if self.explode else ","),
@@ -54,18 +54,18 @@ class Parameter:
         return begin + text
 
     def header(self, value: Any) -> str:
-        """Return the value as a header's. Raises InvalidCallError."""
+        """Serialize the value as a header. Raises InvalidCallError."""
         text = ",".join(self._parts(value))
         if not (text.isascii() and text.isprintable()):
             raise InvalidCallError(f"{self.argument} must be printable ASCII on one line")
         return text
 
     def cookie(self, value: Any) -> str:
-        """Return the value as a cookie, `name=value`. Raises InvalidCallError."""
+        """Serialize the value as a cookie, `name=value`. Raises InvalidCallError."""
         return "; ".join(f"{name}={_quoted(text)}" for name, text in self.pairs(value))
 
     def pairs(self, value: Any) -> list[tuple[str, str]]:
-        """Return the value as pairs of a query or a form."""
+        """Serialize the value as name-value pairs of a query or a form."""
         if isinstance(value, dict) and self.style == "deepObject":
             return list(_deep(self.name, value))
         if self.explode and not self.is_json:
@@ -77,7 +77,7 @@ class Parameter:
         return [(self.name, between.join(self._parts(value)))] if value != [] else []
 
     def _parts(self, value: Any) -> list[str]:
-        """Return the texts that a value consists of; of an object, its names, too."""
+        """Split a value into the strings to join. An object yields its property names, too."""
         if self.is_json:
             return [json.dumps(value, ensure_ascii=False)]
         if isinstance(value, list):
@@ -90,12 +90,12 @@ class Parameter:
 
 
 def plain(value: Any) -> str:
-    """Return a value as text: text as it is, and all else as JSON."""
+    """Convert a value to text: a string stays as it is, other values become JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _deep(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield `a[b]=c`. Of objects within, and of lists, OpenAPI says nothing: as most servers do."""
+    """Yield `a[b]=c`. OpenAPI leaves nested objects and lists open; follow common servers."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from _deep(f"{name}[{key}]", each)

@@ -69,10 +69,10 @@ def _as_text(value: Any, row: Row, column: str, setting: str) -> str:
         except UnicodeEncodeError:
             raise UsageError(f"{row.place}: {column!r} holds half a surrogate pair") from None
         return value
-    raise UsageError(
-        f"{row.place}: {column!r} (env.args.{setting}) is a {type(value).__name__}, not text; name "
-        "what is within it as COLUMN.KEY"
-    )
+    is_nested = isinstance(value, dict | list)
+    todo = "name what is within it as COLUMN.KEY" if is_nested else "convert the column to text"
+    what = f"is a {type(value).__name__}, not text; {todo}"
+    raise UsageError(f"{row.place}: {column!r} (env.args.{setting}) {what}")
 
 
 def opening_of(row: Row, column: str) -> str | list[Message]:
@@ -97,7 +97,7 @@ def opening_of(row: Row, column: str) -> str | list[Message]:
 
 
 def _joined(content: Any) -> str | None:
-    """Return a content that is text, or parts that all are; None for another."""
+    """Join a message's content, text or a list of text parts; None if it has other parts."""
     if isinstance(content, str):
         return content
     texts = [p.get("text") if isinstance(p, dict) else None for p in _listed(content)]

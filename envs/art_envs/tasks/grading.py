@@ -76,7 +76,7 @@ def plain(text: str) -> str:
 
 
 def same_choice(text: str) -> str:
-    """Return what the spellings of one option have in common: case and spaces do not count."""
+    """Return an option without differences in case and spacing."""
     return plain(text).casefold()
 
 

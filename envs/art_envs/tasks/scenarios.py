@@ -88,7 +88,7 @@ def _all(cfg: TaskSettings, stamps: object) -> dict[Split, list[Scenario]]:
 
 
 def _tell_contradictions(placed: Placed, made: dict[Split, list[Scenario]]) -> None:
-    """Tell of questions that stand in several rows, with different targets."""
+    """Report rows that repeat a question with a different target."""
     first: dict[str, tuple[str, Any]] = {}
     clashes: list[str] = []
     for split, rows in placed.items():

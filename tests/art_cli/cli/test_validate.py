@@ -185,3 +185,10 @@ def test_demonstrations_that_an_env_has_not_are_asked_for_at_once(art: Art, chan
     result = art("validate", "config.yaml", "env.use=few.py:Few", change)
     said = str(result.exception)
     assert "Few has no demonstrations" in said and "override demonstrations(), or give" in said
+
+
+def test_demonstrations_may_be_a_static_method(art: Art) -> None:
+    own = "    @staticmethod\n    def demonstrations(cfg, num): return [[]]\n"
+    Path("few.py").write_text(FEW + own)
+    result = art("validate", "config.yaml", "env.use=few.py:Few", "warmup={}", "eval=null")
+    assert result.exit_code == 0, (result.output, result.exception)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +17,10 @@ from typing import Any
 import pytest
 from short_run import Art, at_work_in
 
+from art_cli.cli.deploy import _stay
+from art_cli.deploy.base import Deployment
 from art_cli.deploy.store import Store
-from art_cli.errors import EXIT_USAGE
+from art_cli.errors import EXIT_USAGE, ArtError
 from art_cli.runs.directory import RunDir
 from art_cli.system.checksums import SUMS
 
@@ -190,3 +194,39 @@ def undo(run: RunDir, rng: random.Random, is_killed: bool) -> None:
         command = start(run, "undeploy", "--yes")
         # It may have been killed after the last of it.
         assert command.wait(LONG) == 0 or "nothing is deployed" in command.output, command.output
+
+
+class _Stopped:
+    """A target whose server has stopped."""
+
+    def state(self, _: Deployment) -> str:
+        return "stopped"
+
+
+@pytest.mark.parametrize("undeployed", [True, False])
+def test_a_command_waits_for_the_record_of_an_undeploy_that_stopped_its_server(
+    run: RunDir, undeployed: bool
+) -> None:
+    store = Store(run)
+    served = store.new("serve", NAME, 1)
+    served.state, served.made = "ready", {"pid": 1, "started": "1"}
+    entered, failures = threading.Event(), list[str]()
+
+    def stay() -> None:
+        entered.wait(LONG)
+        try:
+            _stay(store, _Stopped(), served)  # type: ignore[arg-type]
+        except ArtError as e:
+            failures.append(str(e))
+
+    command = threading.Thread(target=stay)
+    command.start()
+    with store.alone("serve", NAME):
+        store.keep(served)
+        entered.set()
+        command.join(0.5)
+        assert command.is_alive()  # the record still says that it serves
+        if undeployed:
+            store.keep(dataclasses.replace(served, state="stopped", made={}))
+    command.join(LONG)
+    assert ["by itself" in said for said in failures] == ([] if undeployed else [True])

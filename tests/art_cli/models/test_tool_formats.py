@@ -433,6 +433,7 @@ def test_what_is_written_reads_back_to_the_original_name(odd: list[str]) -> None
     tools = [{"type": "function", "function": {"name": name}} for name in odd]
     for tool_format in BY_NAME.values():
         names = ToolNames(tools, tool_format.names)
+        assert all(t["function"]["parameters"]["type"] == "object" for t in names.shown())
         shown = [tool["function"]["name"] for tool in names.shown()]
         assert len(set(shown)) == len(odd) and [names.name(alias) for alias in shown] == odd
         calls = [ToolCall(name=alias, arguments={"k": "v"}) for alias in shown]

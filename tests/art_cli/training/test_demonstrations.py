@@ -19,6 +19,7 @@ from art_cli.types import Message
 from art_envs.order_desk import OrderDesk
 
 USER = {"role": "user", "content": "a"}
+THINKS = {"type": "thinking", "thinking": "hm"}
 ANSWER = {"role": "assistant", "content": "b"}
 LOOK = '<tool_call>{"name": "look", "arguments": {"at": 1}}</tool_call>'
 CALL: dict[str, Any] = {"function": {"name": "look", "arguments": '{"at": 1}'}}
@@ -98,6 +99,7 @@ def test_tool_calls_become_what_the_policy_is_to_write(tmp_path: Path, calls: An
         (line(USER, {**ANSWER, "content": ""}), "message 2, the assistant's, has no words"),
         (line(USER, {**ANSWER, "content": "<think>a</think>\n"}), "has no words and no calls"),
         (line({**USER, "tool_calls": [CALL]}, ANSWER), "a user's message with a call of a tool"),
+        (line({**USER, "content": [THINKS]}, ANSWER), "a user's message with a part of thinking"),
         (line(USER, {**ANSWER, "audio": {"id": "x"}}), "a message with audio; only text"),
         (line(USER, {**ANSWER, "content": [{"type": "image_url"}]}), "only text can be learned"),
         (line(USER, {**ANSWER, "function_call": {"name": "f", "arguments": "[1]"}}), "JSON object"),

@@ -1,8 +1,8 @@
-"""Fields of a request that are not served: why one has no effect, and what to use for another.
+"""Request fields that are ignored or refused, with the reason or the alternative.
 
-The fields that are served are those of the request models. docs/agent-apis.md has the table of all,
-which a test holds against the types of OpenAI's and Anthropic's packages. What is in neither, as
-some client's own `extra_body`, is accepted and has no effect.
+The request models define the fields that are served. docs/agent-apis.md lists all fields, and a
+test compares them with the types of the OpenAI and Anthropic packages. Fields that appear in
+neither, such as a client's own `extra_body`, are ignored.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ MEANINGLESS = {"modalities": ["text"], "function_call": "none"}  # as if the fie
 
 
 def check_fields(request: BaseModel, api: str) -> None:
-    """Raise RequestError where a request has a field that would change its answer."""
+    """Raise RequestError if a request sets a refused field."""
     for name, value in (request.model_extra or {}).items():
         instead = REFUSED[api].get(name)
         if instead and value and value != MEANINGLESS.get(name):

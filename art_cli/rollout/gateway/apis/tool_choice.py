@@ -46,10 +46,6 @@ def offer(
 
 
 def _described(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool with what templates read of each, and clients may leave out."""
-    function, parameters = tool["function"], tool["function"].get("parameters")
-    made = {
-        "description": function.get("description") or "",
-        "parameters": {"type": "object", "properties": {}} if parameters is None else parameters,
-    }
-    return {**tool, "function": {**function, **made}}
+    """Return a tool with a description: templates read it of each, and clients leave it out."""
+    function = tool["function"]
+    return {**tool, "function": {**function, "description": function.get("description") or ""}}

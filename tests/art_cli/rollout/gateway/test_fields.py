@@ -84,10 +84,3 @@ def test_what_has_no_effect_is_accepted(api: str, field: str) -> None:
 
 def test_a_field_that_asks_for_what_there_is_is_accepted() -> None:
     ChatApi().read(json.dumps(SAID | {"modalities": ["text"], "function_call": "none"}).encode())
-
-
-def test_a_function_without_parameters_takes_no_arguments() -> None:
-    tool = {"type": "function", "function": {"name": "now"}}
-    asked = ChatApi().read(json.dumps(SAID | {"tools": [tool]}).encode()).asked
-    empty = {"type": "object", "properties": {}}
-    assert asked.tools[0]["function"] == {"name": "now", "description": "", "parameters": empty}

@@ -1,7 +1,7 @@
-"""Tools of a request that the client runs, as functions that the policy is shown.
+"""Conversion of client-side tools of Anthropic's API to functions for the policy.
 
-Tools that Anthropic's models know by their type, as `bash_20250124`, have the arguments that its
-documentation gives them. What only Anthropic runs is refused, or left out.
+Tools with a type of their own, such as `bash_20250124`, get the arguments from Anthropic's
+documentation. Tools that only Anthropic runs are refused or left out.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Tools that the client runs, as functions that the policy is shown, and calls of them as items.
+"""Conversion of client-side tools to functions for the policy, and of its calls to items.
 
     {"type": "namespace", "name": "crm", "tools": [{"type": "function", "name": "find"}]}
                                     crm__find(...)        function_call with a namespace
     {"type": "custom", "name": "sql"}   sql(input)        custom_tool_call
     {"type": "shell"}                   shell(commands)   shell_call
 
-Codex has all of its tools from MCP in namespaces, and patches files by a custom tool.
+Codex puts the tools of each MCP server into a namespace, and patches files with a custom tool.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ClientTool:
         return {"type": "function", "function": kept}
 
     def item(self, call: AnsweredCall) -> dict[str, Any]:
-        """Return a call of it as the item that its client expects."""
+        """Convert a call of this tool to the response item that its client expects."""
         tool = self.tool
         item = _ITEMS.get(tool.type, _function_call)(call.arguments)
         if tool.type in ("function", "custom"):
@@ -110,7 +110,7 @@ class ClientTool:
 
 
 def shown_name(name: str, namespace: str | None) -> str:
-    """Return how the policy calls a tool of a namespace."""
+    """Return the policy's name for a tool of a namespace."""
     return f"{namespace}__{name}" if namespace else name
 
 
@@ -126,7 +126,7 @@ def client_tools(tools: list[RequestTool], *, drops_hosted: bool) -> dict[str, C
 
 
 def named(chosen: Chosen, tools: dict[str, ClientTool]) -> str:
-    """Return the name that the policy is shown of a tool that a request names."""
+    """Return the policy's name for a tool that `tool_choice` names."""
     wanted = chosen.name or chosen.type
     if wanted in tools:
         return wanted
@@ -134,7 +134,7 @@ def named(chosen: Chosen, tools: dict[str, ClientTool]) -> str:
 
 
 def call_of(item: dict[str, Any]) -> tuple[str, Any] | None:
-    """Return the name and the arguments of a call in a history; None where the item is none."""
+    """Return the name and arguments of a call item in a history; None for other items."""
     kind = item.get("type")
     if kind == "function_call":
         return shown_name(str(item.get("name")), item.get("namespace")), item.get("arguments")
@@ -152,7 +152,7 @@ def call_of(item: dict[str, Any]) -> tuple[str, Any] | None:
 
 
 def result_of(item: dict[str, Any], text_of: Callable[[Any], Any]) -> dict[str, Any] | None:
-    """Return a result in a history as a tool's message; None where the item is none."""
+    """Convert a result item in a history to a tool's message; None for other items."""
     kind = item.get("type")
     if kind not in _RESULTS:
         return None
@@ -193,7 +193,7 @@ def _flat(tool: RequestTool, where: str, *, drops_hosted: bool) -> Iterator[Clie
 
 
 def _grammar(tool: RequestTool) -> str:
-    """Return what the policy is told of the form of a custom tool's input."""
+    """Return the description of a custom tool's input grammar; "" if it has none."""
     form = tool.format or {}
     if form.get("type") != "grammar":
         return ""
@@ -251,7 +251,7 @@ def _words(given: Any) -> list[str]:
 
 
 def _ran(output: Any) -> str:
-    """Return what one command of a shell gave."""
+    """Return one shell command's output and exit code as text."""
     if not isinstance(output, dict):
         return str(output)
     outcome = output.get("outcome") or {}
