@@ -29,7 +29,7 @@ def check_own_code(loaded: LoadedExperiment, run: RunDir | None = None) -> list[
     which takes seconds to import, is only needed where one of the first three is the user's own.
     """
     cfg, settings = loaded.experiment, loaded.env_settings
-    train, told = cfg.train, list(_too_few_scenarios(loaded))
+    train, told = cfg.train, list(too_few_scenarios(loaded))
     if run is None:
         key = "warmup.demonstrations" if cfg.warmup else "model.base"
         _check(loaded, key, lambda: _check_demonstrations(cfg))
@@ -68,7 +68,7 @@ def _is_default(method: Any) -> bool:
     return getattr(method, "__func__", None) is own.__func__  # a static method has none
 
 
-def _too_few_scenarios(loaded: LoadedExperiment) -> Iterator[str]:
+def too_few_scenarios(loaded: LoadedExperiment) -> Iterator[str]:
     """Yield a warning for each setting that exceeds the number of scenarios in its split."""
     cfg = loaded.experiment
     wanted: list[tuple[str, Split, int, str]] = []

@@ -22,6 +22,7 @@ from art_cli.config.schema import AgentConfig
 from art_cli.config.targets import TARGETS, read_settings
 from art_cli.envs.registry import env_class
 from art_cli.preflight.envs.check import check
+from art_cli.preflight.own_code import too_few_scenarios
 from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.rollout import play
@@ -124,6 +125,7 @@ def test_a_shipped_config_loads_and_its_env_plays(path: Path) -> None:
     if "data: hf:" in path.read_text():
         return  # a data set of the hub: there may be no network
     asyncio.run(check_env(env_class(loaded.experiment.env.use), loaded.env_settings))
+    assert list(too_few_scenarios(loaded)) == []
 
 
 @pytest.mark.slow
