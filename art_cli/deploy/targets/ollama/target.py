@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,15 @@ from art_cli.system.files import atomic_write
 CREATE_TIMEOUT = 3600.0  # seconds
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """How Ollama writes a prompt."""
+
+    template: str  # in Go's language
+    adds_bos: bool  # puts the tokenizer's `bos_token` before it, which the template then leaves out
+    stop: str  # what ends a turn
+
+
 class OllamaTarget:
     """Implements Target."""
 
@@ -38,16 +49,17 @@ class OllamaTarget:
 
     def plan(self, source: Source, name: str) -> Plan:
         folder = source.run.deployment("ollama", name)
-        details = folder, *_template(source)
+        details = folder, _prompt(source)
         then = f"ollama create {name} -f {folder / 'Modelfile'}"
         lines = [("what", merged_words(source)), ("file", str(folder / "Modelfile"))]
         lines.append(("runs" if self._ollama else "then", then))
         return Plan(source=source, name=name, lines=lines, details=details)
 
     def deploy(self, plan: Plan, job: Job) -> None:
-        folder, template, stop = plan.details
+        folder, prompt = plan.details
         make_merged(plan.source, folder / WEIGHTS, job)
-        text = modelfile(plan.source, folder / WEIGHTS, template, stop)
+        _say_bos(folder / WEIGHTS, prompt)
+        text = modelfile(plan.source, folder / WEIGHTS, prompt)
         atomic_write(folder / "Modelfile", text)
         job.deployment.url = str(folder / "Modelfile")
         if self._ollama:
@@ -77,7 +89,18 @@ class OllamaTarget:
         return remove_merged(job.deployment)
 
 
-def modelfile(source: Source, weights: Path, template: str, stop: str) -> str:
+def _say_bos(weights: Path, prompt: Prompt) -> None:
+    """Write whether a prompt gets a `bos_token` where Ollama's converter reads it.
+
+    What is not said there depends on Ollama's version and on the kind of the tokenizer: see
+    `AddTokenSet` in its convert/tokenizer.go.
+    """
+    path = weights / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8")) | {"add_bos_token": prompt.adds_bos}
+    atomic_write(path, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+
+
+def modelfile(source: Source, weights: Path, prompt: Prompt) -> str:
     """Return what `ollama create` reads: it samples as the policy was sampled from."""
     sampling = source.experiment.sampling
     lines = [
@@ -87,23 +110,33 @@ def modelfile(source: Source, weights: Path, template: str, stop: str) -> str:
         f"PARAMETER top_k {sampling.top_k}",
         "PARAMETER repeat_penalty 1",
         f"PARAMETER num_ctx {source.experiment.engine.max_model_len}",
-        f'PARAMETER stop "{stop}"',
-        f'TEMPLATE """{template}"""',
+        f'PARAMETER stop "{prompt.stop}"',
+        f'TEMPLATE """{prompt.template}"""',
     ]
     return "\n".join(lines) + "\n"
 
 
-def _template(source: Source) -> tuple[str, str]:
-    """Return the template in Go's language, and what ends a turn. Raises UsageError."""
+def _prompt(source: Source) -> Prompt:
+    """Raise UsageError where Ollama cannot write the prompts that the policy was trained on."""
     from art_cli.models.saved_weights import load_tokenizer
 
     tokenizer = load_tokenizer(source.folder, source.folder)
     tools = asyncio.run(offered_tools(env_of(source.experiment.env), source.env_settings))
     model = source.experiment.model
     ends = [tokenizer.eos_token_id]
-    renderer = Renderer(tokenizer, tools, ends, model.tool_format, model.template_args)
-    stop = renderer.end_of_turn
-    template = served_template(tokenizer, model) or tokenizer.chat_template
+    stop = Renderer(tokenizer, tools, ends, model.tool_format, model.template_args).end_of_turn
+    return prompt_of(tokenizer, served_template(tokenizer, model), tools, stop)
+
+
+def prompt_of(tokenizer: Any, chat_template: str | None, tools: list[Any], stop: str) -> Prompt:
+    """Return how Ollama writes what `tokenizer` writes. Raises UsageError where it cannot.
+
+    `chat_template` takes the place of the tokenizer's own. Who puts the `bos_token` before a prompt
+    is as in the tokenizer: itself, which is said to Ollama, or else the template.
+    """
+    bos = tokenizer.bos_token
+    is_added = bos is not None and tokenizer("a").input_ids[0] == tokenizer.bos_token_id
+    begins: set[bool] = set()  # whether a conversation's text begins with it
 
     def render(messages: list[Any], tools: list[Any] | None = None, generate: bool = False) -> str:
         try:
@@ -112,10 +145,16 @@ def _template(source: Source) -> tuple[str, str]:
                 tools=tools,
                 tokenize=False,
                 add_generation_prompt=generate,
-                chat_template=template,
+                chat_template=chat_template or tokenizer.chat_template,
             )
         except (TemplateError, TypeError) as e:
             raise ValueError(f"it refuses a conversation: {e}") from e
-        return text.removeprefix(tokenizer.bos_token or "")  # Ollama puts it there by itself
+        if not is_added:
+            return text
+        begins.add(text.startswith(bos))
+        if len(begins) > 1:
+            raise ValueError(f"some conversations begin with {bos}, and others do not")
+        return text.removeprefix(bos)
 
-    return go_template(render, tools), stop
+    template = go_template(render, tools)
+    return Prompt(template=template, adds_bos=begins == {True}, stop=stop)
