@@ -103,6 +103,9 @@ class LLM(Protocol):
 
     name: str
     max_input_tokens: int
+    # Whether an answer is held to the bounds of a schema, too: how many items, which numbers, how
+    # long. Anthropic and OpenAI refuse some of them (400), and compile each new schema for seconds.
+    takes_bounds: bool
     usage: Usage
 
     @property

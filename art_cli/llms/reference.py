@@ -12,9 +12,10 @@ from typing import Any
 from art_cli.config.schema import REFERENCE
 from art_cli.engines.base import Engine
 from art_cli.envs.base import seed_of
-from art_cli.errors import EngineError, LLMError
+from art_cli.errors import ConstraintError, EngineError, LLMError
 from art_cli.llms.base import ChatMessage, Reply, Schema, Tools, Usage, calls_of
 from art_cli.llms.thoughts import without_thoughts
+from art_cli.models.grammar.write import answer_grammar
 from art_cli.models.openai_format import read_messages, write_turn
 from art_cli.models.render import Conversation, Renderer
 from art_cli.models.too_long import TooLongError
@@ -32,6 +33,7 @@ class ReferenceLLM:
         self.usage = Usage()
         self.spent = 0.0
         self.max_input_tokens = max_len - max_answer
+        self.takes_bounds = True
         self._engine = engine
         self._renderer = renderer
         self._identity = identity
@@ -43,7 +45,11 @@ class ReferenceLLM:
     async def ask(
         self, messages: list[ChatMessage], schema: Schema | None = None, tools: Tools = None
     ) -> Reply:
-        """See LLM. The same messages are answered with the same text."""
+        """See LLM. The same messages are answered with the same text.
+
+        An answer that has to meet a `schema` is sampled from what its grammar allows; LLMError
+        where the schema is not supported.
+        """
         said = read_messages(messages)
         text = "".join(f"{m['role']}{m['content']}" for m in said)
         seed = seed_of(hashlib.sha256(text.encode()).hexdigest())
@@ -55,10 +61,11 @@ class ReferenceLLM:
             await beside(len(text), conversation.add_messages, said, "", room)
             if len(conversation.ids) > room:
                 raise self._too_long(f"{len(conversation.ids)} tokens")
-            completion = await session.generate(conversation.ids)
+            grammar = self._grammar(renderer, conversation, schema, tools) if schema else None
+            completion = await session.generate(conversation.ids, grammar=grammar)
         except TooLongError as e:
             raise self._too_long(str(e)) from None
-        except EngineError as e:
+        except (EngineError, ConstraintError) as e:
             raise LLMError(f"reference: {e}") from e
         finally:
             session.close()
@@ -73,6 +80,18 @@ class ReferenceLLM:
             message=message,
             num_read=len(conversation.ids) - len(completion.token_ids),
             num_written=len(completion.token_ids),
+        )
+
+    def _grammar(
+        self, renderer: Renderer, conversation: Conversation, schema: Schema, tools: Tools
+    ) -> str:
+        functions = [tool["function"] for tool in tools or ()]
+        return answer_grammar(
+            renderer,
+            self._engine.grammars.specials,
+            conversation.prompt,
+            schema,
+            {f["name"]: f.get("parameters") or {} for f in functions},
         )
 
     def _too_long(self, length: str) -> LLMError:

@@ -75,7 +75,7 @@ class RemoteLLM:
         self._litellm: Any = None
         if not self._own or cfg.fallbacks:
             self._litellm = _import_litellm()
-        self.name = cfg.model
+        self.name, self.takes_bounds = cfg.model, False
         self.usage = Usage()
         self._rates: dict[str, Rates] = {}
         limit = self._budget.name if self._budget.is_limited else None

@@ -21,6 +21,7 @@ class StandInLLM:
         self.name = STAND_IN
         self.usage = Usage()
         self.spent = 0.0
+        self.takes_bounds = False
         self.max_input_tokens = 10_000_000  # whatever it is shown, it does not read it
 
     @property

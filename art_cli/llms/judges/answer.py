@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from copy import deepcopy
 from typing import Any
 
 from art_cli.llms.answer import in_complaint
 from art_cli.llms.judges.base import Score
 
 # The explanation comes first: a score that is written after its reasons follows from them.
-SCHEMA: dict[str, Any] = {
+SHAPE: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["scores"],
@@ -30,6 +31,7 @@ SCHEMA: dict[str, Any] = {
         }
     },
 }
+MOST_EXPLAINED = 400  # characters for one trajectory, of a judge that is held to it
 MOST_TRIES = 1000  # places of an answer at which JSON may begin
 _BEGIN = re.compile(r"[\[{]")
 SHOWN = 80  # characters of what was wrong, in a complaint
@@ -37,6 +39,21 @@ SHOWN = 80  # characters of what was wrong, in a complaint
 
 class AnswerError(Exception):
     """The answer cannot be used; the text says all that is wrong with it, for the judge to mend."""
+
+
+def bounded_schema(ids: list[str]) -> dict[str, Any]:
+    """Return a schema that only answers meet which `parse_answer` takes: a score of each id, in
+    this order."""
+    schema = deepcopy(SHAPE)
+    scores = schema["properties"]["scores"]
+    entry = scores.pop("items")
+    entry["properties"]["explanation"]["maxLength"] = MOST_EXPLAINED
+    entry["properties"]["score"] |= {"minimum": 0, "maximum": 1}
+    scores |= {"minItems": len(ids), "maxItems": len(ids), "prefixItems": []}
+    for id in ids:
+        own = entry["properties"] | {"trajectory_id": {"const": id}}
+        scores["prefixItems"].append(entry | {"properties": own})
+    return schema
 
 
 def parse_answer(text: str, ids: list[str], cut: bool = False) -> dict[str, Score]:

@@ -23,7 +23,7 @@ from art_cli.llms.base import (
     Usage,
     estimate_tokens,
 )
-from art_cli.llms.judges.answer import SCHEMA, AnswerError, parse_answer
+from art_cli.llms.judges.answer import SHAPE, AnswerError, bounded_schema, parse_answer
 from art_cli.llms.judges.base import Score, Transcript, Verdict
 from art_cli.llms.judges.cache import AnswerCache
 from art_cli.llms.judges.prompt import (
@@ -182,9 +182,10 @@ class Ruler:
             else:
                 self.llm.usage.cached += 1
                 return scores
+        schema = bounded_schema(ids) if self.llm.takes_bounds else SHAPE
         for last in (False, True):
             try:
-                reply = await self.llm.ask(messages, SCHEMA)
+                reply = await self.llm.ask(messages, schema)
             except LLMError as e:
                 raise JudgeError(str(e)) from e
             try:

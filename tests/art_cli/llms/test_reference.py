@@ -25,14 +25,16 @@ QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "conten
 MAX_LEN, ANSWER = 512, 24
 
 
-def llm_of(policy: Policy, max_len: int = MAX_LEN, temperature: float = 1.0) -> ReferenceLLM:
+def llm_of(
+    policy: Policy, max_len: int = MAX_LEN, temperature: float = 1.0, max_answer: int = ANSWER
+) -> ReferenceLLM:
     renderer = Renderer(policy.tokenizer, None, policy.eos_token_ids)
-    sampling = SamplingConfig(temperature=temperature, max_tokens=ANSWER)
+    sampling = SamplingConfig(temperature=temperature, max_tokens=max_answer)
     reference = Reference(policy)
     cfg = EngineConfig(max_model_len=max_len)
     engine = TransformersEngine(reference, cfg, sampling, renderer.stop_ids)
     return ReferenceLLM(
-        engine, renderer, max_len=max_len, max_answer=ANSWER, identity=reference.fingerprint()
+        engine, renderer, max_len=max_len, max_answer=max_answer, identity=reference.fingerprint()
     )
 
 
@@ -120,14 +122,41 @@ def test_a_prompt_that_is_too_long_is_an_error_that_says_what_to_raise(
     assert answers(llm, QUESTION)  # the engine is free again
 
 
-def test_a_judge_that_only_babbles_is_a_failure_of_the_group(
+TOLD = [Transcript(messages=[{"role": "assistant", "content": c}]) for c in ("red", "blue", "x")]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weights_drawn_at_random_give_scores_that_can_be_used(
+    make_policy: Callable[..., Policy], seed: int
+) -> None:
+    ruler = Ruler(llm_of(make_policy(rank=4, seed=seed), max_len=8192, max_answer=3000))
+    scores = asyncio.run(ruler.judge(TOLD)).scores
+    assert len(scores) == 3 and all(0 <= s.score <= 1 for s in scores)
+    assert ruler.usage.calls == 1
+
+
+def test_a_judge_without_room_for_its_answer_is_a_failure_of_the_group(
     make_policy: Callable[..., Policy],
 ) -> None:
     ruler = Ruler(llm_of(make_policy(rank=4), max_len=8192))
-    told = [Transcript(messages=[{"role": "assistant", "content": c}]) for c in ("red", "blue")]
-    with pytest.raises(JudgeError, match="reference gave an answer that cannot be used, twice"):
-        asyncio.run(ruler.judge(told))
+    with pytest.raises(JudgeError, match=r"cannot be used, twice: .* it was cut off"):
+        asyncio.run(ruler.judge(TOLD))
     assert ruler.usage.calls == 2
+
+
+def test_an_answer_meets_a_schema_and_one_that_is_not_supported_is_refused(
+    make_policy: Callable[..., Policy],
+) -> None:
+    llm = llm_of(make_policy(rank=4))
+    choice = {"type": "object", "properties": {"a": {"enum": [1, "two"]}}, "required": ["a"]}
+    closed = choice | {"additionalProperties": False}
+
+    async def ask(schema: dict[str, Any]) -> str:
+        return (await llm.ask(QUESTION, schema)).text
+
+    assert json.loads(asyncio.run(ask(closed))) in ({"a": 1}, {"a": "two"})
+    with pytest.raises(LLMError, match=r"reference: .*multipleOf"):
+        asyncio.run(ask({"type": "integer", "multipleOf": 10**9}))
 
 
 def test_other_weights_are_another_judge(make_policy: Callable[..., Policy]) -> None:
@@ -167,7 +196,8 @@ def test_tools_are_offered_to_it_and_its_calls_are_read(make_policy: Callable[..
     engine = llm._engine
 
     class Session:
-        async def generate(self, ids: list[int]) -> Completion:
+        async def generate(self, ids: list[int], grammar: str | None) -> Completion:
+            assert grammar is None
             prompts.append(llm._renderer.decode(ids))
             text = 'so <tool_call>{"name": "look", "arguments": {"key": "a"}}</tool_call>'
             ids = list(llm._renderer.encode(text))

@@ -10,7 +10,7 @@ from fuzz import any_json, any_json_text, any_scalar, any_text, broken, fuzz, ne
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_cli.llms.judges.answer import SCHEMA, AnswerError, parse_answer
+from art_cli.llms.judges.answer import SHAPE, AnswerError, parse_answer
 
 HUGE = pytest.param(10**400, id="huge")  # too large for a float
 IDS = ["t-a", "t-b", "t-c"]
@@ -197,6 +197,6 @@ def test_a_complaint_shows_only_the_beginning_of_what_is_wrong() -> None:
 
 
 def test_the_schema_asks_for_reasons_before_the_score() -> None:
-    item = SCHEMA["properties"]["scores"]["items"]
+    item = SHAPE["properties"]["scores"]["items"]
     assert list(item["properties"]) == ["trajectory_id", "explanation", "score"]
     assert item["additionalProperties"] is False and item["required"] == list(item["properties"])

@@ -17,7 +17,7 @@ from loopback_judge import Answer, Ask, Entries, LoopbackJudge, Step, quality, s
 from art_cli.config.schema import JudgeConfig
 from art_cli.errors import BudgetError, JudgeError, LLMError, PreflightError
 from art_cli.llms.base import ChatMessage, Reply, Usage
-from art_cli.llms.judges.answer import SCHEMA
+from art_cli.llms.judges.answer import SHAPE
 from art_cli.llms.judges.base import Transcript, Verdict
 from art_cli.llms.judges.build import ask_once, make_judge
 from art_cli.llms.judges.cache import AnswerCache
@@ -33,6 +33,7 @@ class Instant:
     name = "instant"
     identity = "instant"
     spent = 0.0
+    takes_bounds = False
 
     def __init__(self, *steps: Step, then: Step | None = None, room: int = 100_000) -> None:
         self.max_input_tokens = room
@@ -42,7 +43,7 @@ class Instant:
         self._then = then or scored()
 
     async def ask(self, messages: list[ChatMessage], schema: dict[str, Any] | None = None) -> Reply:
-        assert schema is SCHEMA
+        assert schema is SHAPE
         await asyncio.sleep(0)
         self.asked.append(Ask(body={"messages": messages}, headers={}, raw=b""))
         self.usage.calls += 1
@@ -525,5 +526,5 @@ def test_the_answer_is_asked_for_with_its_schema() -> None:
     assert form["json_schema"] == {
         "name": "answer",
         "strict": True,
-        "schema": json.loads(json.dumps(SCHEMA)),
+        "schema": json.loads(json.dumps(SHAPE)),
     }
