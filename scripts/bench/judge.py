@@ -118,6 +118,7 @@ class AtOnce:
     name = identity = "at once"
     spent = 0.0
     max_input_tokens = 200_000
+    takes_bounds = False
 
     def __init__(self) -> None:
         self.usage = Usage()

@@ -134,8 +134,8 @@ def prompt_of(tokenizer: Any, chat_template: str | None, tools: list[Any], stop:
     `chat_template` takes the place of the tokenizer's own. Who puts the `bos_token` before a prompt
     is as in the tokenizer: itself, which is said to Ollama, or else the template.
     """
-    bos = tokenizer.bos_token
-    is_added = bos is not None and tokenizer("a").input_ids[0] == tokenizer.bos_token_id
+    bos: str = tokenizer.bos_token or ""
+    is_added = bool(bos) and tokenizer("a").input_ids[0] == tokenizer.bos_token_id
     begins: set[bool] = set()  # whether a conversation's text begins with it
 
     def render(messages: list[Any], tools: list[Any] | None = None, generate: bool = False) -> str:
