@@ -59,6 +59,12 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["art_cli.backends.local", "art_cli.cli.main", "art_cli.loop"])
 
 
+def output_of(folder: Path) -> str:
+    """What all processes of a folder have printed."""
+    file = folder / "out.txt"
+    return file.read_text() if file.exists() else ""
+
+
 class Art:
     """A started `art` in a folder; what it prints goes to out.txt there."""
 
@@ -91,8 +97,7 @@ class Art:
     @property
     def output(self) -> str:
         """What all processes of this folder have printed."""
-        file = self.folder / "out.txt"
-        return file.read_text() if file.exists() else ""
+        return output_of(self.folder)
 
     def signal(self, number: int) -> None:
         """Send a signal, if it still lives."""

@@ -22,13 +22,14 @@ def run_there(
     command: str,
     runs_dir: Path,
     *,
-    resume: bool,
+    going_on: list[str],
     attach: bool,
     yes: bool,
 ) -> None:
     """Send the run, or with `attach` find it, and watch it to its end; exits as it did.
 
-    `command` is what the user typed, without --resume and --attach: how to go on.
+    `going_on` are the options of `art run` about a run that is there already; `command` is what the
+    user typed, without these and --attach.
     """
     from art_cli.backends.cloud import run as remote
     from art_cli.runs.directory import RunDir
@@ -40,7 +41,7 @@ def run_there(
     else:
         for line in check_base(loaded):
             tell(f"warning: {line}")
-        sent = remote.send(loaded, run, resume, lambda plan: agreed(plan, "managed job", yes))
+        sent = remote.send(loaded, run, going_on, lambda plan: agreed(plan, "managed job", yes))
     tell(f"{sent.name}; Ctrl-C lets go of it, and it goes on")
     try:
         code = remote.watch(sent, run, tell)

@@ -16,6 +16,7 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.cli.remote import run_there
+from art_cli.cli.standing import GoingOn
 from art_cli.errors import EXIT_INTERRUPTED, ArtError, BudgetError, Interrupted, UsageError
 from art_cli.printed import say
 
@@ -41,6 +42,9 @@ def run(
         int | None,
         typer.Option(min=0, help="With --resume: go back to the checkpoint of this step."),
     ] = None,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="With --resume: also with other code or data.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved config and where it came from.")
     ] = False,
@@ -64,8 +68,7 @@ def run(
 
     Example:  art run configs/quickstart.yaml train.steps=50 --resume
     """
-    if from_step is not None and not resume:
-        raise UsageError("--from-step goes on with a run that exists; add --resume")
+    going_on = GoingOn(resume, overwrite, from_step, accept_changes)
     loaded = inputs.load([*config, *inputs.on_cluster(on)])
     is_elsewhere = loaded.experiment.backend.use == "skypilot" and (on is not None or not smoke)
     if not dry_run and is_elsewhere:
@@ -73,15 +76,11 @@ def run(
             flags = "--smoke, --json, --overwrite and --from-step"
             raise UsageError(f"{flags} are of a run here; leave them out, or --on")
         again = f"art run {shlex.join(config)}{f' --on {on}' if on else ''}"
-        return run_there(loaded, again, runs_dir, resume=resume, attach=attach, yes=yes)
+        options = going_on.options
+        return run_there(loaded, again, runs_dir, going_on=options, attach=attach, yes=yes)
     if attach or (yes and not overwrite):
         raise UsageError("--attach and --yes are of a run on a cluster; name it: --on NAME")
-    if overwrite and (resume or smoke):
-        other = "--resume goes on with it" if resume else "--smoke replaces its own run"
-        raise UsageError(
-            f"--overwrite removes the run that is there, {other}; leave one of them out"
-        )
-    tried = _smoke(config, loaded, runs_dir, resume) if smoke else None
+    tried = _smoke(config, loaded, runs_dir, going_on) if smoke else None
     loaded = tried.loaded if tried else loaded
     if dry_run:
         return say(loaded.to_yaml(with_origins=True), end="")
@@ -91,13 +90,14 @@ def run(
 
     cfg = loaded.experiment
     run = RunDir(runs_dir / cfg.project / cfg.name)
-    if from_step is None and not smoke and _is_settled(run, loaded, resume, overwrite, yes):
+    if from_step is None and not smoke and going_on.is_settled(run, loaded, yes):
         return _report(run, loaded, as_json, None, None, f"art run {shlex.join(config)}")
     # A small model is faster with threads that sleep while they wait; set before torch starts.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    going_on.check_unchanged(run, loaded)
     again = f"art run {shlex.join(config)} {'--smoke' if smoke else '--resume'}"
     try:
-        outcome = asyncio.run(_run(loaded, runs_dir, resume, from_step, overwrite, as_json, tried))
+        outcome = asyncio.run(_run(loaded, runs_dir, going_on, as_json, tried))
     except BudgetError as e:
         others = [word for word in config if not word.startswith("judge.max_usd=")]
         more = f"art run {shlex.join(others)} judge.max_usd=MORE --resume"
@@ -107,29 +107,13 @@ def run(
         raise Interrupted(f"stopped after step {outcome.step}; go on: {again}")
 
 
-def _smoke(
-    config: list[str], loaded: LoadedExperiment, runs_dir: Path, resume: bool
-) -> Smoke | None:
+def _smoke(config: list[str], loaded: LoadedExperiment, runs_dir: Path, going_on: GoingOn) -> Smoke:
     from art_cli.cli.smoke import begin
 
-    if resume:
-        raise UsageError("--smoke begins anew each time, so --resume has no effect; leave it out")
+    if going_on.resume or going_on.overwrite:
+        flag = "--resume" if going_on.resume else "--overwrite"
+        raise UsageError(f"--smoke begins anew each time, so {flag} has no effect; leave it out")
     return begin(config, loaded, runs_dir)
-
-
-def _is_settled(
-    run: RunDir, loaded: LoadedExperiment, resume: bool, overwrite: bool, yes: bool
-) -> bool:
-    """Look at what is there before torch is loaded: whether it is all that was asked for."""
-    from art_cli.cli.standing import check_replaceable, is_complete
-
-    if resume:
-        return is_complete(run, loaded)
-    if overwrite:
-        check_replaceable(run, yes)
-    else:
-        run.check_new()
-    return False
 
 
 def _serves(num_processes: int) -> bool:
@@ -141,9 +125,7 @@ def _serves(num_processes: int) -> bool:
 async def _run(
     loaded: LoadedExperiment,
     runs_dir: Path,
-    resume: bool,
-    from_step: int | None,
-    overwrite: bool,
+    going_on: GoingOn,
     as_json: bool,
     smoke: Smoke | None,
 ) -> Outcome:
@@ -161,17 +143,19 @@ async def _run(
     first = await check_env(env_of(cfg.env), loaded.env_settings)
     check_trackers(loaded)  # raises now, not after the warm-up
     run = RunDir(runs_dir / cfg.project / cfg.name)
-    going_on = run if resume and run.is_begun() else None
-    known = [] if smoke else inputs.check_base(loaded, going_on)
+    begun = run if going_on.resume and run.is_begun() else None
+    known = [] if smoke else inputs.check_base(loaded, begun)
     tight = check_fit(loaded, present())
     if smoke:
         smoke.play_gold()
         smoke.make_model(first)
-    if overwrite and run.is_begun():  # the config and its env are right, as far as can be known
+    if (
+        going_on.overwrite and run.is_begun()
+    ):  # the config and its env are right, as far as can be known
         run.remove()
-    history = run.read_metrics() if resume else []
-    if from_step is not None:  # what came after it is done again
-        history = [row for row in history if row["training_step"] <= from_step]
+    history = run.read_metrics() if going_on.resume else []
+    if (step := going_on.from_step) is not None:  # what came after it is done again
+        history = [row for row in history if row["training_step"] <= step]
     screen = Screen(stderr=as_json)  # stdout is for the JSON
     header = _header(loaded)
     with Console(cfg.train.steps, header, history=history, console=screen) as shown:
@@ -181,7 +165,7 @@ async def _run(
         console.phase("loading torch and transformers")
         await asyncio.sleep(0)
         try:
-            outcome = await _train(loaded, runs_dir, resume, from_step, console, smoke)
+            outcome = await _train(loaded, runs_dir, going_on, console, smoke)
         except ArtError as e:
             console.note(f"error: {e}")
             raise
@@ -191,8 +175,7 @@ async def _run(
 async def _train(
     loaded: LoadedExperiment,
     runs_dir: Path,
-    resume: bool,
-    from_step: int | None,
+    going_on: GoingOn,
     console: LoggedConsole,
     smoke: Smoke | None,
 ) -> Outcome:
@@ -217,8 +200,8 @@ async def _train(
 
     backend = LocalBackend(
         runs_dir,
-        resume=resume,
-        from_step=from_step,
+        resume=going_on.resume,
+        from_step=going_on.from_step,
         report=console.phase,
         say=console.say,
         stop=stop,

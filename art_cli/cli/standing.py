@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from art_cli.cli.inputs import confirm
@@ -10,12 +11,64 @@ from art_cli.config.schema import TrackConfig
 from art_cli.deploy.store import Store
 from art_cli.deploy.targets.serve.process import is_alive
 from art_cli.errors import Interrupted, UsageError
+from art_cli.inspection.provenance import changed_since
 from art_cli.runs.checkpoint import best_checkpoint
 from art_cli.runs.directory import RunDir
 from art_cli.system.checksums import damage
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
+
+
+@dataclass(frozen=True, slots=True)
+class GoingOn:
+    """What `art run` was told about a run that is there already."""
+
+    resume: bool
+    overwrite: bool = False
+    from_step: int | None = None
+    accept_changes: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.from_step is not None or self.accept_changes) and not self.resume:
+            flag = "--accept-changes" if self.from_step is None else "--from-step"
+            raise UsageError(f"{flag} goes on with a run that exists; add --resume")
+        if self.overwrite and self.resume:
+            raise UsageError(
+                "--overwrite removes the run that is there, --resume goes on with it; leave one of "
+                "them out"
+            )
+
+    @property
+    def options(self) -> list[str]:
+        """Return the same as options of `art run`, for another machine."""
+        return ["--resume"] * self.resume + ["--accept-changes"] * self.accept_changes
+
+    def is_settled(self, run: RunDir, loaded: LoadedExperiment, yes: bool) -> bool:
+        """Look at what is there before torch is loaded: whether it is all that was asked for.
+
+        Raises UsageError, PreflightError, Interrupted.
+        """
+        if self.resume:
+            return is_complete(run, loaded)
+        if self.overwrite:
+            check_replaceable(run, yes)
+        else:
+            run.check_new()
+        return False
+
+    def check_unchanged(self, run: RunDir, loaded: LoadedExperiment) -> None:
+        """Raise UsageError where the code or the data is not what the run was made with."""
+        if not self.resume or self.accept_changes or not run.checkpoint_steps():
+            return
+        if changed := changed_since(run, loaded):
+            raise UsageError(
+                f"{run.root} was made with other code or data, so what it has learned and measured "
+                "may not hold for these:\n"
+                + "\n".join(f"  {line}" for line in changed)
+                + "\nUndo the change, go on all the same: --accept-changes, start another run: "
+                "name=NEW_NAME, or begin it anew: --overwrite"
+            )
 
 
 def is_complete(run: RunDir, loaded: LoadedExperiment) -> bool:

@@ -26,6 +26,13 @@ from art_cli.system.files import json_line, read_lines, to_append
 
 PACKAGES = ("art-cli", "torch", "transformers", "peft", "tokenizers", "vllm", "litellm", "numpy")
 GIT_SECONDS = 5.0
+CODE = {  # the key that names it
+    "env code": "env.use",
+    "agent code": "agent.use",
+    "loss code": "train.loss",
+    "advantage code": "train.advantage",
+    "curriculum code": "train.curriculum",
+}
 LARGEST = 256 << 20  # bytes of a file whose content is looked at
 
 
@@ -54,6 +61,27 @@ def made_with(run: RunDir) -> dict[str, str]:
         elif key != "at":
             found[key] = "unknown" if value is None else str(value)
     return found
+
+
+def changed_since(run: RunDir, loaded: LoadedExperiment) -> list[str]:
+    """Return what of the code and the files that the config names is not as at the last start.
+
+    What was not noted then, or cannot be read now, is not compared. Never raises.
+    """
+    rows, _ = read_lines(run.made_with)
+    noted, now = rows[-1] if rows else {}, code_of(loaded)
+    values = {".".join(map(str, path)): value for path, value in leaves(loaded.document)}
+    values |= {code: values[key] for code, key in CODE.items() if key in values}
+    before = {**noted, **_dict(noted.get("file"))}
+    return [
+        f"{key}: {values[key]}" if key in values else key
+        for key, digest in {**now, **now["file"]}.items()
+        if key != "file" and digest and before.get(key) not in (None, digest)
+    ]
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _made_with(loaded: LoadedExperiment) -> dict[str, Any]:

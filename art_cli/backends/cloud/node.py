@@ -201,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             keeper.look(now=True)
         art = str(Path(sys.executable).with_name("art"))
         command = [art, "run", str(args.config), "--runs-dir", str(args.runs_dir)]
-        command += ["--resume"] if args.resume else []
+        command += ["--resume"] * args.resume + ["--accept-changes"] * args.accept_changes
         environment = os.environ | {HOSTS: " ".join(hosts)}
         processes = [
             subprocess.Popen(command, env=environment | place, preexec_fn=_heed_signals)
@@ -251,6 +251,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--engine-nodes", type=int, default=0, help="the last ones, for vLLM alone")
     parser.add_argument("--storage", type=Path)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--accept-changes", action="store_true")
     return parser
 
 

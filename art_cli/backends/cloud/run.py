@@ -131,11 +131,13 @@ def make_ready(
 def send(
     loaded: LoadedExperiment,
     run: RunDir,
-    resume: bool,
+    going_on: list[str],
     confirm: Callable[[RentalPlan], bool],
 ) -> Sent:
     """Ship the run and start it on the cluster that its config names, which must be up, or as a
     managed job on machines that it rents; `confirm` is shown these.
+
+    `going_on` are the options of `art run` about a run that is there already.
 
     Raises UsageError (no such cluster, the run is there already), ConfigError, ArtError.
     """
@@ -153,7 +155,7 @@ def send(
     secrets = _secrets(loaded)
     # It stays: where SkyPilot's controller runs on this machine, recovering reads it again.
     folder = run.shipped.absolute()
-    document = run_task(loaded, folder, pack(loaded, folder), secrets, resume)
+    document = run_task(loaded, folder, pack(loaded, folder), secrets, going_on)
     if gpus and "accelerators" not in document["resources"]:
         document["resources"] = {**document["resources"], "accelerators": gpus}
     task, root = skypilot.parse(document, loaded.origins), str(run.root.absolute())

@@ -116,9 +116,13 @@ def cluster_task(loaded: LoadedExperiment, folder: Path, wheel: str) -> dict[str
 
 
 def run_task(
-    loaded: LoadedExperiment, folder: Path, wheel: str, secrets: dict[str, str], resume: bool
+    loaded: LoadedExperiment,
+    folder: Path,
+    wheel: str,
+    secrets: dict[str, str],
+    going_on: list[str],
 ) -> dict[str, Any]:
-    """Return the task that is the run itself."""
+    """Return the task that is the run itself; `going_on` as in `send`."""
     cfg, backend = loaded.experiment, loaded.experiment.backend
     run = f"{cfg.project}/{cfg.name}"
     task = cluster_task(loaded, folder, wheel)
@@ -129,7 +133,7 @@ def run_task(
     if cfg.engine.nodes:
         options += ["--engine-nodes", str(cfg.engine.nodes)]
         task["secrets"] = secrets | {TOKEN: new_token(TOKEN_BYTES)}
-    options += ["--resume"] * (resume or is_managed(backend))
+    options += going_on or ["--resume"] * is_managed(backend)
     if backend.storage is not None:
         options += ["--storage", storage_folder(backend.storage)]
     if isinstance(backend.storage, dict):

@@ -141,7 +141,7 @@ def test_ten_thousand_trajectories_stay_fluent(tmp_path: Path) -> None:
                 "document.querySelector('[aria-label=Only]').dispatchEvent(new Event('change'))"
             )
             took["filter"] = time.monotonic() - began
-            assert "of 10,040 episodes" in await tab.text()
+            await tab.until("document.body.innerText.includes('of 10,040 episodes')")
             await tab.run("document.getElementById('search').value = 'order W3.'")
             began = time.monotonic()
             await tab.run("document.querySelector('form').requestSubmit()")

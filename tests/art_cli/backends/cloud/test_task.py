@@ -65,7 +65,7 @@ def test_the_shipped_config_is_the_same_experiment_without_secrets(
 
 def test_a_run_is_what_makes_a_cluster_ready_and_a_command(loaded: LoadedExperiment) -> None:
     ready = cluster_task(loaded, Path("/ship"), "art.whl")
-    run = run_task(loaded, Path("/ship"), "art.whl", {"OTHER": "x"}, resume=True)
+    run = run_task(loaded, Path("/ship"), "art.whl", {"OTHER": "x"}, going_on=["--resume"])
     assert run["setup"] == ready["setup"] and run["setup"].endswith("make things")
     assert ready["envs"] == {"LEVEL": "7"} and ready["num_nodes"] == 2 and "secrets" not in ready
     assert run["secrets"] == {"OTHER": "x"} and "x" not in yaml.safe_dump(ready["envs"])
@@ -77,7 +77,7 @@ def test_a_bucket_is_mounted_and_its_run_resumes_by_itself(tmp_path: Path) -> No
     (tmp_path / "spot.yaml").write_text(CONFIG.replace("${oc.env:ART_TEST_SEED}", "7"))
     spot = ["backend.resources={use_spot: true}", "backend.storage={name: b, mode: MOUNT}"]
     loaded = load_experiment([tmp_path / "spot.yaml"], spot)
-    task = run_task(loaded, Path("/ship"), "art.whl", {}, resume=False)
+    task = run_task(loaded, Path("/ship"), "art.whl", {}, going_on=[])
     assert task["file_mounts"]["/art-storage"] == {"name": "b", "mode": "MOUNT"}
     assert "--resume --storage /art-storage" in task["run"]
 
@@ -88,7 +88,7 @@ def test_nodes_that_serve_get_a_token_of_their_own_each_time(tmp_path: Path) -> 
         "engine: {use: vllm, nodes: 1}\nbackend: {use: skypilot, num_nodes: 2}\n"
     )
     loaded = load_experiment([tmp_path / "c.yaml"])
-    tasks = [run_task(loaded, Path("/s"), "a.whl", {"A": "b"}, resume=False) for _ in "12"]
+    tasks = [run_task(loaded, Path("/s"), "a.whl", {"A": "b"}, going_on=[]) for _ in "12"]
     assert all("--processes 1 --engine-nodes 1" in task["run"] for task in tasks)
     first, second = (task["secrets"].pop("ART_ENGINE_TOKEN") for task in tasks)
     assert len(first) > 40 and first != second and tasks[0]["secrets"] == {"A": "b"}
