@@ -84,6 +84,7 @@ class ScriptEngine:
     limits: list[Any] = field(default_factory=list)
     num_open: int = 0
     policy_version: int = 3
+    cached_tokens: int = 8
 
     @property
     def grammars(self) -> Grammars:

@@ -55,6 +55,7 @@ class Engine(Protocol):
     """Serves one version of the policy at a time."""
 
     policy_version: int
+    cached_tokens: int  # the least that its prefix cache keeps of a prompt
     grammars: Grammars  # compiled for what it serves
 
     def open(self, seed: int, *, awaited: bool = True) -> Session:

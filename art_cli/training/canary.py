@@ -18,7 +18,7 @@ from art_cli.training.algorithm.packing import TrainSequence
 from art_cli.training.trainers.base import Trainer
 from art_cli.types import Completion
 
-PROMPT_TOKENS = 144  # more than a block of any engine's prefix cache, which a sync must not survive
+MORE_TOKENS = 16  # of the prompt, than the engine's prefix cache holds in one piece
 ANSWER_TOKENS = 4
 # A single token's log-probability, by dtype, may differ by this much in engine and trainer.
 MAX_GAP = {torch.float32: 1e-2, torch.bfloat16: 0.5}
@@ -35,18 +35,23 @@ class Canary:
         self._trainer = trainer
         self._is_cut = sampling.top_p < 1 or sampling.top_k > 0
         self._dtype, vocab = policy.dtype, policy.head.weight.shape[0]
-        num = max(1, min(PROMPT_TOKENS, max_model_len - ANSWER_TOKENS))
-        self._prompt = [(7 * i + 3) % vocab for i in range(num)]
+        self._room = max(1, max_model_len - ANSWER_TOKENS)
+        self._vocab = vocab
         self._last: tuple[Completion, Tensor] | None = None
 
     async def check(self, engine: Engine, version: int) -> None:
-        """Raises EngineError where the engine holds other weights than the trainer."""
+        """Raises EngineError where the engine holds other weights than the trainer.
+
+        The prompt is long enough to be found in a prefix cache that the sync did not empty.
+        """
+        num = min(engine.cached_tokens + MORE_TOKENS, self._room)
+        prompt = [(7 * i + 3) % self._vocab for i in range(num)]
         session = engine.open(0)
         try:
-            answer = await session.generate(self._prompt, max_tokens=ANSWER_TOKENS)
+            answer = await session.generate(prompt, max_tokens=ANSWER_TOKENS)
         finally:
             session.close()
-        mine = self._logprobs(answer.token_ids)
+        mine = self._logprobs(prompt, answer.token_ids)
         # The engine's are of what is left by top_p and top_k, the trainer's of all tokens.
         gap = 0.0 if self._is_cut else float((mine - torch.tensor(answer.logprobs)).abs().max())
         if answer.policy_version != version:
@@ -74,9 +79,9 @@ class Canary:
         same = same and any(answer.logprobs)  # with top_k=1 they are all 0, and tell nothing
         return same and float((mine - then).abs().max()) > moved
 
-    def _logprobs(self, answer: list[int]) -> Tensor:
+    def _logprobs(self, prompt: list[int], answer: list[int]) -> Tensor:
         """Return the trainer's log-probabilities of the answer's tokens."""
-        ids, num = [*self._prompt, *answer], len(self._prompt)
+        ids, num = [*prompt, *answer], len(prompt)
         return self._trainer.logprobs(
             TrainSequence(
                 ids=ids,

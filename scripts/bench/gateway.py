@@ -92,6 +92,7 @@ class WaitingEngine:
 
     renderer: Renderer
     policy_version: int = 0
+    cached_tokens: int = 8
     grammars: Any = None  # nobody asks for a schema here
 
     def open(self, seed: int, *, awaited: bool = True) -> Waiting:

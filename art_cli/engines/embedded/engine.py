@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from art_cli.config.schema import EngineConfig, SamplingConfig
 from art_cli.engines.embedded.row import Occupant
-from art_cli.engines.embedded.rows import Rows
+from art_cli.engines.embedded.rows import SHORTEST_PREFIX, Rows
 from art_cli.engines.embedded.turn import Reason
 from art_cli.errors import EngineError
 from art_cli.models.policy import Policy, Reference
@@ -76,7 +76,7 @@ class TransformersEngine:
         source: Policy | None = None,
     ) -> None:
         """`source` is the trainer's policy, where `policy` is a twin of it."""
-        self.policy_version = 0
+        self.policy_version, self.cached_tokens = 0, SHORTEST_PREFIX
         self.grammars = policy.grammars
         self._policy = policy
         self._source = source

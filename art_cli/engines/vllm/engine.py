@@ -117,7 +117,7 @@ class VLLMEngine:
         replicas: list[_Replica],
         say: Callable[[str], None],
     ) -> None:
-        self.policy_version = 0
+        self.policy_version, self.cached_tokens = 0, 128  # of a hybrid model, whose blocks are long
         self.grammars = policy.grammars
         self._policy = policy
         self._cfg = cfg

@@ -54,6 +54,7 @@ class Oracle:
     asked: list[Asked] = field(default_factory=list)
     handed_over: bool = False
     policy_version: int = 3
+    cached_tokens: int = 8
 
     def open(self, seed: int, *, awaited: bool = True) -> _Session:
         return _Session(self)
