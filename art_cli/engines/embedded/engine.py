@@ -74,8 +74,12 @@ class TransformersEngine:
         sampling: SamplingConfig,
         stop_ids: frozenset[int],
         source: Policy | None = None,
+        raw_logprobs: bool = False,
     ) -> None:
-        """`source` is the trainer's policy, where `policy` is a twin of it."""
+        """`source` is the trainer's policy, where `policy` is a twin of it.
+
+        `raw_logprobs` are for users of an API, and not to be trained on: see `sample`.
+        """
         self.policy_version, self.cached_tokens = 0, SHORTEST_PREFIX
         self.grammars = policy.grammars
         self._policy = policy
@@ -84,7 +88,7 @@ class TransformersEngine:
         self._sampling = sampling
         self._opened = 0
         self._away: set[_Session] = set()  # open, and with their env
-        self._rows = Rows(policy, cfg, sampling, stop_ids, self._finished)
+        self._rows = Rows(policy, cfg, sampling, stop_ids, self._finished, raw_logprobs)
         self._dead: Exception | None = None  # why it can never answer again
         self._drained: asyncio.Future[None] | None = None  # a sync waits for it
         self._late: list[_Session] = []  # with a turn to sample once the sync is through

@@ -40,14 +40,16 @@ class Rows:
         sampling: SamplingConfig,
         stop_ids: frozenset[int],
         finished: Callable[[Occupant, Reason], None],
+        raw_logprobs: bool,
     ) -> None:
-        """`finished` is told of each turn that is over."""
+        """`finished` is told of each turn that is over; `raw_logprobs` as in `sample`."""
         self.queue: list[Occupant] = []
         self._policy = policy
         self._cfg = cfg
         self._sampling = sampling
         self._stop_ids = stop_ids
         self._finished = finished
+        self._raw_logprobs = raw_logprobs
         self._prefix: tuple[list[int], Memory] | None = None
         # A GPU replays a step of all rows quicker than Python calls one of some; see replay.py.
         self._on_gpu = policy.device.type == "cuda"
@@ -290,7 +292,8 @@ class Rows:
         which = [i for i, row in enumerate(rows) for _ in row.occupants]
         uniforms = [s.uniforms.random() for s in asking]
         turns = [s.turn for s in asking]
-        drawn = sample(turns, logits, which, self._sampling, uniforms, self._policy.grammars)
+        grammars, raw = self._policy.grammars, self._raw_logprobs
+        drawn = sample(turns, logits, which, self._sampling, uniforms, grammars, raw)
         for occupant, i, logprob in zip(asking, *drawn, strict=True):
             if reason := occupant.turn.take(i, logprob, i in self._stop_ids):
                 self._finished(occupant, reason)

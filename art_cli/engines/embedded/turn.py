@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from art_cli.config.schema import SamplingConfig
-from art_cli.engines.embedded.sampler import draw, likeliest
+from art_cli.engines.embedded.sampler import draw, likeliest, log_distribution
 from art_cli.engines.embedded.stops import StopTexts
 from art_cli.models.grammar.allowed import is_forced, unpacked
 from art_cli.models.grammar.grammars import Grammars
@@ -67,10 +67,12 @@ def sample(
     sampling: SamplingConfig,
     uniforms: list[float],
     grammars: Grammars,
+    raw_logprobs: bool = False,
 ) -> tuple[list[int], list[float]]:
     """Draw a token for each turn from its row of logits [R, V], as far as its grammar allows.
 
-    Return the ids and their log-probabilities.
+    Return the ids and their log-probabilities: of what they are drawn from, or with `raw_logprobs`
+    before temperature, top_k and top_p, as a vLLM that serves has them.
     """
     held = [(i, turn) for i, turn in enumerate(turns) if turn.matcher]
     if held:
@@ -82,6 +84,9 @@ def sample(
         allowed = unpacked(bits.to(logits.device), logits.shape[1])
         logits[rows] = logits[rows].masked_fill_(~allowed, -torch.inf)
     ids, logprobs = draw(logits, which, sampling, uniforms)
+    if raw_logprobs:
+        sampling = SamplingConfig()
+        logprobs = log_distribution(logits, sampling)[which, ids].tolist()
     for row, turn in zip(which, turns, strict=True):
         if turn.num_top:
             turn.top.append(likeliest(logits[row : row + 1], sampling, turn.num_top))

@@ -125,7 +125,9 @@ class ChatServer:
         """An engine that samples like this: the embedded one has a way of sampling for all."""
         if sampling not in self._engines:
             stop_ids = self._renderer.stop_ids
-            engine = TransformersEngine(self._policy, self._cfg, sampling, stop_ids)
+            engine = TransformersEngine(
+                self._policy, self._cfg, sampling, stop_ids, raw_logprobs=True
+            )
             make = self._renderer.offering
             self._engines[sampling] = Served(engine, make, self._cfg.max_model_len)
         self._engines.move_to_end(sampling)

@@ -35,12 +35,21 @@ def test_official_clients_get_the_same_answer_at_every_endpoint(make_policy: Any
             anthropic.AsyncAnthropic(base_url=url, api_key="right", max_retries=0) as claude,
         ):
             chat = await client.chat.completions.create(
-                model="gpt-5", messages=user, n=2, max_tokens=8, logprobs=True, **LIKELIEST
+                model="gpt-5",
+                messages=user,
+                n=2,
+                max_tokens=8,
+                logprobs=True,
+                top_logprobs=2,
+                **LIKELIEST,
             )
             said = chat.choices[0].message.content
             assert said == chat.choices[1].message.content and chat.model == "gpt-5"
             chosen = chat.choices[0].logprobs
             assert chosen and chosen.content and len(chosen.content) == 8
+            for token in chosen.content:  # of the model, not of a choice among one
+                first, second = token.top_logprobs
+                assert -20 < second.logprob <= first.logprob == token.logprob < 0
             first = await client.responses.create(
                 model="m", input="hi", max_output_tokens=8, **LIKELIEST
             )
