@@ -36,7 +36,7 @@ if "hangs" in how:
 import subprocess
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ImageContent, ToolAnnotations
+from mcp_types import CallToolResult, ImageContent, TextContent, ToolAnnotations
 
 server = MCPServer("notes")
 notes: list[str] = []
@@ -86,6 +86,12 @@ def picture() -> ImageContent:
     return ImageContent(type="image", data="aaaa", mime_type="image/png")
 
 @server.tool()
+def rows(text: str) -> CallToolResult:
+    said = [TextContent(type="text", text=text)] if text else []
+    found = {"rows": [{"name": "M\u00fcller", "n": 2, "paid": True}]}
+    return CallToolResult(content=said, structured_content=found)
+
+@server.tool()
 def variable(key: str) -> str:
     return os.environ.get(key, "unset")
 
@@ -94,6 +100,7 @@ if "http" in how:
 else:
     server.run()
 '''
+ROWS = '{"rows": [{"name": "M\u00fcller", "n": 2, "paid": true}]}'
 Plays = Callable[..., list[Trajectory]]
 
 
@@ -170,16 +177,20 @@ def test_what_the_model_reads_of_a_call(folder: Path, monkeypatch: pytest.Monkey
         (call("die"), True, "there is no tool 'die'; there are add, fail, picture"),
         (call("picture"), False, "[image/png]"),
         (call("write", length=5000), False, "x\n... (4800 more characters are not shown)"),
+        (call("rows", text=""), False, f"{ROWS}"),
+        (call("rows", text="1 row"), False, f"1 row\n{ROWS}"),
+        (call("rows", text="M\u00fcller: 2, True"), False, "M\u00fcller: 2, True"),
         (call("variable", key="NOTES_KEY"), False, "k1"),  # passed on
         (call("variable", key="OTHER_KEY"), False, "unset"),
     )
-    tools = ("add", "fail", "picture", "write", "variable")
-    cfg = settings(folder, pass_env=("NOTES_KEY",), tools=tools, max_result=200)
+    tools = ("add", "fail", "picture", "write", "rows", "variable")
+    cfg = settings(folder, pass_env=("NOTES_KEY",), tools=tools, max_result=200, max_turns=20)
     [played] = play(cfg, (*(turn for turn, _, _ in expected), "2"))
     assert played.reward == 1.0 and [t["function"]["name"] for t in played.tools] == list(tools)
     assert played.num_invalid == 2  # an argument that does not fit, and no such tool
     for step, (_, is_error, text) in zip(played.steps, expected, strict=False):
         assert step.is_error is is_error and text in str(step.result)
+    assert played.steps[7].result == "M\u00fcller: 2, True"  # it says all that is structured
 
 
 FAILURES = [

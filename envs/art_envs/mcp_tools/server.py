@@ -14,7 +14,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from typing import IO, Any
@@ -246,8 +246,12 @@ def _tool(tool: Any) -> Tool:
 
 
 def _text(result: Any) -> str:
-    """Return the contents of a result as text; what is none is named."""
-    parts = []
+    """Return the contents of a result as text; what is none is named.
+
+    Structured content is mostly the same once more, as MCP advises. Where the text lacks one of its
+    values, it is added.
+    """
+    parts: list[str] = []
     for block in result.content:
         text = getattr(block, "text", None) or getattr(
             getattr(block, "resource", None), "text", None
@@ -255,9 +259,27 @@ def _text(result: Any) -> str:
         kind = getattr(block, "mime_type", None) or block.type
         where = getattr(block, "uri", "")
         parts.append(text if isinstance(text, str) else f"[{kind}{f' {where}' if where else ''}]")
-    if not parts and result.structured_content is not None:
-        return json.dumps(result.structured_content, ensure_ascii=False)
+    said, structured = "\n".join(parts), result.structured_content
+    if structured is None:
+        return said
+    if not parts or not all(_stands_in(value, said) for value in _values(structured)):
+        parts.append(json.dumps(structured, ensure_ascii=False))
     return "\n".join(parts)
+
+
+def _values(value: Any) -> Iterator[Any]:
+    """Yield all that is neither an object nor a list."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _values(each)
+    else:
+        yield value
+
+
+def _stands_in(value: Any, text: str) -> bool:
+    written = [value] if isinstance(value, str) else []
+    written += [json.dumps(value, ensure_ascii=is_ascii).strip('"') for is_ascii in (True, False)]
+    return any(each in text for each in (*written, str(value)))
 
 
 def _said(error: BaseException) -> str:
