@@ -35,6 +35,7 @@ UNUSED: dict[str, dict[str, str]] = {  # by API and field: why it has no effect
     "responses": {
         **_CACHE,
         **dict.fromkeys(("user", "safety_identifier", "access_programs"), _LABEL),
+        "client_metadata": _LABEL,
         "service_tier": _SPEED,
         "context_management": _LENGTH,
         "max_tool_calls": "it counts calls of tools that OpenAI runs, and there are none",

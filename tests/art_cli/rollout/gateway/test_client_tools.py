@@ -134,7 +134,8 @@ def test_a_call_is_the_item_that_its_client_expects_and_goes_on_in_one_sequence(
 
 def test_two_tools_of_one_name_and_a_tool_without_one_are_refused() -> None:
     def read(*tools: dict[str, Any]) -> None:
-        client_tools([RequestTool(**tool) for tool in tools], drops_hosted=False)
+        given = {f"tools.{n}": RequestTool(**tool) for n, tool in enumerate(tools)}
+        client_tools(given, drops_hosted=False)
 
     inner = {"type": "function", "name": "b"}
     wrong = (
@@ -172,6 +173,54 @@ def test_a_tool_that_is_demanded_is_the_one_that_its_client_names(
     some = {"type": "allowed_tools", "mode": "auto", "tools": [choice]}
     [tool] = read(api, input="help", tools=TOOLS, tool_choice=some).tools
     assert tool["function"]["name"] == shown
+
+
+def test_tools_that_an_item_adds_are_those_of_the_request() -> None:
+    api = ResponsesApi(ResponseStore())
+    added = {"type": "additional_tools", "role": "developer", "tools": TOOLS[:2]}
+    effort = {"type": "configuration_update", "reasoning": {"effort": "low"}}
+    said = {"role": "user", "content": "help"}
+    body: dict[str, Any] = {"input": [added, said, effort], "tools": TOOLS[-1:]}
+    question = api.read(json.dumps(body).encode())
+    names = [tool["function"]["name"] for tool in question.asked.tools]
+    assert names == ["now", "crm__find", "crm__note", "sql"]
+    assert [m["role"] for m in question.asked.messages] == ["user"]
+    # One that goes on and adds more is not offered what was known before.
+    body["input"] += [said | {"role": "assistant"}, added | {"tools": TOOLS[2:3]}, said]
+    assert len(read(api, **body).tools) == 5
+    wrong = [
+        (added | {"tools": [{"name": "now"}]}, r"input\.1\.tools\.0\.type: Field required"),
+        (added | {"tools": None}, r"input\.1\.tools: "),
+        (added | {"tools": [{"type": "mcp"}]}, r"input\.1\.tools\.0: a tool of type 'mcp'"),
+        (added | {"tools": [{"type": "custom", "name": "now"}]}, "two tools are called 'now'"),
+    ]
+    for item, why in wrong:
+        with pytest.raises(RequestError, match=why):
+            read(api, input=[said, item], tools=TOOLS[-1:])
+
+
+def test_a_deferred_tool_is_shown_where_a_result_refers_to_it() -> None:
+    find = {"name": "find", "description": "Find it.", "input_schema": {"type": "object"}}
+    search: dict[str, Any] = {"name": "ToolSearch", "input_schema": {"type": "object"}}
+    call = {"type": "tool_use", "id": "1", "name": "ToolSearch", "input": {}}
+    found = [{"type": "tool_reference", "tool_name": "find"}, {"type": "text", "text": "found"}]
+    result = {"type": "tool_result", "tool_use_id": "1", "content": found}
+    said: list[Any] = [{"role": "user", "content": "help"}]
+    said += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    body: dict[str, Any] = {"max_tokens": 9, "messages": said}
+    tools = [search, find | {"defer_loading": True}]
+    asked = read(MessagesApi(), **body, tools=tools)
+    assert [t["function"]["name"] for t in asked.tools] == ["ToolSearch"]
+    definition = '{"name": "find", "description": "Find it.", "parameters": {"type": "object"}}'
+    assert asked.messages[-1]["content"] == f"{definition}\n\nfound"
+    with pytest.raises(RequestError, match="'find' is not among the tools"):
+        read(MessagesApi(), **body, tools=[search])
+    with pytest.raises(RequestError, match="'tool_reference' cannot be used"):
+        read(MessagesApi(), messages=[{"role": "user", "content": found}], max_tokens=9)
+    # Anthropic's own search is left out, and nothing else would find the tool.
+    hosted = {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}
+    asked = read(MessagesApi(drops_hosted=True), **body, tools=[hosted, *tools])
+    assert [t["function"]["name"] for t in asked.tools] == ["ToolSearch", "find"]
 
 
 def test_what_only_a_vendor_runs_is_refused_or_left_out() -> None:

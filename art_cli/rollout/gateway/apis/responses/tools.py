@@ -14,10 +14,11 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from art_cli.rollout.gateway.apis.request_body import MAX_TOOLS, validated
 from art_cli.rollout.gateway.asked import AnsweredCall, RequestError
 
 HOSTED = "only OpenAI has what it needs; give the agent a function that does it"
@@ -64,6 +65,10 @@ class RequestTool(BaseModel):
     format: dict[str, Any] | None = None  # of a custom tool's input
     tools: list[RequestTool] | None = None  # of a namespace
     environment: dict[str, Any] | None = None  # of a shell
+
+
+class _AddedTools(BaseModel):
+    tools: Annotated[list[RequestTool], Field(max_length=MAX_TOOLS)]
 
 
 class Chosen(BaseModel):
@@ -114,13 +119,27 @@ def shown_name(name: str, namespace: str | None) -> str:
     return f"{namespace}__{name}" if namespace else name
 
 
-def client_tools(tools: list[RequestTool], *, drops_hosted: bool) -> dict[str, ClientTool]:
-    """Return the tools of a request by the names that the policy is shown. Raises RequestError."""
+def added_tools(items: list[dict[str, Any]]) -> dict[str, RequestTool]:
+    """Return the tools of `additional_tools` items by their places. Raises RequestError."""
+    found: dict[str, RequestTool] = {}
+    for number, item in enumerate(items):
+        if item.get("type") != "additional_tools":
+            continue
+        tools = validated(_AddedTools, item, f"input.{number}").tools
+        found |= {f"input.{number}.tools.{n}": tool for n, tool in enumerate(tools)}
+    return found
+
+
+def client_tools(tools: dict[str, RequestTool], *, drops_hosted: bool) -> dict[str, ClientTool]:
+    """Return tools, given by their places in a request, by the names that the policy is shown.
+
+    Raises RequestError.
+    """
     found: dict[str, ClientTool] = {}
-    for number, tool in enumerate(tools):
-        for each in _flat(tool, f"tools.{number}", drops_hosted=drops_hosted):
+    for where, tool in tools.items():
+        for each in _flat(tool, where, drops_hosted=drops_hosted):
             if each.name in found and each != found[each.name]:
-                raise RequestError(400, f"tools.{number}: two tools are called {each.name!r:.200}")
+                raise RequestError(400, f"{where}: two tools are called {each.name!r:.200}")
             found[each.name] = each
     return found
 
