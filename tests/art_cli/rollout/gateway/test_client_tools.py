@@ -11,6 +11,7 @@ import pytest
 from hosted import host, script
 
 from art_cli.rollout.agents.function import Task
+from art_cli.rollout.gateway.apis.chat import ChatApi
 from art_cli.rollout.gateway.apis.messages.api import MessagesApi
 from art_cli.rollout.gateway.apis.responses.api import ResponsesApi
 from art_cli.rollout.gateway.apis.responses.store import ResponseStore
@@ -35,6 +36,7 @@ TOOLS: list[dict[str, Any]] = [
     {"type": "apply_patch"},
     {"type": "function", "name": "now"},
 ]
+NOTE: dict[str, Any] = {"name": "note"}
 PATCH = {"type": "update_file", "path": "a.py", "diff": "@@\n-a\n+b\n"}
 CALLS: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [  # of the policy, its item, result
     (
@@ -130,6 +132,71 @@ def test_a_call_is_the_item_that_its_client_expects_and_goes_on_in_one_sequence(
     assert "SELECT .+" in told and "The customers." not in told
     wanted = {"shell": "a.py\n[exit code 0]", "crm__note": "noted"}.get(name, str(output))
     assert wanted in told
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_custom_tool_of_chat_completions_is_called_with_text(play: Any, streams: bool) -> None:
+    grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /SELECT .+/"}}
+    custom = {"name": "sql", "description": "Ask the database.", "format": grammar}
+    tools: list[Any] = [{"type": "custom", "custom": custom}, {"type": "custom", "custom": NOTE}]
+
+    async def agent(client: Any, task: Task) -> None:
+        said: list[Any] = [{"role": "user", "content": "help"}]
+        asked: dict[str, Any] = {"model": "m", "tools": tools}
+        if streams:
+            stream = await client.chat.completions.create(**asked, messages=said, stream=True)
+            pieces = [piece.choices[0].delta async for piece in stream]
+            deltas = [each for piece in pieces for each in piece.tool_calls or []]
+            assert {d.index for d in deltas} == {0} and deltas[0].type == "custom"
+            name = deltas[0].custom["name"]
+            call: Any = {"id": deltas[0].id, "type": "custom"}
+            call["custom"] = {"name": name, "input": "".join(d.custom["input"] for d in deltas)}
+        else:
+            first = await client.chat.completions.create(**asked, messages=said)
+            assert first.choices[0].finish_reason == "tool_calls"
+            [called] = first.choices[0].message.tool_calls
+            call = called.model_dump()
+        assert call["custom"] == {"name": "sql", "input": "SELECT 1"}
+        said += [{"role": "assistant", "tool_calls": [call]}]
+        said += [{"role": "tool", "tool_call_id": call["id"], "content": "1"}]
+        second = await client.chat.completions.create(**asked, messages=said)
+        [called] = second.choices[0].message.tool_calls
+        assert called.custom.name == "note" and called.custom.input == '{"text": "one"}'
+
+    noted = written("note", {"text": "one"})  # arguments that it has not are not lost
+    t = play(agent, written("sql", {"input": "SELECT 1"}), noted)
+    assert t.error is None, t.logs
+    [sequence] = t.sequences
+    told = play.policy.tokenizer.decode(sequence.ids)
+    assert "Ask the database.\n\nThe input follows this lark grammar:" in told
+
+
+def test_a_custom_tool_of_chat_completions_that_is_none_is_refused() -> None:
+    def custom(**more: Any) -> dict[str, Any]:
+        return {"type": "custom", "custom": NOTE | more}
+
+    said = [{"role": "user", "content": "help"}]
+    note = custom()
+    call: dict[str, Any] = {"id": "1", **custom(input=7)}
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        (r"tools\.0\.custom: Field required", {"tools": [{"type": "custom"}]}),
+        (r"tools\.1\.function: Field required", {"tools": [note, {**note, "type": "function"}]}),
+        (r"tools\.0\.custom\.name: ", {"tools": [custom(name="")]}),
+        (r"tools\.0\.custom\.format\.type: ", {"tools": [custom(format={})]}),
+        ("two tools are called 'note'", {"tools": [note, {"type": "function", "function": NOTE}]}),
+        ("sql is not among the tools", {"tools": [note], "tool_choice": custom(name="sql")}),
+        (
+            "a custom call with text as input",
+            {"tools": [note], "messages": [*said, {"role": "assistant", "tool_calls": [call]}]},
+        ),
+    ]
+    for why, body in wrong:
+        with pytest.raises(RequestError, match=why):
+            read(ChatApi(), **{"messages": said, **body})
+    allowed = {"mode": "required", "tools": [note]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    assert read(ChatApi(), messages=said, tools=[note], tool_choice=choice).forced_tool == "note"
+    assert read(ChatApi(), messages=said, tools=[note], tool_choice=note).forced_tool == "note"
 
 
 def test_two_tools_of_one_name_and_a_tool_without_one_are_refused() -> None:

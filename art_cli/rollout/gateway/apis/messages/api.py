@@ -95,7 +95,7 @@ class CountRequest(BaseModel):
 
     def asked(self, size: int, known: KnownMessages) -> Asked:
         """Return what it asks of the policy. Raises RequestError."""
-        check_fields(self, "messages")
+        unknown = check_fields(self, "messages")
         if self.thread is not None:
             raise RequestError(400, "thread: send all messages with each request", UNTHREADED)
         known.definitions.update(definitions_of(self.tools or []))
@@ -116,6 +116,7 @@ class CountRequest(BaseModel):
             stops=tuple(self.stop_sequences or ()),
             response_schema=wanted.schema_ if wanted else None,
             model=self.model,
+            unknown=unknown,
             temperature=self.temperature,
             top_p=self.top_p,
         )

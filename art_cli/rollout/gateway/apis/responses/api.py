@@ -119,7 +119,7 @@ class ResponsesRequest(BaseModel):
         self, items: list[dict[str, Any]], size: int, known: KnownItems, offered: Offer
     ) -> Asked:
         """Return what it asks of the policy, behind all these items. Raises RequestError."""
-        check_fields(self, "responses")
+        unknown = check_fields(self, "responses")
         said = [*self.instructed, *known.items.read(items, [])]
         if not said:
             raise RequestError(400, "input: Field required")
@@ -137,6 +137,7 @@ class ResponsesRequest(BaseModel):
             top_logprobs=self.top_logprobs or 0,
             response_schema=self._schema(),
             model=self.model,
+            unknown=unknown,
             temperature=self.temperature,
             top_p=self.top_p,
         )

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from art_cli.rollout.gateway.apis.custom_tool import custom_function, custom_input
 from art_cli.rollout.gateway.apis.request_body import MAX_TOOLS, validated
 from art_cli.rollout.gateway.asked import AnsweredCall, RequestError
 
@@ -95,8 +96,9 @@ class ClientTool:
         tool = self.tool
         made: dict[str, Any] = {"name": self.name, "description": tool.description}
         if tool.type == "custom":
-            made["description"] = "\n\n".join(filter(None, (tool.description, _grammar(tool))))
-            made["parameters"] = _object(["input"], input=TEXT)
+            form = tool.format or {}
+            grammar = form if form.get("type") == "grammar" else None
+            made = custom_function(self.name, tool.description, grammar)
         elif tool.type in PUBLISHED:
             made["description"], made["parameters"] = PUBLISHED[tool.type]
         else:
@@ -211,23 +213,13 @@ def _flat(tool: RequestTool, where: str, *, drops_hosted: bool) -> Iterator[Clie
         raise RequestError(400, f"{where}: {what}")
 
 
-def _grammar(tool: RequestTool) -> str:
-    """Return the description of a custom tool's input grammar; "" if it has none."""
-    form = tool.format or {}
-    if form.get("type") != "grammar":
-        return ""
-    return f"The input follows this {form.get('syntax')} grammar:\n{form.get('definition')}"
-
-
 def _function_call(arguments: dict[str, Any]) -> dict[str, Any]:
     said = json.dumps(arguments)
     return {"type": "function_call", "name": "", "arguments": said, "status": "completed"}
 
 
 def _custom_tool_call(arguments: dict[str, Any]) -> dict[str, Any]:
-    said = arguments.get("input")
-    text = said if isinstance(said, str) else json.dumps(arguments)
-    return {"type": "custom_tool_call", "name": "", "input": text}
+    return {"type": "custom_tool_call", "name": "", "input": custom_input(arguments)}
 
 
 def _shell_call(arguments: dict[str, Any]) -> dict[str, Any]:
