@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.rollout.gateway.apis.chat import ChatRequest
+from art_cli.rollout.gateway.apis.completions import CompletionsRequest
 from art_cli.rollout.gateway.apis.fields import REFUSED, UNUSED
 from art_cli.rollout.gateway.apis.messages.api import MessagesRequest
 from art_cli.rollout.gateway.apis.responses.api import ResponsesRequest
@@ -23,10 +24,11 @@ def table() -> str:
         "chat": ChatRequest,
         "responses": ResponsesRequest,
         "messages": MessagesRequest,
+        "completions": CompletionsRequest,
     }
     names = {name for model in models.values() for name in model.model_fields}
     names |= {name for each in (*UNUSED.values(), *REFUSED.values()) for name in each}
-    rows = ["| field | chat completions | responses | messages |", "|---|---|---|---|"]
+    rows = [f"{HEAD} | responses | messages | completions |", "|---|---|---|---|---|"]
     for name in sorted(names):
         cells = [_cell(name, api, model.model_fields) for api, model in models.items()]
         rows.append(f"| `{name}` | {' | '.join(cells)} |")

@@ -19,6 +19,7 @@ from art_cli.rollout.agents.hosted import HostedAgents, Runner
 from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.rollout import rollout
+from art_cli.system.progress import silent
 from art_cli.system.scratch import remove
 from art_cli.types import Completion, Scenario, Trajectory
 
@@ -142,13 +143,15 @@ async def host(
     on_crash: str = "score",
     timeout: float = 300.0,
     crashes: bool = False,
+    say: Callable[[str], None] = silent,
+    times: int = 1,
     **served: Any,
 ) -> Trajectory:
-    """One episode of an agent that is reached through a real gateway.
+    """One episode, the last of so many, of an agent that is reached through a real gateway.
 
     A crash of the agent fails the test, unless it is meant to: to a run it would be bad play.
     """
-    gateway = Gateway(Served(engine, partial(Renderer, policy.tokenizer), ROOM, **served))
+    gateway = Gateway(Served(engine, partial(Renderer, policy.tokenizer), ROOM, **served), say=say)
     await gateway.start()
     agents = HostedAgents(
         gateway=gateway,
@@ -158,7 +161,8 @@ async def host(
         turns=asyncio.Semaphore(4),
     )
     try:
-        trajectory = await rollout(env, None, SCENARIO, agents.open(seed))
+        for _ in range(times):
+            trajectory = await rollout(env, None, SCENARIO, agents.open(seed))
     finally:
         await gateway.close()
     said = "\n".join(trajectory.logs)

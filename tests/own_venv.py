@@ -42,16 +42,20 @@ def _install(python: Path, requirements: tuple[str, ...]) -> None:
     subprocess.run([*pip, *words], check=True)
 
 
-def node_modules_with(name: str, package: Path) -> Path:
-    """The `node_modules` of `.venv-NAME`, with what a package.json asks for if missing."""
+def node_modules_with(name: str, wanted: str, *built: str) -> Path:
+    """The `node_modules` of `.venv-NAME`, with what the text of a package.json asks for if missing.
+
+    Of the packages that are `built` the install scripts run.
+    """
     folder = ROOT / f".venv-{name}"
-    wanted = package.read_text()
     with _installing(folder, wanted) as missing:
         if missing:
             (folder / "package.json").write_text(wanted)
             # A lock file would record the addresses of this machine's registry.
             words = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund"]
             subprocess.run([*words, "--ignore-scripts", "--silent"], cwd=folder, check=True)
+            if built:
+                subprocess.run(["npm", "rebuild", "--silent", *built], cwd=folder, check=True)
     return folder / "node_modules"
 
 

@@ -293,7 +293,7 @@ class LocalBackend:
             max_calls=cfg.agent.max_calls,
             routes=routes_of(cfg.agent, models, base),
         )
-        return await open_agents(self._open, cfg.agent, runner, served, cfg.reward)
+        return await open_agents(self._open, cfg.agent, runner, served, cfg.reward, self._say)
 
     def _claim(self, cfg: Experiment, config_yaml: str) -> RunDir:
         """Create or re-open the run directory, and hold it until `close`."""

@@ -234,7 +234,7 @@ class EvalSession:
             max_calls=cfg.max_calls,
             routes=routes_of(cfg, models, None, llm),
         )
-        agents = await open_agents(stack, cfg, runner, served, self.experiment.reward)
+        agents = await open_agents(stack, cfg, runner, served, self.experiment.reward, _warn)
         return self._seated(agents, given, services), limits
 
     def _seated(
@@ -279,3 +279,7 @@ def _meets_weights(cfg: Experiment) -> bool:
 
 def _why(r: Record) -> str:
     return f"{r.candidate.name}: {why_none([a.error for a in r.failed])}"
+
+
+def _warn(text: str) -> None:
+    say(text, file=sys.stderr)

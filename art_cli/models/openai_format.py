@@ -163,7 +163,11 @@ def _words(content: Any) -> tuple[str, str]:
 
 
 def _calls(value: dict[str, Any]) -> list[Any]:
-    """Return the tool calls of a message, including OpenAI's deprecated `function_call`."""
+    """Return the tool calls of a message, including OpenAI's deprecated `function_call`.
+
+    A call of a `custom` tool, whose input is free text, is returned as one with the argument
+    `input`.
+    """
     calls = value.get("tool_calls")
     if isinstance(calls, str) and calls:  # a column of text
         try:
@@ -173,7 +177,17 @@ def _calls(value: dict[str, Any]) -> list[Any]:
     calls = _listed(calls)
     if old := value.get("function_call"):
         calls = [*calls, {"function": old}]
-    return calls
+    return [_as_function(call) for call in calls]
+
+
+def _as_function(call: Any) -> Any:
+    custom = call.get("custom") if isinstance(call, dict) else None
+    if not isinstance(custom, dict) or "function" in call:
+        return call
+    if not isinstance(said := custom.get("input"), str):
+        raise ChatFormatError(f"expected a custom call with text as input, got {call!r:.200}")
+    function = {"name": custom.get("name"), "arguments": {"input": said}}
+    return {"id": call.get("id"), "function": function}
 
 
 def _listed(calls: Any) -> list[Any]:

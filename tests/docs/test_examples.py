@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shlex
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 from counting import call
 from docs.pages import PAGES, ROOT, blocks, code_of
 from hosted import host, script
+from integration.clients.packages import AGENTS, PACKAGES
 from loopback_judge import LoopbackJudge, says
 from typer.testing import CliRunner
 
@@ -31,6 +33,7 @@ from art_cli.types import Scenario
 
 LEAST = {"env": {"use": "order_desk"}, "model": {"base": "Qwen/Qwen3-8B"}, "train": {"steps": 1}}
 CONFIGS = sorted([*(ROOT / "configs").glob("*.yaml"), *(ROOT / "configs/adapters").glob("*.yaml")])
+RECIPES = ("docs/coding-agents.md", "docs/your-agent.md")
 PROGRAMS = ROOT / "tests" / "integration" / "clients" / "programs"
 DESKS = ("retail", "airline")  # which generate a thousand scenarios first
 
@@ -91,13 +94,31 @@ def test_the_sampler_chooses(tmp_path: Path) -> None:
 
 
 def _recipes(language: str) -> list[str]:
-    return [code for page, code in blocks(language) if page == "docs/your-agent.md"]
+    return [code for page, code in blocks(language) if page in RECIPES]
 
 
 def test_the_recipes_are_the_programs_of_the_tests() -> None:
     programs = {p.read_text() for p in PROGRAMS.iterdir()}
     shown = [*_recipes("python")[1:], *_recipes("js"), *_recipes("bash")]
-    assert len(shown) > 12 and set(shown) <= programs
+    assert len(shown) > 18 and set(shown) <= programs
+
+
+def test_the_recipes_install_what_the_tests_do() -> None:
+    """Each follows the line that installs what it needs, in versions that the tests run."""
+    npm = json.loads((PROGRAMS.parent / "package.json").read_text())["dependencies"]
+    installed = {each for packages in (*PACKAGES.values(), *AGENTS.values()) for each in packages}
+    installed |= {f"{name}@{version}" for name, version in npm.items()}
+    beside = {"zod@4.6.7"}  # what a program of the tests alone imports
+    named = set()
+    for page in RECIPES:
+        text = PAGES[page]
+        for line in re.findall(r"^ {4}(?:pip|npm) install (.*)$", text, re.M):
+            named |= {word for word in shlex.split(line) if word[0] != "-"}
+        code = re.findall(r"(.*\n\n)```(?:python|js|bash)\n", text)
+        first = "docs/your-agent.md" in page  # `play`, whose client is art's own
+        without = [line for line in code[first:] if " install " not in line]
+        assert without == (["**curl**, for all other languages.\n\n"] if first else [])
+    assert named - {"configs/program-node"} == installed - beside
 
 
 @pytest.mark.parametrize(("page", "code"), blocks("yaml"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from art_cli.config.agent import AgentConfig, TrainedConfig, models_of
@@ -32,10 +33,11 @@ async def open_agents(
     runner: Runner,
     served: Served,
     reward: RewardConfig | None,
+    say: Callable[[str], None],
 ) -> HostedAgents:
     """Return the agents behind a gateway that the stack closes. Raises PreflightError."""
     at = Entrance.at(cfg.bind, cfg.public_url) if cfg.type == "service" else None
-    gateway = Gateway(served, at, drops_hosted=cfg.hosted_tools == "drop")
+    gateway = Gateway(served, at, drops_hosted=cfg.hosted_tools == "drop", say=say)
     await gateway.start()
     stack.push_async_callback(gateway.close)
     return HostedAgents(

@@ -12,6 +12,7 @@ from art_cli.errors import AgentError, EnvError
 from art_cli.llms.base import AskedLLM
 from art_cli.rollout.agent import CRASHED
 from art_cli.rollout.episode import Episode
+from art_cli.rollout.gateway.apis.fields import unknown_text
 from art_cli.rollout.gateway.end import REWARD
 from art_cli.rollout.gateway.hosted_episode import Hosted
 from art_cli.rollout.gateway.served import Served
@@ -78,6 +79,8 @@ class HostedAgent:
                     return "context"
                 return self._crashed(hosted, episode.trajectory, str(e))
             finally:
+                if hosted.unknown_fields:
+                    episode.trajectory.logs.append(unknown_text(hosted.unknown_fields))
                 self._agents.gateway.leave(hosted)
 
     def record(self, trajectory: Trajectory) -> None:

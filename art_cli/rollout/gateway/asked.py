@@ -42,6 +42,7 @@ class Asked:
     response_schema: dict[str, Any] | None = None  # JSON Schema of the words
     raw: str | tuple[int, ...] | None = None  # to be gone on with, in the place of `messages`
     model: str = "policy"
+    unknown: tuple[str, ...] = ()  # names of fields that nothing reads
     # What is sampled in training is the experiment's to say; these are a deployed policy's.
     temperature: float | None = None
     top_p: float | None = None

@@ -27,6 +27,7 @@ class Delivery:
         return self._hosted.max_model_len
 
     async def complete(self, asked: Asked) -> list[Answered]:
+        self._hosted.unknown_fields.update(asked.unknown)
         answers = await self._hosted.complete(asked)
         self._answers += answers
         return answers

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from art_cli.keys import mask_keys
 from art_cli.rollout.gateway.apis.request_body import read_as
+from art_cli.rollout.gateway.asked import RequestError
 from art_cli.system.outside import storable
 from art_cli.types import Trajectory
 
@@ -49,3 +50,12 @@ class AgentEnd(BaseModel):
         if self.logs:
             said = "\n".join(x if isinstance(x, str) else f"{x}" for x in self.logs)
             trajectory.logs.append(f"the agent said:\n{mask_keys(storable(said))[-SHOWN:]}")
+
+
+def not_counted(told: bool) -> RequestError:
+    """Return what an agent hears that tells an end where one was `told`, or nobody waits for it."""
+    if told:
+        text = "the end of this episode was told before, and counted; this one is not"
+        return RequestError(409, text, "already_counted")
+    text = "the episode was over before its end was told, which is not counted"
+    return RequestError(409, text, "episode_over")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -24,7 +25,7 @@ from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
 from art_cli.rollout.gateway.asked_model import Spoken, ask_model
 from art_cli.rollout.gateway.constraint import grammar_of, hold_of
 from art_cli.rollout.gateway.dialogue import Dialogue
-from art_cli.rollout.gateway.end import AgentEnd
+from art_cli.rollout.gateway.end import AgentEnd, not_counted
 from art_cli.rollout.gateway.entrance import Secrets
 from art_cli.rollout.gateway.exchange import Talk, answer, begin, count_tokens, read_in
 from art_cli.rollout.gateway.routes import Route
@@ -56,6 +57,7 @@ class Hosted:
         self.num_requests = 0  # of any kind, answered or refused
         self.refusal = ""  # what was said to the last call that was refused
         self.num_unheard = 0  # answers that nobody received
+        self.unknown_fields: Counter[str] = Counter()  # by name: requests that set it
         self.usd = 0.0  # that models beside the policy have cost
         self.secrets = Secrets()
         self._served = served
@@ -332,15 +334,6 @@ class Hosted:
         thread.is_trained, thread.is_policy = route.trained, route.base is None
         threads.append(thread)
         return thread
-
-
-def not_counted(told: bool) -> RequestError:
-    """Return what an agent hears that tells an end where one was `told`, or nobody waits for it."""
-    if told:
-        text = "the end of this episode was told before, and counted; this one is not"
-        return RequestError(409, text, "already_counted")
-    text = "the episode was over before its end was told, which is not counted"
-    return RequestError(409, text, "episode_over")
 
 
 def _check_sent(value: Any) -> None:

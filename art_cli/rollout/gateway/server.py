@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 
 from aiohttp import web
 
@@ -19,15 +20,17 @@ from art_cli.errors import PreflightError
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway import mcp
 from art_cli.rollout.gateway.apis.endpoints import Endpoints, words_of
+from art_cli.rollout.gateway.apis.fields import NAMED, unknown_text
 from art_cli.rollout.gateway.apis.serving import refuse, timely_body
 from art_cli.rollout.gateway.asked import RequestError
 from art_cli.rollout.gateway.body import MAX_BODY
 from art_cli.rollout.gateway.delivery import Delivery
-from art_cli.rollout.gateway.end import AgentEnd
+from art_cli.rollout.gateway.end import AgentEnd, not_counted
 from art_cli.rollout.gateway.entrance import Entrance, Secrets
-from art_cli.rollout.gateway.hosted_episode import Hosted, not_counted
+from art_cli.rollout.gateway.hosted_episode import Hosted
 from art_cli.rollout.gateway.served import Served
 from art_cli.system.deadline import beside
+from art_cli.system.progress import silent
 from art_cli.types import Message
 
 HEAD_TIMEOUT = 30.0  # seconds for the head of a request, or the next one on a connection
@@ -39,9 +42,17 @@ class Gateway:
     """Serves the episodes that are open."""
 
     def __init__(
-        self, served: Served, entrance: Entrance | None = None, *, drops_hosted: bool = False
+        self,
+        served: Served,
+        entrance: Entrance | None = None,
+        *,
+        drops_hosted: bool = False,
+        say: Callable[[str], None] = silent,
     ) -> None:
+        """`say` warns of what agents send and nothing reads, once for each field."""
         self.served = served
+        self._say = say
+        self._warned: set[str] = set()
         self._drops_hosted = drops_hosted
         self._entrance = entrance or Entrance()
         self._episodes: dict[str, tuple[Hosted, Endpoints]] = {}
@@ -108,6 +119,10 @@ class Gateway:
     def leave(self, hosted: Hosted) -> None:
         """Forget an episode that is over: its address is unknown from now on."""
         self._episodes.pop(hosted.id, None)
+        new = {k: n for k, n in hosted.unknown_fields.items() if k not in self._warned}
+        if new and len(self._warned) < NAMED:
+            self._warned |= new.keys()
+            self._say(f"warning: {unknown_text(new)}")
         if self._entrance.needs_key:
             self._over[hosted.id] = hosted.secrets, hosted.told.done()
             if len(self._over) > REMEMBERED:

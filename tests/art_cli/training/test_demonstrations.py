@@ -21,6 +21,7 @@ from art_envs.order_desk import OrderDesk
 USER = {"role": "user", "content": "a"}
 THINKS = {"type": "thinking", "thinking": "hm"}
 ANSWER = {"role": "assistant", "content": "b"}
+AT, TEXT = '{"at": 1}', '{"input": "at 1"}'
 LOOK = '<tool_call>{"name": "look", "arguments": {"at": 1}}</tool_call>'
 CALL: dict[str, Any] = {"function": {"name": "look", "arguments": '{"at": 1}'}}
 
@@ -137,6 +138,7 @@ def test_a_tokenizer_learns_from_what_is_said_and_from_the_tools() -> None:
     [
         ({"function_call": {"name": "look", "arguments": '{"at": 1}'}}, LOOK),
         ({"content": "I look.", "tool_calls": json.dumps([CALL])}, f"I look.{LOOK}"),
+        ({"tool_calls": [{"custom": {"name": "look", "input": "at 1"}}]}, LOOK.replace(AT, TEXT)),
         ({"thinking": "hm", "content": "ok"}, "<think>\nhm\n</think>\n\nok"),
         ({"reasoning_content": "hm", "content": "ok"}, "<think>\nhm\n</think>\n\nok"),
         (

@@ -26,7 +26,7 @@ SERVER = ROOT / "configs" / "adapters" / "openenv_walk.py"
 
 @pytest.fixture(scope="module")
 def python() -> Iterator[str]:
-    yield str(python_with("openenv", "openenv-core==0.3.0"))
+    yield str(python_with("openenv", "openenv==0.10.0"))
     openenv_env.close_servers()
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from integration.clients.packages import AGENTS, BUILT, ENVIRONMENT, ON_PATH, PACKAGES
 from integration.clients.stage import Task, tasks
 from own_venv import node_modules_with, python_with
 
@@ -16,38 +20,6 @@ from art_cli.models.policy import Policy
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
-
-# What cannot share an environment: the MCP adapters of LangChain, smolagents and AutoGen need the
-# first major version of MCP's package, AG2's the second; CrewAI holds back what others need newer.
-PACKAGES = {
-    "clients": [
-        "openai==3.57.0",
-        "openai-agents==0.24.0",
-        "pydantic-ai-slim[openai,anthropic,mcp]==2.68.0",
-        "ag2[openai]==1.2.1",
-        "litellm==1.110.2",
-        "anthropic==2.13.0",
-        "mcp==2.3.0",
-    ],
-    "clients-mcp1": [
-        "langchain==1.5.2",
-        "langgraph==1.2.24",
-        "langchain-openai==1.7.4",
-        "langchain-anthropic==1.7.10",
-        "langchain-mcp-adapters==0.3.2",
-        "smolagents[openai,mcp]==1.26.0",
-        "autogen-agentchat==0.7.5",
-        "autogen-ext[openai,mcp]==0.7.5",
-    ],
-    "clients-crewai": ["crewai==1.15.30"],
-}
-ENVIRONMENT = {
-    "langchain": "clients-mcp1",
-    "langgraph": "clients-mcp1",
-    "smolagents": "clients-mcp1",
-    "autogen": "clients-mcp1",
-    "crewai": "clients-crewai",
-}  # by the first word of a program's name; the others need "clients"
 
 Command = Callable[..., list[str]]
 
@@ -63,7 +35,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Command:
         if name.endswith(".mjs"):
             return [_node(folder), path, *words]
         if name.endswith(".sh"):
-            return _shell(path, *words)
+            return [*_path_of(name.removesuffix(".sh")), *_shell(path, *words)]
         venv = ENVIRONMENT.get(name.partition("_")[0], "clients")
         return [str(python_with(venv, *PACKAGES[venv])), path, *words]
 
@@ -76,8 +48,29 @@ def _node(folder: Path) -> str:
         pytest.skip("there is no node or no npm on this machine")
     modules = folder / "node_modules"
     if not modules.exists():
-        modules.symlink_to(node_modules_with("clients-node", HERE / "package.json"))
+        modules.symlink_to(node_modules_with("clients-node", (HERE / "package.json").read_text()))
     return node
+
+
+def _path_of(agent: str) -> list[str]:
+    """How to start a program that finds an agent's command; nothing, where it needs none."""
+    if agent in ON_PATH:
+        return ["env", f"PATH={_bin_of(ON_PATH[agent])}:{os.environ['PATH']}"]
+    return []
+
+
+def _bin_of(venv: str) -> Path:
+    if venv in PACKAGES:
+        return python_with(venv, *PACKAGES[venv]).parent
+    if shutil.which("npm") is None:
+        pytest.skip("there is no npm on this machine")
+    wanted = dict(each.rsplit("@", 1) for each in AGENTS[venv])
+    built = [name for name in wanted if name in BUILT]
+    package = json.dumps({"private": True, "dependencies": wanted})
+    try:
+        return node_modules_with(venv, package, *built) / ".bin"
+    except subprocess.CalledProcessError as e:
+        pytest.skip(f"npm cannot install {', '.join(wanted)} here: {e}")
 
 
 def _shell(path: str, *words: str) -> list[str]:

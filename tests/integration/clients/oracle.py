@@ -20,6 +20,7 @@ from art_cli.types import Completion, Trajectory
 
 MESSAGE = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|\Z)", re.S)
 TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.S)
+TOOL = re.compile(r"^(\w+) ([\w ]*):", re.M)  # descriptions have lines of their own
 PROPERTY = re.compile(r'"properties": ?\{"(\w+)"')
 CALL = '<tool_call>{{"name": {name}, "arguments": {arguments}}}</tool_call>'
 
@@ -71,7 +72,7 @@ class Oracle:
             if first and words in first[2]:
                 return _in_schema(answer, grammar) if grammar else answer
         shown = TOOLS.search(prompt)
-        tools = dict(line.split(":")[0].split(" ", 1) for line in _lines(shown))
+        tools = dict(TOOL.findall(shown[1])) if shown else {}
         hand_over = next((name for name in HAND_OVER if name in tools), None)
         if hand_over and not self.handed_over:
             self.handed_over = True
@@ -82,7 +83,7 @@ class Oracle:
         step = self.gold[self.executed]
         if not _calls(step):
             return self._words(step, tools, grammar)
-        return "\n".join(self._together()) if self.parallel else step
+        return "\n".join(self._together()) if self.parallel else _as_shown(step, tools, prompt)
 
     def _words(self, text: str, tools: dict[str, str], grammar: str | None) -> str:
         last = self.executed >= len(self.gold) - 1
@@ -103,6 +104,14 @@ class Oracle:
                 break
             steps.append(step)
         return steps
+
+
+@dataclass
+class Script(Oracle):
+    """Says the turns of `gold` in their order, for an agent that does not call the env."""
+
+    def say(self, prompt: str, grammar: str | None) -> str:
+        return self.gold[len(self.asked)]
 
 
 @dataclass
@@ -147,8 +156,21 @@ def _behind(prompt: str, turn: str) -> str:
     return call.removeprefix(begun)
 
 
-def _lines(match: re.Match[str] | None) -> list[str]:
-    return match[1].split("\n") if match else []
+def _as_shown(step: str, tools: dict[str, str], prompt: str) -> str:
+    """The call that leads to a call of the env's, by the name that a client gave its tool."""
+    [call] = _calls(step)
+    name, arguments = f"mcp__env__{call['name']}", call["arguments"]
+    if name in tools or f'"name": "{name}", "description"' in prompt:
+        return _call(name, arguments)
+    if "functions__exec" in tools:  # Codex runs JavaScript that calls tools
+        code = f"text(await tools.{name}({json.dumps(arguments)}))"
+        return _call("functions__exec", {"input": code})
+    if "ToolSearch" in tools:  # Claude Code shows tools that were looked for
+        return _call("ToolSearch", {"query": f"select:{name}"})
+    if "tool_call" in tools:  # Qwen Code calls tools that it does not show
+        return _call("tool_call", {"name": name, "arguments": arguments})
+    shown = next((each for each in tools if each.endswith(f"_{call['name']}")), None)
+    return _call(shown, arguments) if shown else step
 
 
 def _calls(step: str) -> list[Any]:

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from integration.clients.oracle import Asked, Oracle
+from integration.clients.oracle import Asked, Oracle, Script
 
 from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Env
@@ -127,8 +127,11 @@ async def perform(
     room: int,
     seed: int,
     routes: Routes | None = None,
+    *,
+    drops_hosted: bool = False,
 ) -> Trajectory:
-    gateway = Gateway(Served(engine, partial(Renderer, policy.tokenizer), room, routes=routes))
+    served = Served(engine, partial(Renderer, policy.tokenizer), room, routes=routes)
+    gateway = Gateway(served, drops_hosted=drops_hosted)
     await gateway.start()
     agents = HostedAgents(
         gateway=gateway,
@@ -145,10 +148,25 @@ async def perform(
 
 
 def play_perfectly(
-    task: Task, policy: Policy, command: list[str], *, room: int = ROOM, parallel: bool = False
+    task: Task,
+    policy: Policy,
+    command: list[str],
+    *,
+    room: int = ROOM,
+    parallel: bool = False,
+    drops_hosted: bool = False,
 ) -> Played:
     """Return an episode in which the policy says what is right."""
     oracle = Oracle(Renderer(policy.tokenizer), policy.grammars, task.gold(), parallel=parallel)
+    playing = perform(task, policy, oracle, command, room, 0, drops_hosted=drops_hosted)
+    return Played(asyncio.run(playing), oracle.asked)
+
+
+def play_turns(
+    task: Task, policy: Policy, command: list[str], turns: list[str], *, room: int = ROOM
+) -> Played:
+    """Return an episode in which the policy says these turns, one after the other."""
+    oracle = Script(Renderer(policy.tokenizer), policy.grammars, turns)
     trajectory = asyncio.run(perform(task, policy, oracle, command, room, 0))
     return Played(trajectory, oracle.asked)
 

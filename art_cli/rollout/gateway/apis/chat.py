@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from art_cli.models.openai_format import Reading
 from art_cli.rollout.gateway.apis.bodies import Bodies
 from art_cli.rollout.gateway.apis.continued import Continued
+from art_cli.rollout.gateway.apis.custom_tool import custom_function, custom_input
 from art_cli.rollout.gateway.apis.fields import check_fields
 from art_cli.rollout.gateway.apis.openai_parts import error_body, pieces, token_logprobs, usage
 from art_cli.rollout.gateway.apis.request_body import (
@@ -35,9 +36,32 @@ class _Function(BaseModel):
     name: Annotated[str, Field(min_length=1)]
 
 
+class _Syntax(BaseModel):
+    type: Literal["text", "grammar"]
+    grammar: dict[str, Any] | None = None
+
+
+class _Custom(BaseModel):
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    format: _Syntax | None = None
+
+
 class _Tool(BaseModel):
-    type: Literal["function"]
-    function: _Function
+    type: Literal["function", "custom"]
+    function: _Function | None = None
+    custom: _Custom | None = None
+
+    def shown(self, where: str) -> dict[str, Any]:
+        """Return it as a function. Raises RequestError."""
+        if self.type == "custom" and self.custom:
+            grammar = self.custom.format.grammar if self.custom.format else None
+            made = custom_function(self.custom.name, self.custom.description, grammar)
+        elif self.type == "function" and self.function:
+            made = self.function.model_dump()
+        else:
+            raise RequestError(400, f"{where}.{self.type}: Field required")
+        return {"type": "function", "function": made}
 
 
 class _Named(BaseModel):
@@ -48,10 +72,23 @@ class _Choice(BaseModel):
     type: Literal["function"]
     function: _Named
 
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+
+class _CustomChoice(BaseModel):
+    type: Literal["custom"]
+    custom: _Named
+
+    @property
+    def name(self) -> str:
+        return self.custom.name
+
 
 class _Subset(BaseModel):
     mode: Literal["auto", "required"]
-    tools: list[_Choice]
+    tools: list[_Choice | _CustomChoice]
 
 
 class _Allowed(BaseModel):
@@ -79,7 +116,7 @@ class ChatRequest(BaseModel):
     model: str = "policy"
     messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
     tools: Annotated[list[_Tool], Field(max_length=MAX_TOOLS)] | None = None
-    tool_choice: Mode | _Choice | _Allowed | None = None
+    tool_choice: Mode | _Choice | _CustomChoice | _Allowed | None = None
     parallel_tool_calls: bool | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
@@ -96,7 +133,7 @@ class ChatRequest(BaseModel):
 
     def asked(self, size: int, known: Continued[Reading]) -> Asked:
         """Return what it asks of the policy. Raises RequestError."""
-        check_fields(self, "chat")
+        unknown = check_fields(self, "chat")
         messages, prefill = conversation(self.messages, "messages", known)
         offered = self.offered
         return Asked(
@@ -114,6 +151,7 @@ class ChatRequest(BaseModel):
             top_logprobs=self.top_logprobs or 0,
             response_schema=self._schema(),
             model=self.model,
+            unknown=unknown,
             temperature=self.temperature,
             top_p=self.top_p,
             seed=self.seed,
@@ -122,14 +160,23 @@ class ChatRequest(BaseModel):
     @cached_property
     def offered(self) -> Offer:
         """Its tools. Raises RequestError."""
-        tools = [t.model_dump() for t in self.tools or []]
+        given = self.tools or []
+        tools = [tool.shown(f"tools.{number}") for number, tool in enumerate(given)]
+        functions = {t.function.name for t in given if t.type == "function" and t.function}
+        if twice := functions & self.custom_tools:
+            raise RequestError(400, f"tools: two tools are called {min(twice)!r:.200}")
         choice = self.tool_choice or "auto"
-        if isinstance(choice, _Choice):
-            return offer(tools, "required", forced=choice.function.name)
+        if isinstance(choice, _Choice | _CustomChoice):
+            return offer(tools, "required", forced=choice.name)
         if isinstance(choice, _Allowed):
             subset = choice.allowed_tools
-            return offer(tools, subset.mode, only=[t.function.name for t in subset.tools])
+            return offer(tools, subset.mode, only=[t.name for t in subset.tools])
         return offer(tools, choice)
+
+    @cached_property
+    def custom_tools(self) -> set[str]:
+        """The names of its tools whose input is free text."""
+        return {t.custom.name for t in self.tools or [] if t.type == "custom" and t.custom}
 
     def _schema(self) -> dict[str, Any] | None:
         wanted = self.response_format
@@ -179,7 +226,7 @@ class ChatQuestion:
         choices = [
             {
                 "index": index,
-                "message": _message(answer),
+                "message": _message(answer, self.request.custom_tools),
                 "finish_reason": _finish_reason(answer),
                 "logprobs": self._logprobs(answer),
             }
@@ -194,7 +241,7 @@ class ChatQuestion:
     def events(self, answers: list[Answered]) -> Iterator[str]:
         head = {**self._head, "object": "chat.completion.chunk"}
         for index, answer in enumerate(answers):
-            for delta in _deltas(answer):
+            for delta in _deltas(answer, self.request.custom_tools):
                 choice = {"index": index, "delta": delta, "finish_reason": None}
                 yield _event(head | {"choices": [choice]})
             last = {"index": index, "delta": {}, "finish_reason": _finish_reason(answer)}
@@ -213,17 +260,20 @@ def _event(value: dict[str, Any]) -> str:
     return f"data: {json.dumps(value)}\n\n"
 
 
-def _message(answer: Answered) -> dict[str, Any]:
+def _message(answer: Answered, custom_tools: set[str]) -> dict[str, Any]:
     content = answer.words or (None if answer.calls else "")
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if answer.calls:
-        message["tool_calls"] = [_call(call) for call in answer.calls]
+        message["tool_calls"] = [_call(call, custom_tools) for call in answer.calls]
     if answer.thought:
         message["reasoning_content"] = answer.thought
     return message
 
 
-def _call(call: AnsweredCall) -> dict[str, Any]:
+def _call(call: AnsweredCall, custom_tools: set[str]) -> dict[str, Any]:
+    if call.name in custom_tools:
+        custom = {"name": call.name, "input": custom_input(call.arguments)}
+        return {"id": call.id, "type": "custom", "custom": custom}
     function = {"name": call.name, "arguments": json.dumps(call.arguments)}
     return {"id": call.id, "type": "function", "function": function}
 
@@ -232,15 +282,16 @@ def _finish_reason(answer: Answered) -> str:
     return "tool_calls" if answer.calls else answer.ended
 
 
-def _deltas(answer: Answered) -> Iterator[dict[str, Any]]:
+def _deltas(answer: Answered, custom_tools: set[str]) -> Iterator[dict[str, Any]]:
     """Return a whole message in the pieces of a stream."""
     yield {"role": "assistant", "content": ""}
     for key, text in (("reasoning_content", answer.thought), ("content", answer.words)):
         for piece in pieces(text):
             yield {key: piece}
     for index, call in enumerate(answer.calls):
-        begun = _call(call)
-        function = begun["function"] | {"arguments": ""}
-        yield {"tool_calls": [begun | {"index": index, "function": function}]}
-        for piece in pieces(begun["function"]["arguments"]):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+        begun = _call(call, custom_tools)
+        kind = begun["type"]
+        grows = "input" if kind == "custom" else "arguments"
+        yield {"tool_calls": [begun | {"index": index, kind: begun[kind] | {grows: ""}}]}
+        for piece in pieces(begun[kind][grows]):
+            yield {"tool_calls": [{"index": index, kind: {grows: piece}}]}

@@ -11,8 +11,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from art_cli.rollout.gateway.apis.fields import check_fields
 from art_cli.rollout.gateway.apis.openai_parts import error_body, usage
 from art_cli.rollout.gateway.apis.request_body import MAX_TURNS, Stops, read_as
 from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
@@ -23,8 +24,9 @@ MAX_PROMPT = 2**20  # token ids
 
 
 class CompletionsRequest(BaseModel):
-    """The keys that have an effect; others are accepted and have none."""
+    """The fields that have an effect; fields.py has the others."""
 
+    model_config = ConfigDict(extra="allow")
     model: str = "policy"
     prompt: (
         str
@@ -39,18 +41,13 @@ class CompletionsRequest(BaseModel):
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    echo: bool | None = None
-    suffix: str | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     seed: int | None = None
 
     def asked(self, size: int) -> Asked:
         """Return what it asks of the policy. Raises RequestError."""
-        if self.echo:
-            raise RequestError(400, "echo: this is not offered here; the client has the prompt")
-        if self.suffix:
-            raise RequestError(400, "suffix: this is not offered here; ask for it in a chat")
+        unknown = check_fields(self, "completions")
         if self.best_of is not None and self.best_of != (self.n or 1):
             raise RequestError(400, "best_of: this is not offered here; choose among n")
         prompt: Any = self.prompt
@@ -69,6 +66,7 @@ class CompletionsRequest(BaseModel):
             logprobs=self.logprobs is not None,
             top_logprobs=self.logprobs or 0,
             model=self.model,
+            unknown=unknown,
             temperature=self.temperature,
             top_p=self.top_p,
             seed=self.seed,

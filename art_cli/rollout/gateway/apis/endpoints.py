@@ -67,6 +67,11 @@ class Endpoints:
             return lambda _, responder: _models(responder, "/".join(words[1:]))
         if words[:1] == ["responses"] and len(words) == 2 and request.method in ("GET", "DELETE"):
             return lambda request, _: self._known_response(request, words[1])
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            # The status by which Codex knows at once that it has to speak HTTP.
+            raise RequestError(
+                426, "WebSockets are not offered here; send each request by HTTP POST"
+            )
         known = ", ".join(f"POST /v1/{path}" for path in self._asking)
         raise RequestError(
             404,

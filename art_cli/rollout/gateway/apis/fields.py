@@ -2,10 +2,12 @@
 
 The request models define the fields that are served. docs/agent-apis.md lists all fields, and a
 test compares them with the types of the OpenAI and Anthropic packages. Fields that appear in
-neither, such as a client's own `extra_body`, are ignored.
+neither, such as a client's own `extra_body`, are ignored, and the run says so.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from pydantic import BaseModel
 
@@ -22,6 +24,9 @@ _CACHE = dict.fromkeys(
     ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"), _SPEED
 )
 
+NAMED = 20  # unknown fields of one request, or of one run, that are named
+NAME = 100  # characters of such a name
+
 UNUSED: dict[str, dict[str, str]] = {  # by API and field: why it has no effect
     "chat": {
         **_CACHE,
@@ -35,6 +40,7 @@ UNUSED: dict[str, dict[str, str]] = {  # by API and field: why it has no effect
     "responses": {
         **_CACHE,
         **dict.fromkeys(("user", "safety_identifier", "access_programs"), _LABEL),
+        "client_metadata": _LABEL,
         "service_tier": _SPEED,
         "context_management": _LENGTH,
         "max_tool_calls": "it counts calls of tools that OpenAI runs, and there are none",
@@ -49,6 +55,11 @@ UNUSED: dict[str, dict[str, str]] = {  # by API and field: why it has no effect
         "betas": "a header, which is not read",
         "top_k": _SAMPLED,
         "context_management": _LENGTH,
+    },
+    "completions": {
+        **dict.fromkeys(("frequency_penalty", "presence_penalty"), _SAMPLED),
+        **dict.fromkeys(("top_k", "min_p", "repetition_penalty"), _SAMPLED),
+        "user": _LABEL,
     },
 }
 REFUSED: dict[str, dict[str, str]] = {  # by API and field: what to do instead
@@ -77,13 +88,33 @@ REFUSED: dict[str, dict[str, str]] = {  # by API and field: what to do instead
         "mcp_servers": "no server is called from here; let the agent call its tools",
         "compaction": "no summary is made here; let the agent ask for one in words",
     },
+    "completions": {
+        "logit_bias": "it would change what is sampled from; use `stop`",
+        "suffix": "ask for it in a chat",
+        "echo": "the client has the prompt",
+        **dict.fromkeys(
+            ("guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+            "ask `/v1/chat/completions`, by `response_format`",
+        ),
+    },
 }
 MEANINGLESS = {"modalities": ["text"], "function_call": "none"}  # as if the field were left out
 
 
-def check_fields(request: BaseModel, api: str) -> None:
-    """Raise RequestError if a request sets a refused field."""
+def check_fields(request: BaseModel, api: str) -> tuple[str, ...]:
+    """Return the names of fields that no table has. Raise RequestError if a refused one is set."""
+    unknown: list[str] = []
     for name, value in (request.model_extra or {}).items():
         instead = REFUSED[api].get(name)
         if instead and value and value != MEANINGLESS.get(name):
             raise RequestError(400, f"{name}: this is not offered here; {instead}")
+        if not instead and value is not None and name not in UNUSED[api]:
+            unknown.append(name[:NAME])
+    return tuple(unknown[:NAMED])
+
+
+def unknown_text(counts: Mapping[str, int]) -> str:
+    """Return a sentence about unknown fields, given the number of requests that set each."""
+    fields = ", ".join(f"{name!r} ({num}x)" for name, num in [*counts.items()][:NAMED])
+    where = "docs/agent-apis.md has all others"
+    return f"the agent sent fields that nothing reads: {fields}; {where}"

@@ -37,15 +37,23 @@ Stops = Annotated[
 def read_as(model: type[M], body: bytes) -> M:
     """Return the body as `model`. Raises RequestError, with the mistakes."""
     try:
-        return model.model_validate(read_json(body))
+        value = read_json(body)
+    except ValueError as e:
+        raise RequestError(400, f"the body is not JSON that can be used: {e}") from None
+    return validated(model, value, "")
+
+
+def validated(model: type[M], value: Any, where: str) -> M:
+    """Return a value at `where` in the body as `model`. Raises RequestError, with the mistakes."""
+    try:
+        return model.model_validate(value)
     except ValidationError as e:
+        before = where.split(".") if where else []
         mistakes = [
-            f"{'.'.join(map(str, m['loc'])) or 'body'}: {m['msg']}"
+            f"{'.'.join(map(str, [*before, *m['loc']])) or 'body'}: {m['msg']}"
             for m in e.errors()[:MAX_MISTAKES]
         ]
         raise RequestError(400, "; ".join(mistakes)) from None
-    except ValueError as e:
-        raise RequestError(400, f"the body is not JSON that can be used: {e}") from None
 
 
 def readings() -> Continued[Reading]:

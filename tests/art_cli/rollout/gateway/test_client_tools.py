@@ -11,6 +11,7 @@ import pytest
 from hosted import host, script
 
 from art_cli.rollout.agents.function import Task
+from art_cli.rollout.gateway.apis.chat import ChatApi
 from art_cli.rollout.gateway.apis.messages.api import MessagesApi
 from art_cli.rollout.gateway.apis.responses.api import ResponsesApi
 from art_cli.rollout.gateway.apis.responses.store import ResponseStore
@@ -35,6 +36,7 @@ TOOLS: list[dict[str, Any]] = [
     {"type": "apply_patch"},
     {"type": "function", "name": "now"},
 ]
+NOTE: dict[str, Any] = {"name": "note"}
 PATCH = {"type": "update_file", "path": "a.py", "diff": "@@\n-a\n+b\n"}
 CALLS: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [  # of the policy, its item, result
     (
@@ -132,9 +134,75 @@ def test_a_call_is_the_item_that_its_client_expects_and_goes_on_in_one_sequence(
     assert wanted in told
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_custom_tool_of_chat_completions_is_called_with_text(play: Any, streams: bool) -> None:
+    grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /SELECT .+/"}}
+    custom = {"name": "sql", "description": "Ask the database.", "format": grammar}
+    tools: list[Any] = [{"type": "custom", "custom": custom}, {"type": "custom", "custom": NOTE}]
+
+    async def agent(client: Any, task: Task) -> None:
+        said: list[Any] = [{"role": "user", "content": "help"}]
+        asked: dict[str, Any] = {"model": "m", "tools": tools}
+        if streams:
+            stream = await client.chat.completions.create(**asked, messages=said, stream=True)
+            pieces = [piece.choices[0].delta async for piece in stream]
+            deltas = [each for piece in pieces for each in piece.tool_calls or []]
+            assert {d.index for d in deltas} == {0} and deltas[0].type == "custom"
+            name = deltas[0].custom["name"]
+            call: Any = {"id": deltas[0].id, "type": "custom"}
+            call["custom"] = {"name": name, "input": "".join(d.custom["input"] for d in deltas)}
+        else:
+            first = await client.chat.completions.create(**asked, messages=said)
+            assert first.choices[0].finish_reason == "tool_calls"
+            [called] = first.choices[0].message.tool_calls
+            call = called.model_dump()
+        assert call["custom"] == {"name": "sql", "input": "SELECT 1"}
+        said += [{"role": "assistant", "tool_calls": [call]}]
+        said += [{"role": "tool", "tool_call_id": call["id"], "content": "1"}]
+        second = await client.chat.completions.create(**asked, messages=said)
+        [called] = second.choices[0].message.tool_calls
+        assert called.custom.name == "note" and called.custom.input == '{"text": "one"}'
+
+    noted = written("note", {"text": "one"})  # arguments that it has not are not lost
+    t = play(agent, written("sql", {"input": "SELECT 1"}), noted)
+    assert t.error is None, t.logs
+    [sequence] = t.sequences
+    told = play.policy.tokenizer.decode(sequence.ids)
+    assert "Ask the database.\n\nThe input follows this lark grammar:" in told
+
+
+def test_a_custom_tool_of_chat_completions_that_is_none_is_refused() -> None:
+    def custom(**more: Any) -> dict[str, Any]:
+        return {"type": "custom", "custom": NOTE | more}
+
+    said = [{"role": "user", "content": "help"}]
+    note = custom()
+    call: dict[str, Any] = {"id": "1", **custom(input=7)}
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        (r"tools\.0\.custom: Field required", {"tools": [{"type": "custom"}]}),
+        (r"tools\.1\.function: Field required", {"tools": [note, {**note, "type": "function"}]}),
+        (r"tools\.0\.custom\.name: ", {"tools": [custom(name="")]}),
+        (r"tools\.0\.custom\.format\.type: ", {"tools": [custom(format={})]}),
+        ("two tools are called 'note'", {"tools": [note, {"type": "function", "function": NOTE}]}),
+        ("sql is not among the tools", {"tools": [note], "tool_choice": custom(name="sql")}),
+        (
+            "a custom call with text as input",
+            {"tools": [note], "messages": [*said, {"role": "assistant", "tool_calls": [call]}]},
+        ),
+    ]
+    for why, body in wrong:
+        with pytest.raises(RequestError, match=why):
+            read(ChatApi(), **{"messages": said, **body})
+    allowed = {"mode": "required", "tools": [note]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    assert read(ChatApi(), messages=said, tools=[note], tool_choice=choice).forced_tool == "note"
+    assert read(ChatApi(), messages=said, tools=[note], tool_choice=note).forced_tool == "note"
+
+
 def test_two_tools_of_one_name_and_a_tool_without_one_are_refused() -> None:
     def read(*tools: dict[str, Any]) -> None:
-        client_tools([RequestTool(**tool) for tool in tools], drops_hosted=False)
+        given = {f"tools.{n}": RequestTool(**tool) for n, tool in enumerate(tools)}
+        client_tools(given, drops_hosted=False)
 
     inner = {"type": "function", "name": "b"}
     wrong = (
@@ -172,6 +240,54 @@ def test_a_tool_that_is_demanded_is_the_one_that_its_client_names(
     some = {"type": "allowed_tools", "mode": "auto", "tools": [choice]}
     [tool] = read(api, input="help", tools=TOOLS, tool_choice=some).tools
     assert tool["function"]["name"] == shown
+
+
+def test_tools_that_an_item_adds_are_those_of_the_request() -> None:
+    api = ResponsesApi(ResponseStore())
+    added = {"type": "additional_tools", "role": "developer", "tools": TOOLS[:2]}
+    effort = {"type": "configuration_update", "reasoning": {"effort": "low"}}
+    said = {"role": "user", "content": "help"}
+    body: dict[str, Any] = {"input": [added, said, effort], "tools": TOOLS[-1:]}
+    question = api.read(json.dumps(body).encode())
+    names = [tool["function"]["name"] for tool in question.asked.tools]
+    assert names == ["now", "crm__find", "crm__note", "sql"]
+    assert [m["role"] for m in question.asked.messages] == ["user"]
+    # One that goes on and adds more is not offered what was known before.
+    body["input"] += [said | {"role": "assistant"}, added | {"tools": TOOLS[2:3]}, said]
+    assert len(read(api, **body).tools) == 5
+    wrong = [
+        (added | {"tools": [{"name": "now"}]}, r"input\.1\.tools\.0\.type: Field required"),
+        (added | {"tools": None}, r"input\.1\.tools: "),
+        (added | {"tools": [{"type": "mcp"}]}, r"input\.1\.tools\.0: a tool of type 'mcp'"),
+        (added | {"tools": [{"type": "custom", "name": "now"}]}, "two tools are called 'now'"),
+    ]
+    for item, why in wrong:
+        with pytest.raises(RequestError, match=why):
+            read(api, input=[said, item], tools=TOOLS[-1:])
+
+
+def test_a_deferred_tool_is_shown_where_a_result_refers_to_it() -> None:
+    find = {"name": "find", "description": "Find it.", "input_schema": {"type": "object"}}
+    search: dict[str, Any] = {"name": "ToolSearch", "input_schema": {"type": "object"}}
+    call = {"type": "tool_use", "id": "1", "name": "ToolSearch", "input": {}}
+    found = [{"type": "tool_reference", "tool_name": "find"}, {"type": "text", "text": "found"}]
+    result = {"type": "tool_result", "tool_use_id": "1", "content": found}
+    said: list[Any] = [{"role": "user", "content": "help"}]
+    said += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    body: dict[str, Any] = {"max_tokens": 9, "messages": said}
+    tools = [search, find | {"defer_loading": True}]
+    asked = read(MessagesApi(), **body, tools=tools)
+    assert [t["function"]["name"] for t in asked.tools] == ["ToolSearch"]
+    definition = '{"name": "find", "description": "Find it.", "parameters": {"type": "object"}}'
+    assert asked.messages[-1]["content"] == f"{definition}\n\nfound"
+    with pytest.raises(RequestError, match="'find' is not among the tools"):
+        read(MessagesApi(), **body, tools=[search])
+    with pytest.raises(RequestError, match="'tool_reference' cannot be used"):
+        read(MessagesApi(), messages=[{"role": "user", "content": found}], max_tokens=9)
+    # Anthropic's own search is left out, and nothing else would find the tool.
+    hosted = {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}
+    asked = read(MessagesApi(drops_hosted=True), **body, tools=[hosted, *tools])
+    assert [t["function"]["name"] for t in asked.tools] == ["ToolSearch", "find"]
 
 
 def test_what_only_a_vendor_runs_is_refused_or_left_out() -> None:

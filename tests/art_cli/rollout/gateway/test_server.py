@@ -167,6 +167,18 @@ def test_a_bad_body_gets_400_in_openais_form(play: Any, body: bytes, said: str) 
     play(agent, "a")
 
 
+def test_who_asks_for_a_websocket_is_told_to_use_http(play: Any) -> None:
+    async def agent(http: httpx.AsyncClient, url: str, task: Task) -> None:
+        headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
+        for path in ("responses", "chat/completions", "nothing"):
+            response = await http.get(f"{url}/{path}", headers=headers)
+            assert response.status_code == 426
+            assert "by HTTP POST" in response.json()["error"]["message"]
+        assert (await http.post(f"{url}/chat/completions", json=BODY)).status_code == 200
+
+    assert play(agent, "a").error is None
+
+
 def test_a_body_that_is_too_large_gets_413(play: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(server, "MAX_BODY", 1000)  # of aiohttp's own check
 

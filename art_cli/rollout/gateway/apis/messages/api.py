@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from art_cli.models.openai_format import Reading
 from art_cli.rollout.gateway.apis.bodies import Bodies
 from art_cli.rollout.gateway.apis.continued import Continued
 from art_cli.rollout.gateway.apis.fields import check_fields
 from art_cli.rollout.gateway.apis.messages.answer import event, events_of, message_of
 from art_cli.rollout.gateway.apis.messages.blocks import add_message, text_of
-from art_cli.rollout.gateway.apis.messages.tools import MessagesTool, functions_of
+from art_cli.rollout.gateway.apis.messages.tools import MessagesTool, definitions_of, functions_of
 from art_cli.rollout.gateway.apis.request_body import (
     MAX_MESSAGES,
     MAX_TOOLS,
@@ -63,14 +62,15 @@ class _Output(BaseModel):
     format: _Format | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class KnownMessages:
-    """What was read of a caller's messages before."""
+    """What was read of a caller's messages before, and the definitions of its tools."""
 
-    blocks: Continued[list[dict[str, Any]]] = field(
-        default_factory=lambda: Continued(copied, add_message)
-    )
-    messages: Continued[Reading] = field(default_factory=readings)
+    def __init__(self) -> None:
+        self.definitions: dict[str, str] = {}
+        self.blocks = Continued[list[dict[str, Any]]](
+            copied, partial(add_message, self.definitions)
+        )
+        self.messages = readings()
 
 
 class CountRequest(BaseModel):
@@ -95,9 +95,10 @@ class CountRequest(BaseModel):
 
     def asked(self, size: int, known: KnownMessages) -> Asked:
         """Return what it asks of the policy. Raises RequestError."""
-        check_fields(self, "messages")
+        unknown = check_fields(self, "messages")
         if self.thread is not None:
             raise RequestError(400, "thread: send all messages with each request", UNTHREADED)
+        known.definitions.update(definitions_of(self.tools or []))
         said = known.blocks.read(self.messages, [])
         messages, prefill = conversation([*self.system_said, *said], "messages", known.messages)
         offered = self.offered
@@ -115,6 +116,7 @@ class CountRequest(BaseModel):
             stops=tuple(self.stop_sequences or ()),
             response_schema=wanted.schema_ if wanted else None,
             model=self.model,
+            unknown=unknown,
             temperature=self.temperature,
             top_p=self.top_p,
         )

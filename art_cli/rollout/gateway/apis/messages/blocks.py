@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from art_cli.rollout.gateway.asked import RequestError
@@ -15,8 +16,17 @@ ROLES = ("user", "assistant", "system")
 HOSTED = "only Anthropic has what it needs; give the agent a tool of its own that does it"
 
 
-def add_message(out: list[dict[str, Any]], number: int, message: dict[str, Any]) -> None:
-    """Add a message, which has this number, to those before it. Raises RequestError."""
+def add_message(
+    definitions: Mapping[str, str],
+    out: list[dict[str, Any]],
+    number: int,
+    message: dict[str, Any],
+) -> None:
+    """Add a message, which has this number, to those before it.
+
+    `definitions` are what references to tools are read as, by the tools' names. Raises
+    RequestError.
+    """
     role = message.get("role")
     where = f"messages.{number}"
     if role not in ROLES:
@@ -24,7 +34,7 @@ def add_message(out: list[dict[str, Any]], number: int, message: dict[str, Any])
     if role == "assistant":
         _add_turn(out, message.get("content"), where)
     else:
-        _add_said(out, str(role), message.get("content"), where)
+        _add_said(definitions, out, str(role), message.get("content"), where)
 
 
 def text_of(content: Any, where: str) -> str:
@@ -56,14 +66,35 @@ def _string(text: Any, where: str) -> str:
     return text
 
 
-def _add_said(out: list[dict[str, Any]], role: str, content: Any, where: str) -> None:
+def _result_text(definitions: Mapping[str, str], content: Any, where: str) -> str:
+    """Return the text of a tool's result, and the definitions of tools that it refers to."""
+    texts = []
+    for number, block in enumerate(_blocks(content, where)):
+        here = f"{where}.{number}"
+        if block.get("type") == "tool_reference":
+            name = str(block.get("tool_name"))
+            if name not in definitions:
+                raise RequestError(400, f"{here}: {name!r:.200} is not among the tools")
+            texts.append(definitions[name])
+        else:
+            texts.append(_text(block, here))
+    return "\n\n".join(texts)
+
+
+def _add_said(
+    definitions: Mapping[str, str],
+    out: list[dict[str, Any]],
+    role: str,
+    content: Any,
+    where: str,
+) -> None:
     """Add what tools gave, then what the user says beside it."""
     texts: list[str] = []
     results: list[dict[str, Any]] = []
     for number, block in enumerate(_blocks(content, where)):
         here = f"{where}.content.{number}"
         if block.get("type") == "tool_result" and role == "user":
-            text = text_of(block.get("content") or "", here)
+            text = _result_text(definitions, block.get("content") or "", here)
             result = {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
             results.append({**result, "is_error": block.get("is_error") is True})
         else:

@@ -2,10 +2,14 @@
 
 Tools with a type of their own, such as `bash_20250124`, get the arguments from Anthropic's
 documentation. Tools that only Anthropic runs are refused or left out.
+
+A deferred tool is not shown until a `tool_reference` block in a result names it. The block is then
+read as the tool's definition, so the conversation goes on in the same sequence.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -65,13 +69,35 @@ class MessagesTool(BaseModel):
     name: Annotated[str, Field(min_length=1)]
     description: str | None = None
     input_schema: dict[str, Any] | None = None
+    defer_loading: bool | None = None
+
+
+def definitions_of(tools: list[MessagesTool]) -> dict[str, str]:
+    """Return the JSON of tools that are functions, by name, as a reference to one is read."""
+    functions = {
+        tool.name: {
+            "name": tool.name,
+            "description": tool.description or "",
+            "parameters": tool.input_schema or {},
+        }
+        for tool in tools
+        if tool.type in (None, "custom")
+    }
+    return {name: json.dumps(function) for name, function in functions.items()}
 
 
 def functions_of(tools: list[MessagesTool], *, drops_hosted: bool) -> list[dict[str, Any]]:
-    """Return the tools of a request as functions. Raises RequestError."""
+    """Return the tools of a request as functions, without deferred ones.
+
+    With a search that only Anthropic runs, and that is left out, none is deferred: nothing could
+    find it. Raises RequestError.
+    """
     found: list[dict[str, Any]] = []
+    is_searched = not any(str(tool.type).startswith("tool_search_tool_") for tool in tools)
     for number, tool in enumerate(tools):
         description, schema = tool.description, tool.input_schema
+        if tool.defer_loading and is_searched:
+            continue
         if tool.type not in (None, "custom"):
             known = next((v for k, v in PUBLISHED.items() if str(tool.type).startswith(k)), None)
             if known is None and drops_hosted:

@@ -34,6 +34,7 @@ from art_cli.rollout.gateway.apis.responses.tools import (
     Chosen,
     ClientTool,
     RequestTool,
+    added_tools,
     client_tools,
     named,
 )
@@ -68,11 +69,18 @@ class KnownItems:
     messages: Continued[Reading] = field(default_factory=readings)
 
 
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    added: dict[str, RequestTool]  # by items, and their places
+    by_name: dict[str, ClientTool]  # as the policy is shown them
+    offer: Offer
+
+
 class ResponsesRequest(BaseModel):
     """The fields that have an effect; fields.py has the others."""
 
     model_config = ConfigDict(extra="allow")
-    _drops_hosted: bool = PrivateAttr(default=False)
+    _known: _Tools | None = PrivateAttr(default=None)
     model: str = "policy"
     input: str | Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES)] | None = None
     instructions: str | list[dict[str, Any]] | None = None
@@ -92,15 +100,6 @@ class ResponsesRequest(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
 
-    def check(self, *, drops_hosted: bool) -> None:
-        """Raise RequestError where it asks for what there is not.
-
-        `drops_hosted` leaves out tools that only OpenAI runs.
-        """
-        check_fields(self, "responses")
-        self._drops_hosted = drops_hosted
-        _ = self.client_tools
-
     @property
     def items(self) -> list[dict[str, Any]]:
         """The items of its own input."""
@@ -116,13 +115,15 @@ class ResponsesRequest(BaseModel):
         texts = [text] if isinstance(text, str) else [text_of(m["content"]) for m in text]
         return [{"role": "system", "content": t} for t in texts]
 
-    def asked(self, items: list[dict[str, Any]], size: int, known: KnownItems) -> Asked:
+    def asked(
+        self, items: list[dict[str, Any]], size: int, known: KnownItems, offered: Offer
+    ) -> Asked:
         """Return what it asks of the policy, behind all these items. Raises RequestError."""
+        unknown = check_fields(self, "responses")
         said = [*self.instructed, *known.items.read(items, [])]
         if not said:
             raise RequestError(400, "input: Field required")
         messages, prefill = conversation(said, "input", known.messages)
-        offered = self.offered
         return Asked(
             messages=messages,
             size=size,
@@ -136,25 +137,30 @@ class ResponsesRequest(BaseModel):
             top_logprobs=self.top_logprobs or 0,
             response_schema=self._schema(),
             model=self.model,
+            unknown=unknown,
             temperature=self.temperature,
             top_p=self.top_p,
         )
 
-    @cached_property
-    def client_tools(self) -> dict[str, ClientTool]:
-        """Its tools by the names that the policy is shown. Raises RequestError."""
-        return client_tools(self.tools or [], drops_hosted=self._drops_hosted)
+    def known_tools(self, items: list[dict[str, Any]], *, drops_hosted: bool) -> _Tools:
+        """Return its tools and those that items add.
 
-    @cached_property
-    def offered(self) -> Offer:
-        """Its tools. Raises RequestError."""
-        tools = [tool.function() for tool in self.client_tools.values()]
+        `drops_hosted` leaves out tools that only OpenAI runs. Raises RequestError.
+        """
+        added = added_tools(items)
+        if self._known is None or self._known.added != added:
+            given = {f"tools.{n}": tool for n, tool in enumerate(self.tools or [])}
+            by_name = client_tools(given | added, drops_hosted=drops_hosted)
+            self._known = _Tools(added, by_name, self._offer(by_name))
+        return self._known
+
+    def _offer(self, by_name: dict[str, ClientTool]) -> Offer:
+        tools = [tool.function() for tool in by_name.values()]
         choice = self.tool_choice or "auto"
         if isinstance(choice, Chosen):
-            return offer(tools, "required", forced=named(choice, self.client_tools))
+            return offer(tools, "required", forced=named(choice, by_name))
         if isinstance(choice, _Allowed):
-            only = [named(each, self.client_tools) for each in choice.tools]
-            return offer(tools, choice.mode, only=only)
+            return offer(tools, choice.mode, only=[named(each, by_name) for each in choice.tools])
         return offer(tools, choice)
 
     def _schema(self) -> dict[str, Any] | None:
@@ -177,14 +183,14 @@ class ResponsesApi:
 
     def read(self, body: bytes) -> ResponsesQuestion:
         request = self._bodies.read(body)
-        request.check(drops_hosted=self._drops_hosted)
         before = request.previous_response_id
         items = list(self._store.get(before).items) if before else []
         items += self._store.resolved(request.items)
         if len(items) > MAX_MESSAGES:
             raise RequestError(400, f"input: more than {MAX_MESSAGES} items")
-        asked = request.asked(items, len(body), self._known)
-        return ResponsesQuestion(request, items, asked, self._store)
+        tools = request.known_tools(items, drops_hosted=self._drops_hosted)
+        asked = request.asked(items, len(body), self._known, tools.offer)
+        return ResponsesQuestion(request, items, tools.by_name, asked, self._store)
 
     def error(self, error: RequestError) -> dict[str, Any]:
         return error_body(error)
@@ -196,6 +202,7 @@ class ResponsesQuestion:
 
     request: ResponsesRequest
     items: list[dict[str, Any]]  # all that was said before the answer
+    tools: dict[str, ClientTool]
     asked: Asked
     store: ResponseStore
 
@@ -212,7 +219,7 @@ class ResponsesQuestion:
         output = output_of(
             answers[0],
             self.asked,
-            self.request.client_tools,
+            self.tools,
             sealed="reasoning.encrypted_content" in include,
             summed_up=bool(reasoning.get("summary") or reasoning.get("generate_summary")),
         )

@@ -14,10 +14,12 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from art_cli.rollout.gateway.apis.custom_tool import custom_function, custom_input
+from art_cli.rollout.gateway.apis.request_body import MAX_TOOLS, validated
 from art_cli.rollout.gateway.asked import AnsweredCall, RequestError
 
 HOSTED = "only OpenAI has what it needs; give the agent a function that does it"
@@ -66,6 +68,10 @@ class RequestTool(BaseModel):
     environment: dict[str, Any] | None = None  # of a shell
 
 
+class _AddedTools(BaseModel):
+    tools: Annotated[list[RequestTool], Field(max_length=MAX_TOOLS)]
+
+
 class Chosen(BaseModel):
     """A tool as `tool_choice` names it."""
 
@@ -90,8 +96,9 @@ class ClientTool:
         tool = self.tool
         made: dict[str, Any] = {"name": self.name, "description": tool.description}
         if tool.type == "custom":
-            made["description"] = "\n\n".join(filter(None, (tool.description, _grammar(tool))))
-            made["parameters"] = _object(["input"], input=TEXT)
+            form = tool.format or {}
+            grammar = form if form.get("type") == "grammar" else None
+            made = custom_function(self.name, tool.description, grammar)
         elif tool.type in PUBLISHED:
             made["description"], made["parameters"] = PUBLISHED[tool.type]
         else:
@@ -114,13 +121,27 @@ def shown_name(name: str, namespace: str | None) -> str:
     return f"{namespace}__{name}" if namespace else name
 
 
-def client_tools(tools: list[RequestTool], *, drops_hosted: bool) -> dict[str, ClientTool]:
-    """Return the tools of a request by the names that the policy is shown. Raises RequestError."""
+def added_tools(items: list[dict[str, Any]]) -> dict[str, RequestTool]:
+    """Return the tools of `additional_tools` items by their places. Raises RequestError."""
+    found: dict[str, RequestTool] = {}
+    for number, item in enumerate(items):
+        if item.get("type") != "additional_tools":
+            continue
+        tools = validated(_AddedTools, item, f"input.{number}").tools
+        found |= {f"input.{number}.tools.{n}": tool for n, tool in enumerate(tools)}
+    return found
+
+
+def client_tools(tools: dict[str, RequestTool], *, drops_hosted: bool) -> dict[str, ClientTool]:
+    """Return tools, given by their places in a request, by the names that the policy is shown.
+
+    Raises RequestError.
+    """
     found: dict[str, ClientTool] = {}
-    for number, tool in enumerate(tools):
-        for each in _flat(tool, f"tools.{number}", drops_hosted=drops_hosted):
+    for where, tool in tools.items():
+        for each in _flat(tool, where, drops_hosted=drops_hosted):
             if each.name in found and each != found[each.name]:
-                raise RequestError(400, f"tools.{number}: two tools are called {each.name!r:.200}")
+                raise RequestError(400, f"{where}: two tools are called {each.name!r:.200}")
             found[each.name] = each
     return found
 
@@ -192,23 +213,13 @@ def _flat(tool: RequestTool, where: str, *, drops_hosted: bool) -> Iterator[Clie
         raise RequestError(400, f"{where}: {what}")
 
 
-def _grammar(tool: RequestTool) -> str:
-    """Return the description of a custom tool's input grammar; "" if it has none."""
-    form = tool.format or {}
-    if form.get("type") != "grammar":
-        return ""
-    return f"The input follows this {form.get('syntax')} grammar:\n{form.get('definition')}"
-
-
 def _function_call(arguments: dict[str, Any]) -> dict[str, Any]:
     said = json.dumps(arguments)
     return {"type": "function_call", "name": "", "arguments": said, "status": "completed"}
 
 
 def _custom_tool_call(arguments: dict[str, Any]) -> dict[str, Any]:
-    said = arguments.get("input")
-    text = said if isinstance(said, str) else json.dumps(arguments)
-    return {"type": "custom_tool_call", "name": "", "input": text}
+    return {"type": "custom_tool_call", "name": "", "input": custom_input(arguments)}
 
 
 def _shell_call(arguments: dict[str, Any]) -> dict[str, Any]:
