@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Annotated
 
 NAMES = tuple(f"note{i}.txt" for i in range(5))
+ABOUT = ("snow", "iron", "bread", "whales", "maps")  # what no name says
 
 
 def write_documents(folder: Path) -> Path:
     """Write five documents, and return their folder."""
     folder.mkdir()
-    for name in NAMES:
-        (folder / name).write_text(f"This is {name}.")
+    for name, about in zip(NAMES, ABOUT, strict=True):
+        (folder / name).write_text(f"All of {about}.")
     return folder
 
 

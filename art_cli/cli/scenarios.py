@@ -132,11 +132,14 @@ class Made:
 def _exact(source: ToolsSource, num: int, seed: int, values: KnownValues) -> Made:
     from art_cli.errors import UsageError
     from art_cli.scenarios.exact import exact_calls, left_out
-    from art_cli.scenarios.rows import tasks_of
+    from art_cli.scenarios.rows import LONGEST, tasks_of
 
     tried = asyncio.run(exact_calls(source, num, seed, values, inputs.progress))
-    if not (rows := tasks_of(tried.kept, tried.tools, num, seed)):
-        raise UsageError("no result is short enough to be an answer")
+    rows, guessed = tasks_of(tried.kept, tried.tools, num, seed, tried.seen)
+    tried.guessed += guessed
+    if not rows:
+        why = left_out(tried) or [f"all have more than {LONGEST} characters"]
+        raise UsageError(f"no result is an answer: {'; '.join(why)}")
     return Made(rows=rows, left_out=left_out(tried), grade="exact")
 
 

@@ -10,15 +10,16 @@ import asyncio
 import json
 import random
 import re
+import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from art_cli.envs.tools import Tool, named_tools
 from art_cli.errors import UsageError
+from art_cli.scenarios.rows import SeenAnswers, forms_of
 from art_cli.scenarios.source import HOW_TO_ALLOW, ToolResult, ToolSession, ToolsSource
 from art_cli.scenarios.values import KnownValues, UnknownValue
 from art_cli.system.progress import Report
@@ -28,6 +29,9 @@ NO_TEXT = re.compile(r"\[\w+/[^\]\n]*\]")  # what stands for a picture: [image/p
 AT_ONCE = 4  # sessions, each with a server of its own if a command starts it
 PATIENCE = 30  # calls of a tool in a row that give nothing new: then it is left
 MOST_FAILURES = 3  # of the server in calls of one tool: then it is left
+# Seconds that calls of one tool may take in all, while arguments are looked for: then it is left.
+# Each call that is kept is made twice more, and training makes thousands.
+MOST_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -41,6 +45,9 @@ class Tried:
     empty: Counter[str] = field(default_factory=Counter)
     changing: Counter[str] = field(default_factory=Counter)  # results that did not repeat
     failed: Counter[str] = field(default_factory=Counter)  # the server did
+    slow: Counter[str] = field(default_factory=Counter)  # calls of a tool that was left for that
+    guessed: Counter[tuple[str, str]] = field(default_factory=Counter)  # answers, by tool and fault
+    seen: SeenAnswers = field(default_factory=SeenAnswers)
     unknown: dict[str, str] = field(default_factory=dict)  # tool -> an argument without a value
     words: dict[str, str] = field(default_factory=dict)  # tool -> what was last said against it
 
@@ -76,6 +83,8 @@ async def found_calls(
     found: list[ToolResult] = []
     seen: set[str] = set()
     idle: Counter[str] = Counter()
+    made: Counter[str] = Counter()
+    spent: dict[str, float] = defaultdict(float)  # seconds
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(source.opened())
         tools = list(session.tools)
@@ -84,7 +93,7 @@ async def found_calls(
         while tools and len(found) < num:
             for tool in list(tools):
                 report("calling tools", min(len(found), num), num)
-                called = None
+                called, began = None, time.monotonic()
                 try:
                     called = await _one(session, tool, rng, values, seen, tried)
                 except Exception as e:  # a server that died or hung
@@ -92,9 +101,14 @@ async def found_calls(
                     with suppress(Exception):  # it is gone already
                         await stack.aclose()
                     session = await stack.enter_async_context(source.opened())
+                spent[tool.name] += time.monotonic() - began
+                made[tool.name] += 1
                 idle[tool.name] = 0 if called else idle[tool.name] + 1
                 found += [called] if called else []
                 if idle[tool.name] > PATIENCE or tried.failed[tool.name] >= MOST_FAILURES:
+                    tools.remove(tool)
+                elif spent[tool.name] > MOST_SECONDS:
+                    tried.slow[tool.name] = made[tool.name]
                     tools.remove(tool)
     return found
 
@@ -125,6 +139,11 @@ async def _one(
     values.learn(called.result)
     if is_empty(called.result):
         tried.empty[tool.name] += 1
+        return None
+    tried.seen.add(called)
+    faults: Counter[tuple[str, str]] = Counter()
+    if not any(forms_of(called, tool, tried.seen, faults)) and faults:
+        tried.guessed += faults
         return None
     return called
 
@@ -174,7 +193,6 @@ async def _repeated(
                 tried.fail(call.tool, e)
 
     await asyncio.gather(*(play(batch) for batch in batches if batch))
-    today = datetime.now(UTC).date().isoformat()  # which repeats until tomorrow
     kept: list[ToolResult] = []
     for call in found:
         if len(again[id(call)]) < 2:  # the server failed, which is said
@@ -182,7 +200,7 @@ async def _repeated(
         one, other = again[id(call)]
         # One that writes was first called after others that did.
         same = one == other and not one.is_error and (one == call or call.tool in writing)
-        if same and today not in one.result:
+        if same:
             kept.append(one)
         else:
             tried.changing[call.tool] += 1
@@ -213,4 +231,8 @@ def left_out(tried: Tried) -> list[str]:
         for tool, num in counted.items():
             said = f" ({tried.words[tool]:.120})" if tool in tried.words else ""
             out.append(f"{num} calls of {tool} {what}{said}")
+    for (tool, fault), num in tried.guessed.items():
+        out.append(f"{num} answers of {tool} {fault}")
+    for tool, num in tried.slow.items():
+        out.append(f"further calls of {tool}: {num} took {MOST_SECONDS:g} s")
     return out

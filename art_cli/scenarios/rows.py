@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from art_cli.envs.base import seed_of
 from art_cli.envs.tools import Tool
 from art_cli.errors import UsageError
 from art_cli.keys import mask_keys_in
+from art_cli.scenarios.guesses import constant, follows_from, is_always_the_same
+from art_cli.scenarios.machine import TIME, is_environment, is_part_of_now, of_this_machine
 from art_cli.scenarios.source import SYSTEM, ToolResult
 from art_cli.system.files import atomic_write, json_line
 from art_cli.types import Split
@@ -26,6 +28,8 @@ from art_cli.types import Split
 LONGEST = 200  # characters of an answer
 FEWEST = 10  # scenarios of a split that is held out, if there are enough in all
 SHARE = 10  # else one in ten
+
+Part = tuple[str, str, str]  # of a result: its key or "", what is asked for, the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +68,55 @@ class TaskRow:
         return {"messages": [*messages, {"role": "assistant", "content": self.answer}]}
 
 
+class SeenAnswers:
+    """Answers that results gave: one that needs no call, or holds on one machine, is no task's."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+
+    def add(self, call: ToolResult) -> None:
+        """Note what a call's result answers."""
+        arguments = json.dumps(call.arguments, sort_keys=True)
+        for _, what, answer in (("", "", call.result), *_parts(call.result)):
+            self._answers[call.tool, what].append((arguments, answer))
+
+    def fault(self, call: ToolResult, part: Part, question: str) -> str | None:
+        """Return why a part of a result is no answer to a question, as the end of a sentence."""
+        key, what, answer = part
+        found = of_this_machine(answer, key)
+        if found is None and is_environment(call.result):
+            found = "an environment variable"
+        elif found is None and is_part_of_now(answer, call.result):
+            found = TIME
+        if found:
+            return f"depend on {found}"
+        answers = self._answers[call.tool, what]
+        if is_always_the_same(answers):
+            return "are the same whatever the arguments are"
+        if follows_from(answer, question, call.arguments, constant(answers)):
+            return "follow from their questions"
+        return None
+
+
 def tasks_of(
-    calls: Sequence[ToolResult], tools: Mapping[str, Tool], num: int, seed: int
-) -> list[TaskRow]:
-    """Return at most `num` tasks: one of each call, then further ones; no question twice."""
+    calls: Sequence[ToolResult],
+    tools: Mapping[str, Tool],
+    num: int,
+    seed: int,
+    seen: SeenAnswers | None = None,
+) -> tuple[list[TaskRow], Counter[tuple[str, str]]]:
+    """Return at most `num` tasks, and how many answers of (a tool, a fault) are in none.
+
+    There is one task of each call, then further ones, and no question comes twice. Answers are
+    compared with those that were `seen`, by default with those of the calls.
+    """
     rng = random.Random(seed)
-    left = [list(_forms(call, tools[call.tool])) for call in calls]
+    if seen is None:
+        seen = SeenAnswers()
+        for call in calls:
+            seen.add(call)
+    faults: Counter[tuple[str, str]] = Counter()
+    left = [list(forms_of(call, tools[call.tool], seen, faults)) for call in calls]
     out: dict[str, TaskRow] = {}
     while len(out) < num and (left := [forms for forms in left if forms]):
         for forms in left[: num - len(out)]:
@@ -77,49 +124,49 @@ def tasks_of(
             row = rng.choice([form for form in forms if form.level == level])
             forms.remove(row)
             out.setdefault(row.question.casefold(), row)
-    return list(out.values())
+    return list(out.values()), faults
 
 
-def _forms(call: ToolResult, tool: Tool) -> Iterator[TaskRow]:
-    """Yield the tasks that a call can be."""
+def forms_of(
+    call: ToolResult, tool: Tool, seen: SeenAnswers, faults: Counter[tuple[str, str]]
+) -> Iterator[TaskRow]:
+    """Yield the tasks that a call can be; count answers that are none's, by (tool, fault)."""
     told = ", ".join(
         f"{name} {json.dumps(v, ensure_ascii=False)}" for name, v in call.arguments.items()
     )
     use = f"Use {call.tool}{f' with {told}' if told else ''}."
-    known = json.dumps(call.arguments, ensure_ascii=False).casefold()  # which is in the question
-    asks = [
-        (what, answer)
-        for what, answer in _parts(call.result)
-        if 0 < len(answer) <= LONGEST
-        and json.dumps(answer, ensure_ascii=False).casefold() not in known
-    ]
-    if len(call.result) <= LONGEST:
-        yield _row(call, f"{use} Answer with its result alone, to the letter.", call.result, 1)
-    for what, answer in asks:
-        yield _row(call, f"{use} Answer with {what} in its result alone.", answer, 2)
     purpose = tool.description.partition("\n")[0].strip()
-    for what, answer in asks if purpose else ():
-        where = f" ({told})" if told else ""
-        yield _row(call, f"{purpose}{where} Answer with {what} alone.", answer, 3)
+    where = f" ({told})" if told else ""
+    for part in (("", "", call.result), *_parts(call.result)):
+        what, answer = part[1:]
+        if not 0 < len(answer) <= LONGEST:
+            continue
+        asked = {2: f"{use} Answer with {what} in its result alone."} if what else {}
+        asked |= {3: f"{purpose}{where} Answer with {what} alone."} if what and purpose else {}
+        asked = asked or {1: f"{use} Answer with its result alone, to the letter."}
+        for level, question in asked.items():
+            if fault := seen.fault(call, part, question):
+                faults[call.tool, fault] += 1
+                break  # counted once
+            yield TaskRow(
+                question=question, answer=answer, level=level, kind=call.tool, calls=(call,)
+            )
 
 
-def _row(call: ToolResult, question: str, answer: str, level: int) -> TaskRow:
-    return TaskRow(question=question, answer=answer, level=level, kind=call.tool, calls=(call,))
-
-
-def _parts(result: str) -> Iterator[tuple[str, str]]:
-    """Yield (what is asked for, the answer) of a JSON result: values of an object, how many."""
+def _parts(result: str) -> Iterator[Part]:
+    """Yield what can be asked of a JSON result: values of an object, how many there are."""
     try:
         value = json.loads(result)
     except (ValueError, RecursionError):
         return
     if isinstance(value, list):
-        yield "the number of entries", str(len(value))
+        yield "", "the number of entries", str(len(value))
     for key, each in value.items() if isinstance(value, dict) else ():
+        named = json.dumps(key, ensure_ascii=False)
         if isinstance(each, str | int | float) and not isinstance(each, bool):
-            yield f"the value of {json.dumps(key, ensure_ascii=False)}", str(each)
+            yield key, f"the value of {named}", str(each)
         elif isinstance(each, list):
-            yield f"the number of entries of {json.dumps(key, ensure_ascii=False)}", str(len(each))
+            yield key, f"the number of entries of {named}", str(len(each))
 
 
 def splits_of(rows: Sequence[TaskRow]) -> list[Split]:

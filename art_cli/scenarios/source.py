@@ -22,6 +22,7 @@ SYSTEM = "Use the tools to answer. Give the answer alone."
 COLUMNS = {"input": "question", "target": "answer", "split": "split"}  # of the file
 TOOLS_SETTING = {"mcp": "tools", "openapi": "operations"}  # of env.args: which are offered
 HOW_TO_ALLOW = "run the server on a copy of the data and give --tools NAME,... --allow-writes"
+QUICK = 10.0  # seconds of a call, unless call_timeout is given: training makes thousands of calls
 ALL_CALLS = 24 * 3600.0  # seconds of a session: each call has a deadline of its own
 
 
@@ -84,6 +85,7 @@ class ToolsSource:
             one = Path(folder) / "one.jsonl"  # an env of tasks begins with a task
             one.write_text(json.dumps({"question": "?", "answer": "?", "split": "train"}))
             given = {**COLUMNS, "data": str(one), "grade": "exact", "val_share": 0, "test_share": 0}
+            given["call_timeout"] = QUICK
             args = [f"{name}={json.dumps(value)}" for name, value in given.items()]
             args += self._args
             loaded = load_env(use, args, lambda *use: env_in(*use).Config, python)

@@ -1,16 +1,17 @@
 """Tasks that a model writes, each tried before it is kept.
 
 written by difficulty and tool -> its calls are made in two sessions, without an error and with the
-same results -> the model answers by these results -> a judge prefers that to doing nothing
+same results -> the model answers by these results, which hold that answer -> a judge prefers that
+to doing nothing -> no other task has these calls and this answer
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
-import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
@@ -20,18 +21,23 @@ from art_cli.llms.judges.base import Transcript
 from art_cli.llms.judges.ruler import Ruler
 from art_cli.preflight.envs.duplicates import Known
 from art_cli.scenarios.exact import AT_ONCE, Tried, found_calls
+from art_cli.scenarios.guesses import follows_from, stands_in
+from art_cli.scenarios.machine import TIME, is_environment, is_part_of_now, of_this_machine
 from art_cli.scenarios.rows import LONGEST, TaskRow
 from art_cli.scenarios.source import ToolResult, ToolsSource
+from art_cli.scenarios.support import is_supported
 from art_cli.scenarios.values import KnownValues
 from art_cli.scenarios.writer import LEVELS, Draft, TaskWriter
 from art_cli.system.progress import Report
 from art_cli.types import Scenario
 
 A_TIME = 5  # tasks that are asked for at once
+TRIED = 4 * A_TIME  # before any of them is judged, so that money that runs out leaves some
 SHOWN = 20  # questions that the model is reminded of
 EXAMPLES = 3  # calls of each tool
 ROUNDS = 8  # in which nothing new may come, in all
 IDLE = "It is done."
+ANOTHER = "the same calls and answer as another"
 
 
 @dataclass(slots=True)
@@ -66,7 +72,7 @@ class DraftTrial:
         self._servers = asyncio.Semaphore(AT_ONCE)
 
     async def row_of(self, draft: Draft) -> TaskRow | None:
-        """Return a task that holds, or None. Raises LLMError, BudgetError."""
+        """Return the task of a draft whose answer holds, or None. Raises LLMError, BudgetError."""
         calls, again = [await self._played(draft) for _ in range(2)]
         if calls is None or again is None:
             return self._drop("a call was refused")
@@ -75,18 +81,35 @@ class DraftTrial:
         answer = ((await self.writer.answer(draft.question, calls)) or "").strip()
         if not answer or len(answer) > LONGEST:
             return self._drop("its results give no short answer")
-        if re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", draft.question, re.IGNORECASE):
+        if follows_from(answer, draft.question, {}):
             return self._drop("the question says the answer")
-        row = TaskRow(
+        if not is_supported(answer, draft.question, calls):
+            return self._drop("the results do not hold the answer")
+        if found := of_this_machine(answer) or _of_machine(answer, calls):
+            return self._drop(f"the answer depends on {found}")
+        return TaskRow(
             question=draft.question,
             answer=answer,
             level=draft.level,
             kind=calls[0].tool,
             calls=tuple(calls),
         )
-        if not await self._is_better_than_idle(row):
-            return self._drop("doing nothing is as good, says the judge")
-        return row
+
+    async def judged(self, row: TaskRow) -> TaskRow | None:
+        """Return a task whose solution a judge prefers to doing nothing, or None.
+
+        Raises LLMError, BudgetError.
+        """
+        reference = row.conversation()["messages"]
+        idle = [*reference[:2], {"role": "assistant", "content": IDLE}]
+        context = f"A right answer: {row.answer}"
+        shown = [Transcript(messages=messages, context=context) for messages in (reference, idle)]
+        try:
+            best, worst = (await self._ruler.judge(shown)).scores
+        except JudgeError as e:
+            raise LLMError(str(e)) from e
+        is_better = best.score > worst.score
+        return row if is_better else self._drop("doing nothing is as good, says the judge")
 
     def _drop(self, why: str) -> None:
         self.dropped[why] += 1
@@ -106,17 +129,6 @@ class DraftTrial:
             except Exception:  # of a server that died or hung: no task to train on
                 return None
         return out
-
-    async def _is_better_than_idle(self, row: TaskRow) -> bool:
-        reference = row.conversation()["messages"]
-        idle = [*reference[:2], {"role": "assistant", "content": IDLE}]
-        context = f"A right answer: {row.answer}"
-        shown = [Transcript(messages=messages, context=context) for messages in (reference, idle)]
-        try:
-            best, worst = (await self._ruler.judge(shown)).scores
-        except JudgeError as e:
-            raise LLMError(str(e)) from e
-        return best.score > worst.score
 
 
 async def written_tasks(
@@ -139,13 +151,24 @@ async def written_tasks(
             for n, (level, tool) in enumerate(pairs)
         )
         new = list(_new([d for found in drafts for d in found], out))
-        rows, stopped_too = await _all(map(trial.row_of, new))
-        out.rows += [row for row in rows if row is not None][: num - before]
+        for begin in range(0, len(new), TRIED):
+            if out.stopped is None and len(out.rows) < num:
+                await _keep_good(new[begin : begin + TRIED], trial, out)
+        del out.rows[num:]
         without += len(out.rows) == before
-        out.stopped = stopped or stopped_too
+        out.stopped = out.stopped or stopped
     if out.stopped and not out.rows:
         raise out.stopped
     return out
+
+
+async def _keep_good(drafts: Sequence[Draft], trial: DraftTrial, out: WrittenTasks) -> None:
+    """Add the tasks of drafts that prove good; the judge is asked of no two that are the same."""
+    rows, unanswered = await _all(map(trial.row_of, drafts))
+    others = list(_others([row for row in rows if row is not None], out))
+    good, unjudged = await _all(map(trial.judged, others))
+    out.rows += [row for row in good if row is not None]
+    out.stopped = unanswered or unjudged
 
 
 async def _all(work: Any) -> tuple[list[Any], BudgetError | LLMError | None]:
@@ -169,14 +192,53 @@ def _wanted(tools: Sequence[str], seed: int) -> Iterator[tuple[int, str]]:
 
 
 def _new(drafts: Sequence[Draft], out: WrittenTasks) -> Iterator[Draft]:
-    """Yield those that say something else than what was kept, and than each other."""
-    said = [row.question for row in out.rows]
+    """Yield those that are not another wording of what was kept, or of each other.
+
+    Two are wordings of one task if they make the same calls and say nearly the same. Questions that
+    differ in a name or a number alone make different calls, and are different tasks.
+    """
+    said: dict[str, list[str]] = defaultdict(list)
+    for row in out.rows:
+        said[_key((call.tool, call.arguments) for call in row.calls)].append(row.question)
     for draft in drafts:
-        if Known(map(_scenario, said)).find(_scenario(draft.question)):
-            out.dropped["nearly the same as another"] += 1
+        questions = said[_key(draft.calls)]
+        if Known(map(_scenario, questions)).find(_scenario(draft.question)):
+            out.dropped[ANOTHER] += 1
             continue
-        said.append(draft.question)
+        questions.append(draft.question)
         yield draft
+
+
+def _others(rows: Sequence[TaskRow], out: WrittenTasks) -> Iterator[TaskRow]:
+    """Yield those whose calls and answer are not those of a task that is kept already.
+
+    An answer that holds the other one, "Rex" in "the dog Rex", is the same.
+    """
+    kept: dict[str, list[str]] = defaultdict(list)
+    for row in out.rows:
+        kept[_key((call.tool, call.arguments) for call in row.calls)].append(row.answer)
+    for row in rows:
+        answers = kept[_key((call.tool, call.arguments) for call in row.calls)]
+        if any(stands_in(row.answer, a) or stands_in(a, row.answer) for a in answers):
+            out.dropped[ANOTHER] += 1
+            continue
+        answers.append(row.answer)
+        yield row
+
+
+def _key(calls: Iterable[tuple[str, dict[str, Any]]]) -> str:
+    """Return what calls are, in any order: those that find an answer need not be in one."""
+    return json.dumps(sorted(json.dumps(call, sort_keys=True) for call in calls))
+
+
+def _of_machine(answer: str, calls: Sequence[ToolResult]) -> str | None:
+    """Return what an answer depends on, by the results that it stands in."""
+    for call in calls:
+        if is_environment(call.result) and stands_in(answer, call.result):
+            return "an environment variable"
+        if is_part_of_now(answer, call.result):
+            return TIME
+    return None
 
 
 def _scenario(question: str) -> Scenario:

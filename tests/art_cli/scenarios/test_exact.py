@@ -6,6 +6,7 @@ import random
 import re
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from art_cli.rollout.env_worker.remote import env_in
 from art_cli.rollout.rollout import rollout
 from art_cli.scenarios.exact import is_empty
 from art_cli.scenarios.rows import splits_of, tasks_of
-from art_cli.scenarios.source import ToolResult
+from art_cli.scenarios.source import ToolResult, ToolsSource
 from art_cli.scenarios.values import KnownValues, UnknownValue
 from art_cli.training.demonstrations import load_demonstrations
 
@@ -57,10 +58,10 @@ def rows(file: str = "tasks.jsonl") -> list[dict[str, Any]]:
 
 
 def test_the_tasks_of_an_api_are_played_by_its_env(folder: Path, api: PetApi) -> None:
-    result = pets(api, "--num", "30", "--demonstrations", "warm.jsonl")
+    result = pets(api, "--num", "24", "--demonstrations", "warm.jsonl")
     assert result.exit_code == 0, result.exception
     found = rows()
-    assert len({row["question"] for row in found}) == len(found) == 30
+    assert len({row["question"] for row in found}) == len(found) == 24
     assert {row["kind"] for row in found} == {"findPets", "pets_get"}
     assert {row["level"] for row in found} == {1, 2, 3}
     assert re.search(r"left out: \d+ calls of count did not repeat", result.stdout)
@@ -84,8 +85,8 @@ def test_the_tasks_of_an_api_are_played_by_its_env(folder: Path, api: PetApi) ->
     assert [m["role"] for m in told[0]] == ["system", "user", "assistant", "tool", "assistant"]
 
     before = Path("tasks.jsonl").read_bytes()
-    assert "--force replaces it" in str(pets(api, "--num", "30").exception)
-    assert pets(api, "--num", "30", "--force").exit_code == 0
+    assert "--force replaces it" in str(pets(api, "--num", "24").exception)
+    assert pets(api, "--num", "24", "--force").exit_code == 0
     assert Path("tasks.jsonl").read_bytes() == before
     summary = json.loads(pets(api, "--seed", "1", "--force", "--json").stdout)
     assert summary["tools"] == ["findPets", "pets_get"] and "use: openapi" in summary["config"]
@@ -179,6 +180,64 @@ def test_arguments_are_of_the_schema_and_of_what_was_seen() -> None:
 KIN = 'Use look with name "Rex". Answer with the number of entries of "kin"'
 
 
+def made_of(results: list[tuple[dict[str, Any], str]]) -> tuple[set[str], dict[str, int]]:
+    """Return the answers of the tasks that come of results, and what was left out, by reason."""
+    tool = Tool(name="act", description="Do it.", parameters={})
+    calls = [ToolResult(tool="act", arguments=given, result=said) for given, said in results]
+    found, faults = tasks_of(calls, {"act": tool}, 99, 0)
+    return {row.answer for row in found}, {why: num for (_, why), num in faults.items()}
+
+
+TODAY = f"{datetime.now(UTC):%d %B %Y}"
+FOLLOW, SAME = "follow from their questions", "are the same whatever the arguments are"
+
+
+@pytest.mark.parametrize(
+    ("results", "answers", "reasons"),
+    [
+        # In the question: as it is, as another number, in other words around it, computed.
+        ([({"id": 7}, '{"id": 7, "at": "Oslo"}')], {"Oslo", '{"id": 7, "at": "Oslo"}'}, {FOLLOW}),
+        ([({"id": 7}, '{"id": "7.0"}')], set(), {FOLLOW}),
+        ([({"text": "Hello you"}, "hello you")], set(), {FOLLOW}),
+        ([({"text": t}, f"Echo: {t}") for t in ("a b", "c", "d", "e")], set(), {FOLLOW}),
+        (
+            [({"a": a, "b": b}, f"{a} and {b} are {a + b}.") for a, b in ((1, 2), (3, 9), (5, 5))],
+            set(),
+            {FOLLOW},
+        ),
+        # Said to everyone.
+        ([({"n": n}, '{"ok": "yes"}') for n in range(3)], set(), {SAME}),
+        ([({"n": n}, f'{{"ok": "yes", "v": "{v}"}}') for n, v in enumerate("xyzx")], None, {SAME}),
+        # Of this machine, or of now.
+        ([({}, '{"PATH": "/bin", "HOME": "/x", "mode": "on"}')], set(), {"environment"}),
+        ([({}, "HOME=/x\nPATH=/bin\nmode=on")], set(), {"environment"}),
+        ([({}, json.dumps({"at": TODAY, "y": TODAY[-4:]}))], set(), {"the date"}),
+        ([({}, f'{{"started": {int(datetime.now(UTC).timestamp()) - 5}}}')], set(), {"the date"}),
+        ([({}, '{"file": "/home/ann/notes.txt", "size": 12}')], {"12"}, {"a path"}),
+        ([({}, '{"pid": 4711, "ok": "yes"}')], {"yes"}, {"a process"}),
+        ([({}, "see http://127.0.0.1:8000/pets/1")], set(), {"an address"}),
+        # And those that are answers all the same.
+        ([({"id": 7}, '{"born": 1947}')], {"1947", '{"born": 1947}'}, set()),
+        ([({}, '{"version": "1.2.3", "since": "2001-09-09"}')], None, set()),
+        ([({"path": "/pets"}, "three dogs"), ({"path": "/x"}, "a cat")], None, set()),
+    ],
+)
+def test_an_answer_needs_a_call_and_holds_elsewhere(
+    results: list[tuple[dict[str, Any], str]], answers: set[str] | None, reasons: set[str]
+) -> None:
+    found, why = made_of(results)
+    assert found if answers is None else found == answers
+    assert len(why) == len(reasons) and all(any(r in w for w in why) for r in reasons), why
+
+
+def test_a_call_has_ten_seconds_unless_more_are_given(folder: Path, api: PetApi) -> None:
+    where = {"spec": "pets.json", "base_url": api.url}
+    given = "auth={token: null}", "operations=[count]"
+    for more, seconds in (((), 10), (("call_timeout=90",), 90)):
+        source = ToolsSource("openapi", where, [*given, *more])
+        assert source._settings.call_timeout == seconds
+
+
 def test_what_is_asked_of_a_result() -> None:
     tool = Tool(name="look", description="Look a pet up.\nMore.", parameters={})
     calls = [
@@ -187,7 +246,7 @@ def test_what_is_asked_of_a_result() -> None:
         ),
         ToolResult(tool="look", arguments={"name": "Ada"}, result="x" * 1000),  # no answer
     ]
-    found = tasks_of(calls, {"look": tool}, 99, 0)
+    found, _ = tasks_of(calls, {"look": tool}, 99, 0)
     assert {(row.question, row.answer) for row in found} == {
         ('Use look with name "Rex". Answer with its result alone, to the letter.', calls[0].result),
         ('Use look with name "Rex". Answer with the value of "age" in its result alone.', "3"),

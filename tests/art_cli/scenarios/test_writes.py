@@ -98,7 +98,8 @@ def test_what_a_model_writes_calls_no_writing_tool_either(folder: Path) -> None:
         if "rubric" in system:
             return Answer(text='{"rubric": "- right"}')
         if not system.startswith("You write tasks"):
-            return Answer(text=json.dumps({"answer": "short"}))
+            result = json.loads(ask.messages[1]["content"])["results"][-1]["result"]
+            return Answer(text=json.dumps({"answer": result.split()[-1]}))
         seen.append(json.loads(ask.messages[1]["content"]))
         tasks = [
             {

@@ -14,6 +14,15 @@ from typer.testing import CliRunner, Result
 from art_cli.cli.main import app
 from art_cli.config.load import load_experiment
 from art_cli.envs.registry import env_class
+from art_cli.scenarios.source import ToolResult
+from art_cli.scenarios.support import is_supported
+
+WORDINGS = (
+    "Say whose good record that is, please",
+    "I forgot what our good animal goes by",
+    "Which name did they give to the good one",
+    "What is written on its good collar",
+)  # of one question: what they ask for is found by the same call
 
 
 class Author:
@@ -44,13 +53,15 @@ class Author:
         self.asked["answer"] += 1
         pet = json.loads(document["results"][-1]["result"])
         answer = None if "unclear" in document["question"] else pet["name"]
+        if "invented" in document["question"]:
+            answer = "Bello"
         return Answer(text=json.dumps({"answer": answer}))
 
     def _tasks(self, document: dict[str, Any]) -> list[dict[str, Any]]:
         assert {e["call"] for e in document["examples"]} == {"findPets", "pets_get"}
         found = []
-        for kind in ("good", "refused", "lucky", "told", "unclear"):
-            number = self._next % len(PETS)
+        for kind in ("good", "refused", "lucky", "told", "unclear", "invented"):
+            number = (self._next // 6 + 4 * (kind == "lucky")) % len(PETS)
             self._next += 1
             question = f"How is the {kind} one of number {number} called, animal {self._next}?"
             if kind == "told":
@@ -58,7 +69,9 @@ class Author:
             arguments = json.dumps({"petId": "none" if kind == "refused" else str(number)})
             calls = [{"name": "pets_get", "arguments": arguments}]
             found.append({"question": question, "calls": calls})
-        return [*found, {**found[0], "question": found[0]["question"].upper()}, {"question": "?"}]
+        first = found[0]
+        again = [first["question"].upper(), *(f"{text} {self._next}?" for text in WORDINGS)]
+        return [*found, *({**first, "question": q} for q in again), {"question": "?"}]
 
 
 @pytest.fixture
@@ -92,11 +105,17 @@ def test_what_the_model_writes_is_tried_before_it_is_kept(folder: Path, api: Pet
         assert result.exit_code == 0, result.exception
         rows = [json.loads(line) for line in Path("tasks.jsonl").read_text().splitlines()]
         assert len(rows) == 6 and all("good" in row["question"] for row in rows)
+        assert len({json.dumps(row["calls"]) for row in rows}) == 6
         for row in rows:
             assert row["answer"] == PETS[row["calls"][0]["arguments"]["petId"]]["name"]
         for why in (
-            *("a call was refused", "its results give no short answer", "nearly the same"),
+            *(
+                "a call was refused",
+                "its results give no short answer",
+                "the same calls and answer",
+            ),
             *("the question says the answer", "doing nothing is as good"),
+            "the results do not hold the answer",
         ):
             assert why in result.stdout
         assert Path("tasks.rubric.txt").read_text() == "- the right pet\n"
@@ -110,6 +129,28 @@ def test_what_the_model_writes_is_tried_before_it_is_kept(folder: Path, api: Pet
     )
     loaded = load_experiment([Path("config.yaml")], plugin_config=lambda use: env_class(use).Config)
     assert loaded.experiment.judge and loaded.experiment.judge.rubric_file == "tasks.rubric.txt"
+
+
+@pytest.mark.parametrize(
+    ("answer", "question", "holds"),
+    [
+        ("Rex", "Who is number 3?", True),
+        ("the dog REX", "Who is number 3?", True),
+        ("2", "How many are there?", True),
+        ("7", "How old are they together?", True),
+        ("3.50", "How old are they on average?", True),
+        ("12", "How old is Rex in dog years, at 4 for one?", True),
+        ("1,234", "What did Ada cost?", True),
+        ("Bello", "Who is number 3?", False),
+        ("the dog Bello", "Who is number 3?", False),
+        ("9999", "How old is Rex?", False),
+        ("yes", "Is Rex older than Ada?", False),
+    ],
+)
+def test_an_answer_comes_of_results(answer: str, question: str, holds: bool) -> None:
+    rows = [{"name": "Rex", "is": "the dog", "age": 3}, {"name": "Ada", "age": 4, "usd": 1234}]
+    calls = [ToolResult(tool="find", arguments={}, result=json.dumps(rows))]
+    assert is_supported(answer, question, calls) == holds
 
 
 def test_money_that_runs_out_leaves_what_there_is(folder: Path, api: PetApi) -> None:
