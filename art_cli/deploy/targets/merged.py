@@ -7,8 +7,10 @@ are those that the record has, and nothing but what they name is in it.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from art_cli.config.targets import MergedConfig
@@ -17,9 +19,10 @@ from art_cli.deploy.chat_template import served_template
 from art_cli.deploy.store import Store
 from art_cli.errors import ArtError, UsageError
 from art_cli.runs.checkpoint import remove_folder, remove_leftovers, weight_files, write_folder
-from art_cli.system.checksums import foreign, remove_sealed, seal
+from art_cli.system.checksums import damage, foreign, remove_sealed, seal
 
 WEIGHTS = "weights"  # in the folder of a deployment
+SHARED = ".safetensors"
 
 
 class MergedTarget:
@@ -75,7 +78,9 @@ def merged_words(source: Source) -> str:
     return "the adapter, merged into its base" if source.has_adapter else "all weights"
 
 
-def make_merged(source: Source, folder: Path, job: Job) -> None:
+def make_merged(
+    source: Source, folder: Path, job: Job, change: Callable[[Path], None] = lambda _: None
+) -> None:
     """Run `write_merged` as a part of a deployment. Raises as that does."""
     job.report("merging the weights")
     made, is_own = job.deployment.made, _is_own(job.deployment, folder)
@@ -88,7 +93,7 @@ def make_merged(source: Source, folder: Path, job: Job) -> None:
             job.keep()
 
     try:
-        write_merged(source, folder, written)
+        write_merged(source, folder, written, change)
     except ArtError:
         if not folder.exists():
             _forget(made)
@@ -131,25 +136,58 @@ def _forget(made: dict[str, object]) -> None:
 
 
 def write_merged(
-    source: Source, folder: Path, written: Callable[[Path], None] = lambda _: None
+    source: Source,
+    folder: Path,
+    written: Callable[[Path], None] = lambda _: None,
+    change: Callable[[Path], None] = lambda _: None,
 ) -> None:
     """Write all weights of a checkpoint, with config and tokenizer, in the dtype of the base.
 
-    The folder appears whole or not at all; `written` is that of `write_folder`. Raises UsageError
-    where the base cannot be loaded, TrainerError where the disk is full.
+    The folder appears whole or not at all; `change` is called with it before its checksums are
+    written, and `written` is that of `write_folder`. What another deployment of the run has written
+    is not written again: the file gets a second name. Raises UsageError where the base cannot be
+    loaded, TrainerError where the disk is full.
     """
 
     def write(to: Path) -> None:
-        if source.has_adapter:
+        there = _written_before(source, folder)
+        if there:
+            for path in weight_files(there):
+                _copy(path, to, may_link=True)
+        elif source.has_adapter:
             from art_cli.models.merge import merge_folder  # seconds, which a plan does not need
 
             merge_folder(source.base, source.folder, to)
         for path in weight_files(source.folder):
-            if not path.name.startswith("adapter_") and path.name != "README.md":
-                shutil.copy(path, to / path.name)
+            known = there and path.name.endswith(SHARED)
+            if not known and not path.name.startswith("adapter_") and path.name != "README.md":
+                _copy(path, to)
         write_template(source, to, to)
+        change(to)
 
     write_folder(folder, write, written, "make room; the same command goes on")
+
+
+def _written_before(source: Source, folder: Path) -> Path | None:
+    """Return where another deployment of this checkpoint has its weights, whole.
+
+    A folder outside of the run is the user's, who may write into its files: it shares none.
+    """
+    if source.run.root.absolute() not in folder.absolute().parents:
+        return None
+    for other in Store(source.run).all():
+        weights = Path(other.home) / WEIGHTS
+        is_other = weights != folder and other.step == source.step and has_merged(other)
+        if is_other and damage(weights, lambda name: name.endswith(SHARED)) is None:
+            return weights
+    return None
+
+
+def _copy(path: Path, to: Path, *, may_link: bool = False) -> None:
+    if may_link and path.name.endswith(SHARED):
+        with suppress(OSError):  # a disk without such names
+            return os.link(path, to / path.name)
+    shutil.copy(path, to / path.name)
 
 
 def write_template(source: Source, weights: Path, to: Path) -> None:

@@ -57,8 +57,7 @@ class OllamaTarget:
 
     def deploy(self, plan: Plan, job: Job) -> None:
         folder, prompt = plan.details
-        make_merged(plan.source, folder / WEIGHTS, job)
-        _say_bos(folder / WEIGHTS, prompt)
+        make_merged(plan.source, folder / WEIGHTS, job, lambda weights: _say_bos(weights, prompt))
         text = modelfile(plan.source, folder / WEIGHTS, prompt)
         atomic_write(folder / "Modelfile", text)
         job.deployment.url = str(folder / "Modelfile")
@@ -97,7 +96,7 @@ def _say_bos(weights: Path, prompt: Prompt) -> None:
     """
     path = weights / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8")) | {"add_bos_token": prompt.adds_bos}
-    atomic_write(path, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
 
 
 def modelfile(source: Source, weights: Path, prompt: Prompt) -> str:

@@ -203,3 +203,34 @@ def test_a_hidden_link_in_a_checkpoint_is_not_deployed(art: Any, run: RunDir, th
     weights = Path(Store(run).all()[0].made["folder"])
     assert (weights / "model.safetensors").exists()
     assert not [path.name for path in weights.iterdir() if path.name.startswith(".")]
+
+
+def weights_of(run: RunDir, target: str) -> Path:
+    return run.deployment(target, NAME) / WEIGHTS / "model.safetensors"
+
+
+def test_deployments_of_a_checkpoint_share_their_weights_and_outlive_each_other(
+    art: Any, run: RunDir
+) -> None:
+    assert code(art("deploy", *FLAGS)) == 0
+    assert code(art("deploy", "--to", "ollama", "--checkpoint", "last")) == 0
+    merged, ollama = weights_of(run, "merged"), weights_of(run, "ollama")
+    assert os.path.samefile(merged, ollama)
+    assert (merged.parent / "config.json").stat().st_nlink == 1
+    assert "add_bos_token" in (ollama.parent / "tokenizer_config.json").read_text()
+    before = ollama.read_bytes()
+    assert code(art("undeploy", f"merged/{NAME}", "--yes")) == 0
+    assert not merged.exists() and ollama.read_bytes() == before
+
+
+def test_weights_that_were_changed_or_are_elsewhere_are_not_shared(art: Any, run: RunDir) -> None:
+    assert code(art("deploy", "--to", "ollama", "--checkpoint", "last")) == 0
+    ollama = weights_of(run, "ollama")
+    assert code(art("deploy", *FLAGS, "folder=there")) == 0
+    assert not os.path.samefile(ollama, "there/model.safetensors")
+    whole = Path("there/model.safetensors").read_bytes()
+    assert ollama.read_bytes() == whole
+    ollama.write_bytes(whole[:-1] + b"x")
+    assert code(art("undeploy", f"merged/{NAME}", "--yes")) == 0
+    assert code(art("deploy", *FLAGS)) == 0
+    assert weights_of(run, "merged").read_bytes() == whole
