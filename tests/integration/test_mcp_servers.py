@@ -60,7 +60,8 @@ def _installed(command: str) -> str:
         pytest.skip("there is no npm on this machine")
     wanted = json.dumps({"private": True, "dependencies": NPM})
     binaries = node_modules_with("mcp-servers", wanted) / ".bin"
-    return re.sub(r"npx -y @modelcontextprotocol/(server-\w+)@[\d.]+", rf"{binaries}/mcp-\1", command)
+    fetched = r"npx -y @modelcontextprotocol/(server-\w+)@[\d.]+"
+    return re.sub(fetched, rf"{binaries}/mcp-\1", command)
 
 
 @pytest.mark.parametrize("server", COMMANDS)
