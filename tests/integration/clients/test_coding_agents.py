@@ -18,8 +18,8 @@ ROOM = 2**18  # tokens, each two characters of what these agents say before they
 SLOW = pytest.mark.slow  # needs an environment of its own
 # The program, and the sequences of an episode in which opencode also asks for a title.
 CALLING = {
-    "codex.sh": 1,
-    "codex.sh gpt-6.2-sol": 1,  # its default model, for which it has other tools
+    "codex.sh --model policy": 1,
+    "codex.sh": 1,  # with its default model, for which it has other tools
     "claude_code.sh": 1,
     "opencode.sh": 2,
     "qwen_code.sh": 1,
@@ -38,6 +38,16 @@ def test_an_agent_calls_the_tools_of_the_env(
     played = play_perfectly(retail, policy, words, room=ROOM, drops_hosted=drops_hosted)
     assert_perfect(played)
     assert len(played.trajectory.sequences) == CALLING[program]
+
+
+def test_codex_compacts_its_history_and_goes_on(
+    retail: Task, command: Command, policy: Policy
+) -> None:
+    limits = ("model_context_window=40000", "model_auto_compact_token_limit=11000")
+    words = command("codex.sh", "--model", "policy", *(w for each in limits for w in ("-c", each)))
+    played = play_perfectly(retail, policy, words, room=ROOM, drops_hosted=True)
+    assert_perfect(played)
+    assert len(played.trajectory.sequences) > 1
 
 
 @pytest.mark.parametrize(

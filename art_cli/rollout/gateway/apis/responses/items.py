@@ -17,6 +17,10 @@ from art_cli.rollout.gateway.apis.responses.tools import HOSTED, call_of, result
 from art_cli.rollout.gateway.asked import RequestError
 
 SEALED = "art:"  # how the thinking of an item begins that says it in `encrypted_content` only
+COMPACTED = (
+    "only OpenAI compacts; let the agent ask for a summary in words, as Codex does with a "
+    "model_provider of its own"
+)
 # Of `additional_tools`, see added_tools(); an update changes the effort, which has no effect.
 NOT_SAID = ("additional_tools", "configuration_update")
 TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
@@ -59,6 +63,8 @@ def _add(out: list[dict[str, Any]], item: dict[str, Any]) -> None:
         _turn(out, begins=()).setdefault("tool_calls", []).append(call)
     elif result := result_of(item, text_of):
         out.append(result)
+    elif str(kind).startswith("compaction"):
+        raise RequestError(400, f"an item of type {kind!r:.100} cannot be used: {COMPACTED}")
     elif kind not in NOT_SAID:
         raise RequestError(400, f"an item of type {kind!r:.100} cannot be used: {HOSTED}")
 
