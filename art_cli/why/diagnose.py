@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from art_cli.why import episodes, judge, policy, progress, signal
+from art_cli.why import episodes, groups, judge, policy, progress, signal, success, tools
 from art_cli.why.evidence import Evidence, interval
 from art_cli.why.finding import RunFinding
 
-RULES = (*signal.RULES, *episodes.RULES, *policy.RULES, *progress.RULES, *judge.RULES)
+RULES = (
+    *(*groups.RULES, *signal.RULES, *success.RULES, *episodes.RULES, *tools.RULES),
+    *(*policy.RULES, *progress.RULES, *judge.RULES),
+)
+# Where a serious finding has one of these names, those of the second are what follows from it.
+OF_REWARD = {"rate_too_high", "no_rise", "memorised", "noisy_evaluation", "gap_from_start"}
+OF_REWARD |= {"tool_without_effect", "capped_reward"}
+FOLLOWS = {
+    **dict.fromkeys(("acts_for_nothing", "same_play_other_reward"), OF_REWARD),
+    **dict.fromkeys(("siblings_differ_at_start", "wrong_advantages"), OF_REWARD),
+    "outlier_rewards": OF_REWARD,
+    "tool_breaks": OF_REWARD | {"moves_away", "broken_calls", "dead_tool", "tool_abandoned"},
+    "turn_limit": {"too_hard"},
+    "outages_scored": {"acts_for_nothing", "constant_tool"},
+    "gap_from_start": {"solved"},
+}
 
 
 def diagnose(run: Evidence) -> list[RunFinding]:
-    """Return what is wrong with a run, the most serious and the most certain first."""
+    """Return what is wrong with a run, the most serious and the most certain first.
+
+    A finding that another one explains is left out.
+    """
     found = [finding for rule in RULES for finding in rule(run)]
+    said = [FOLLOWS.get(f.name, set[str]()) for f in found if f.weight == "serious"]
+    explained = set[str]().union(*said)
+    found = [f for f in found if f.name not in explained]
     return sorted(found, key=lambda f: (f.weight != "serious", -f.certainty))
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
-from art_cli.config.schema import RewardConfig
-from art_cli.why.evidence import Evidence, Row, last_third, mean, place
+from art_cli.why.evidence import Evidence, Row, last_third, mean, place, reward_scale
 from art_cli.why.finding import RunFinding, Weight
 
 SOME, MANY = 0.05, 0.25  # shares of trajectories
+# Of those that were cut off, how many crashed: a client that raises does so each time, and one that
+# crashes for another reason does so wherever turns end.
+MOST_CRASH = 0.5
 # What a service, a socket or a disk says when it fails; a tool's own refusal says none of it.
 OUTAGE = re.compile(
     r"connection (?:refused|reset|error|aborted)|connectionerror|timed? ?out|timeouterror|"
@@ -28,11 +29,15 @@ def truncated(run: Evidence) -> Iterator[RunFinding]:
         return
     tokens = run.experiment.sampling.max_tokens
     rows = [row for row in run.rows if row["truncated"] and row["stop_reason"] != "context"]
+    crashed = sum(bool(row["metrics"].get("crashed")) for row in rows)
+    if rows and crashed / len(rows) > MOST_CRASH:
+        yield _client_raises(run, crashed, rows)
+        return
     began = run.ratio("data/truncated", "data/trajectories")[:3]
     endless = mean(began) > 0.8 and share > 0.8
     yield RunFinding(
         name="truncated",
-        weight=_weight(share),
+        weight=weight_of(share),
         title="Turns never end by themselves" if endless else "Turns are cut off",
         evidence=f"{share:.0%} of the last trajectories hit sampling.max_tokens ({tokens})",
         reason="Nothing stops a turn: the template ends it otherwise than the model learned."
@@ -46,6 +51,49 @@ def truncated(run: Evidence) -> Iterator[RunFinding]:
     )
 
 
+def _client_raises(run: Evidence, crashed: int, rows: list[Row]) -> RunFinding:
+    """A turn that is cut off ends the agent itself: its client raises on it."""
+    tokens = run.experiment.sampling.max_tokens
+    return RunFinding(
+        name="truncated",
+        weight="serious",
+        title="The agent crashes where a turn is cut off",
+        evidence=f"{crashed} of {len(rows)} trajectories that hit sampling.max_tokens ({tokens}) "
+        "ended in a crash of the agent",
+        reason="Its client raises on such an answer: OpenAI's Agents SDK on the status "
+        "`incomplete`, OpenAI's parse() and stream() with LengthFinishReasonError. The crash is "
+        "scored as bad play.",
+        change=f"sampling.max_tokens: {2 * tokens}; in the agent, catch the error and go on (the "
+        "answer is in it)",
+        certainty=0.9,
+        example=place(rows[-1]),
+    )
+
+
+def turn_limit(run: Evidence) -> Iterator[RunFinding]:
+    """Episodes end at the limit of turns, and earn little."""
+    rows = [row for group in run.late_groups for row in group if row["reward"] is not None]
+    cut = [row for row in rows if row["stop_reason"] == "max_turns"]
+    if not rows or len(cut) / len(rows) <= SOME:
+        return
+    low, scale = min(0.0, *(row["reward"] for row in rows)), reward_scale(run)
+    paid = sum(row["reward"] for row in cut) / len(cut)
+    if paid > low + 0.5 * scale:
+        return  # its limit is where such an episode ends
+    turns = max(row.get("num_turns") or 0 for row in cut)
+    yield RunFinding(
+        name="turn_limit",
+        weight=weight_of(len(cut) / len(rows)),
+        title="Episodes end at the limit of turns",
+        evidence=f"{len(cut)} of the last {len(rows)} trajectories ended at max_turns ({turns}), "
+        f"and earned {paid:.2f} on average",
+        reason="They end before there is an answer.",
+        change="the env's max_turns, or a lower price of needless turns",
+        certainty=min(1.0, 0.5 + len(cut) / len(rows)),
+        example=place(cut[-1]),
+    )
+
+
 def context_full(run: Evidence) -> Iterator[RunFinding]:
     """Conversations outgrow the model's context."""
     share = _late_share(run, "data/context_full")
@@ -53,7 +101,7 @@ def context_full(run: Evidence) -> Iterator[RunFinding]:
         length = run.experiment.engine.max_model_len
         yield RunFinding(
             name="context_full",
-            weight=_weight(share),
+            weight=weight_of(share),
             title="Conversations outgrow the context",
             evidence=f"{share:.0%} of the last trajectories filled engine.max_model_len ({length})",
             reason="The episode ends there, whatever was done.",
@@ -126,82 +174,13 @@ def forks(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def tools_fail(run: Evidence) -> Iterator[RunFinding]:
-    """A tool is refused nearly always; calls cannot be read."""
-    calls: Counter[str] = Counter()
-    errors: dict[str, list[tuple[str, Row]]] = defaultdict(list)
-    for group in run.late_groups:
-        for row in group:
-            for step in row["steps"]:
-                if step["tool"] is not None:
-                    calls[step["tool"]] += 1
-                    if step["is_error"]:
-                        errors[step["tool"]].append((str(step["result"]), row))
-    total = sum(calls.values())
-    for tool, num in calls.most_common():
-        wrong = errors[tool]
-        if not wrong or num < max(10, 0.02 * total):
-            continue
-        if tool == "" and len(wrong) / total > 0.1:
-            yield _broken(wrong, total, run.experiment.reward)
-        elif tool and len(wrong) / num > 0.9:
-            yield _dead(tool, wrong, num, total)
-        elif tool and len(wrong) / num > 0.5 and len(wrong) / total > 0.1:
-            yield _misused(tool, wrong, num)
-
-
-def _broken(wrong: list[tuple[str, Row]], total: int, reward: RewardConfig | None) -> RunFinding:
-    priced = reward is not None and reward.invalid_action_cost
-    price = "" if priced else "; or let them cost something: reward.invalid_action_cost"
-    return RunFinding(
-        name="broken_calls",
-        weight=_weight(len(wrong) / total),
-        title="Calls of tools cannot be read",
-        evidence=f"{len(wrong)} of the last {total} calls; the last answer: {_short(wrong[-1][0])}",
-        reason="The model does not write calls as its template says.",
-        change="model.tool_format, a longer warmup, or a base that was trained to call tools"
-        + price,
-        certainty=min(1.0, 0.5 + len(wrong) / total),
-        example=place(wrong[-1][1]),
-    )
-
-
-def _dead(tool: str, wrong: list[tuple[str, Row]], num: int, total: int) -> RunFinding:
-    return RunFinding(
-        name="dead_tool",
-        weight="serious",
-        title=f"The tool {tool} is refused nearly always",
-        evidence=f"{len(wrong)} of its last {num} calls; the last answer: {_short(wrong[-1][0])}",
-        reason="It never works, or the policy does not know how it is called.",
-        change=f"the env's {tool}: call it by hand; its description and its messages of refusal",
-        certainty=min(1.0, 0.7 + num / total),
-        example=place(wrong[-1][1]),
-    )
-
-
-def _misused(tool: str, wrong: list[tuple[str, Row]], num: int) -> RunFinding:
-    return RunFinding(
-        name="tool_errors",
-        weight="notable",
-        title=f"The tool {tool} is often refused",
-        evidence=f"{len(wrong)} of its last {num} calls; the last answer: {_short(wrong[-1][0])}",
-        reason="Turns are spent on it.",
-        change=f"the description of {tool}, and messages of refusal that say what is expected",
-        example=place(wrong[-1][1]),
-    )
-
-
 def _late_share(run: Evidence, name: str) -> float:
     return mean(last_third(run.ratio(name, "data/trajectories")))
 
 
-def _weight(share: float) -> Weight:
+def weight_of(share: float) -> Weight:
+    """Return how serious it is that a share of the trajectories has a fault."""
     return "serious" if share > MANY else "notable"
 
 
-def _short(text: Any) -> str:
-    one = " ".join(str(text).split())
-    return one if len(one) <= 100 else one[:97] + "..."
-
-
-RULES = (truncated, context_full, failed, outages_scored, forks, tools_fail)
+RULES = (truncated, turn_limit, context_full, failed, outages_scored, forks)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,6 +16,7 @@ from art_cli.config.schema import EnvConfig, Experiment, ModelConfig, TrainConfi
 from art_cli.envs.game import SEAT
 from art_cli.errors import ArtError
 from art_cli.evaluation.statistics import Estimate, difference
+from art_cli.evaluation.statistics import mean as interval_of_mean
 from art_cli.runs.directory import RunDir, step_of
 from art_cli.runs.trajectories import grouped, read_good_rows
 from art_cli.system.outside import is_number
@@ -97,7 +100,7 @@ class Evidence:
         """
         if len(self.held_out) < 2:
             return None
-        first, last = (_by_scenario(self.held_out[step]) for step in sorted(self.held_out))
+        first, last = (by_scenario(self.held_out[step]) for step in sorted(self.held_out))
         change = difference(last, first)
         return change if change and change.is_bounded else None
 
@@ -155,6 +158,37 @@ def rewards_of(group: list[Row]) -> list[float]:
     return [row["reward"] for row in group if row["reward"] is not None]
 
 
+def reward_scale(run: Evidence) -> float:
+    """Return the span of rewards that were seen: 1 for most tasks."""
+    rewards = [r for group in run.groups for r in rewards_of(group)]
+    span = max(rewards) - min(rewards) if rewards else 1.0
+    return span if math.isfinite(span) and span > 0 else 1.0
+
+
+def estimate(values: list[float]) -> Estimate | None:
+    """Return a mean and its 95% interval; None of fewer than two values."""
+    found = interval_of_mean(values)
+    return found if found and found.is_bounded else None
+
+
+def train_change(run: Evidence) -> Estimate | None:
+    """Return the train reward's change from the first third of the steps to the last.
+
+    The two have different scenarios: each group's mean is one sample, and the variances add up.
+    """
+    steps = sorted(run.train)
+    third = max(1, len(steps) // 3)
+    ends = [
+        estimate([statistics.fmean(r) for s in part for g in run.train[s] if (r := rewards_of(g))])
+        for part in (steps[:third], steps[-third:])
+    ]
+    if ends[0] is None or ends[1] is None:
+        return None
+    change = ends[1].value - ends[0].value
+    error = math.hypot(ends[1].value - ends[1].low, ends[0].value - ends[0].low)
+    return Estimate(change, change - error, change + error)
+
+
 def played(row: Row) -> tuple[str, int]:
     """Return which held-out episode a trajectory is: the same at each evaluation."""
     return row["scenario_id"], row["index"]
@@ -176,6 +210,22 @@ def scenario_of(row: Row) -> tuple[object, ...]:
     return opening_of(row), json.dumps(data, sort_keys=True) if data else row["seed"]
 
 
+def values_of(data: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
+    """Return how often each value stands at each path in scenarios' data: lists are one value."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def read(value: Any, path: str) -> None:
+        if isinstance(value, dict):
+            for key, each in value.items():
+                read(each, f"{path}.{key}" if path else str(key))
+        else:
+            found[path][json.dumps(value, sort_keys=True)] += 1
+
+    for each in data:
+        read(each, "")
+    return found
+
+
 def conduct_of(row: Row) -> tuple[str, ...]:
     """Return what the model said, turn by turn."""
     return tuple(str(m["content"]) for m in row["messages"] if m["role"] == "assistant")
@@ -187,7 +237,7 @@ def place(row: Row) -> str:
     return f"sibling {row['index']} in  art show RUN {row['step']} {row['group']}{split}"
 
 
-def _by_scenario(rows: list[Row]) -> dict[str, float]:
+def by_scenario(rows: list[Row]) -> dict[str, float]:
     """Return the mean reward of each scenario."""
     rewards: dict[str, list[float]] = {}
     for row in rows:

@@ -186,9 +186,11 @@ def updates_too_long(run: Evidence) -> Iterator[RunFinding]:
     assert train.max_kl
     # A KL grows with the square of the step.
     rate = train.learning_rate * min(1 / 3, math.sqrt(train.max_kl / distance))
+    val = run.val_change
     yield RunFinding(
         name="updates_too_long",
-        weight="serious",
+        # A run that learns all the same wastes part of its updates.
+        weight="notable" if val is not None and val.low > 0 else "serious",
         title="Most updates would move the policy further than they may",
         evidence=f"{share:.0%} of the updates were shortened; whole, the longest of a step would "
         f"have gone {distance:.2g} nats a token, and train.max_kl is {train.max_kl}",

@@ -255,7 +255,107 @@ def noisy_place(run: Evidence, gain: float) -> None:
     over_steps(run, "judge/first_gain", lambda x: gain + rng.gauss(0, 0.1))
 
 
+def call(tool: str, result: str, is_error: bool = False, **arguments: Any) -> dict[str, Any]:
+    return {"tool": tool, "arguments": arguments, "result": result, "is_error": is_error}
+
+
+def calls(made: Callable[[Any], list[dict[str, Any]]]) -> Callable[[Evidence], None]:
+    """Return a change that gives every trajectory the calls that `made` returns of it."""
+    return lambda run: each(run, lambda r: r.update(steps=made(r)))
+
+
+def scored(reward: Callable[[Any], float]) -> Callable[[Evidence], None]:
+    return lambda run: each(run, lambda r: r.update(reward=reward(r), advantage=reward(r)))
+
+
+def clock(run: Evidence) -> None:
+    """The time of the step, and a hundredth of it between siblings."""
+    scored(lambda r: r["step"] * 7 % 10 / 10 + r["index"] / 100)(run)
+
+
+def of_success(reward: Callable[[Any], float], ever: float = 1.0) -> Callable[[Evidence], None]:
+    def change(one: Any) -> None:
+        one.update(metrics={"success": one["reward"] * ever}, reward=reward(one))
+
+    return lambda run: each(run, change)
+
+
+def capped(run: Evidence) -> None:
+    of_success(lambda r: 0.5 * bool(r["index"]))(run)
+    each(run, lambda r: r.update(advantage=r["reward"]))
+
+
+def half_unsolvable(run: Evidence) -> None:
+    for group in run.groups:
+        for one in group:
+            one["reward"] *= group[0]["seed"] % 2
+
+
+def copied(run: Evidence) -> None:
+    for group in run.groups:
+        for one in group:
+            one["messages"] = group[0]["messages"]
+            one["reward"] = group[0]["seed"] % 3 / 3
+
+
+def saves_in_vain(run: Evidence) -> None:
+    scored(lambda r: float(r["index"] < 2))(run)
+    calls(lambda r: [call("save", "ok")] * (r["index"] % 2))(run)
+
+
+def in_pairs(run: Evidence) -> None:
+    run.experiment = replace(EXPERIMENT, train=TrainConfig(steps=STEPS, group_size=2))
+
+
+def gap(run: Evidence) -> None:
+    for step in range(1, 4):
+        for group in run.train[step]:
+            for one in group:
+                one["reward"] = 1.0
+
+
+def other_kinds(run: Evidence) -> None:
+    each(run, lambda r: r["scenario"].update(kind="exchange" if r["split"] == "val" else "cancel"))
+
+
+def breaks(run: Evidence) -> None:
+    calls(lambda r: [call("look", "gone" if r["step"] > 9 else "here", r["step"] > 9)])(run)
+
+
+def some_held_out(run: Evidence) -> None:
+    """Two in a hundred train scenarios are held out, which is a few of the held-out ones."""
+    for group, held in zip(run.groups[::20], run.held_out[0], strict=False):
+        for one in group:
+            for key in ("seed", "scenario", "messages"):
+                one[key] = held[key]
+
+
+def client_raises(run: Evidence) -> None:
+    metric(run, data__truncated=20)
+    each(run, lambda r: r.update(truncated=r["index"] == 0, metrics={"crashed": r["index"] == 0}))
+
+
 FAULTS: list[tuple[str, Callable[[Evidence], None]]] = [
+    ("acts_for_nothing", clock),
+    ("never_succeeds", of_success(lambda r: r["reward"] / 2, ever=0.0)),
+    ("capped_reward", capped),
+    ("unsolvable_scenarios", half_unsolvable),
+    ("siblings_are_copies", copied),
+    ("small_groups", in_pairs),
+    ("outlier_rewards", scored(lambda r: 50.0 if r["seed"] % 40 == 0 else r["reward"])),
+    ("gap_from_start", gap),
+    ("other_kind", other_kinds),
+    ("train_is_held_out", some_held_out),
+    ("truncated", client_raises),
+    ("turn_limit", lambda run: each(run, lambda r: r.update(stop_reason="max_turns", reward=0.0))),
+    ("tool_breaks", breaks),
+    ("results_cut", calls(lambda r: [call("look", f'{{"a": {r["seed"]}, "b": "Osl')])),
+    ("results_cut", calls(lambda r: [call("look", f"It is {r['seed']} and [truncated]")])),
+    ("results_vary", calls(lambda r: [call("look", f"at {r['index']}")])),
+    ("constant_tool", calls(lambda r: [call("look", "<html>" * 9, id=r["seed"])])),
+    ("tool_without_effect", saves_in_vain),
+    ("tool_never_pays", calls(lambda r: [call("save", "ok")] * (r["reward"] == 0))),
+    ("tool_abandoned", calls(lambda r: [call("save", "ok")] * (r["step"] < 8))),
     ("too_hard", flat),
     ("solved", solved),
     ("acts_for_nothing", acts_for_nothing),
@@ -316,6 +416,56 @@ def test_a_fault_is_found(name: str, plant: Callable[[Evidence], None]) -> None:
     run = healthy()
     plant(run)
     assert name in [finding.name for finding in diagnose(run)]
+
+
+def refused_and_right(one: Any) -> list[dict[str, Any]]:
+    return [call("save", "error: it is shipped already", True, id=one["seed"])]
+
+
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        (of_success(lambda r: r["reward"]), []),
+        (of_success(lambda r: 0.4 + 0.6 * r["reward"]), []),
+        (calls(lambda r: [call("look", json.dumps({"a": r["seed"]}))]), []),
+        (calls(lambda r: [call("look", repr({"a": r["seed"]}))]), []),  # JSON is not meant
+        (calls(lambda r: [call("look", "[see page 2] ...", id=r["seed"])]), []),
+        (calls(lambda r: [call("save", '{"ok": true}', id=r["seed"])]), []),
+        (calls(lambda r: [call("look", f"seen {r['index']}", id=r["index"])]), []),
+        (calls(refused_and_right), [("notable", "dead_tool")]),
+        (lambda run: metric(run, loss__shortened=0.9, loss__update_kl=0.2), "updates_too_long"),
+        (lambda run: each(run, lambda r: r["scenario"].update(kind=r["seed"] % 3)), []),
+        (lambda run: each(run, lambda r: r.update(stop_reason="max_turns", reward=1.0)), []),
+    ],
+)
+def test_what_looks_like_a_fault_and_is_none(plant: Callable[[Evidence], None], said: Any) -> None:
+    run = healthy()
+    plant(run)
+    expected = [("notable", said)] if isinstance(said, str) else said
+    assert [(f.weight, f.name) for f in diagnose(run)] == expected
+
+
+def test_what_follows_from_a_fault_is_not_said_beside_it() -> None:
+    run = healthy()
+    clock(run)
+    over_steps(run, "train/reward", lambda x: 0.9 - abs(x - 0.5))
+    assert [f.name for f in diagnose(run)] == ["acts_for_nothing"]
+
+
+def test_numbers_are_of_what_was_played() -> None:
+    """Fewer episodes than were asked for, and the agent's own client."""
+    run = healthy()
+    for step, rows in run.held_out.items():
+        run.held_out[step] = rows[:12]
+        for n, one in enumerate(rows):
+            one["reward"] = float((n + bool(step)) % 2)
+    (noisy,) = [f for f in diagnose(run) if f.name == "noisy_evaluation"]
+    assert "over 12 episodes (eval.episodes is 64)" in noisy.evidence
+    run = healthy()
+    client_raises(run)
+    (cut,) = [f for f in diagnose(run) if f.name == "truncated"]
+    assert "ended in a crash of the agent" in cut.evidence and "incomplete" in cut.reason
+    assert cut.change.startswith("sampling.max_tokens: 1024; in the agent, catch")
 
 
 def opens_alike(run: Evidence, hidden: int) -> None:
