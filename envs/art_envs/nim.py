@@ -48,7 +48,7 @@ class Nim(Game):
     max_turns = 90
     system = (
         "You play Nim. Take 1, 2 or 3 from the heap when it is your turn; who takes the last one "
-        "wins. Answer with your move alone: take 2."
+        "wins. Answer with your move alone, for example\ntake 2"
     )
 
     def __init__(self, scenario: Scenario, cfg: Config) -> None:

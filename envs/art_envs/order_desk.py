@@ -35,6 +35,10 @@ Size = Literal["small", "medium", "large"]
 ACTIONS: tuple[Action, ...] = ("cancel", "return", "exchange")
 STATUSES: tuple[Status, ...] = ("pending", "shipped", "delivered")
 SIZES: tuple[Size, ...] = ("small", "medium", "large")
+# "That cannot be done", "it isn't possible to get that done": a no, and "done" in the same clause.
+NOT_DONE = re.compile(
+    r"\b(?:cannot|not|never|unable|impossible|\w+n't)(?:\s+(?!but\b|only\b)\w+){0,5}\s+done\b"
+)
 ITEMS = ("mug", "lamp", "shirt", "chair", "book", "phone", "shoes", "bag")
 
 
@@ -182,10 +186,9 @@ class OrderDesk(Env):
 
     async def reply(self, text: str) -> Done:
         """End the episode: a text without a tool call is the answer to the customer."""
-        words = re.findall(r"[\w']+", text.lower())
-        self.answer = words[-1] if words else ""
-        if {"done", "sorry"} <= set(words):  # both are neither
-            self.answer = ""
+        said = text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+        answers = {"done", "sorry"} & set(re.findall(r"\w+", NOT_DONE.sub("sorry", said)))
+        self.answer = answers.pop() if len(answers) == 1 else ""  # both are neither
         return Done()
 
     async def score(self, trajectory: Trajectory) -> float:

@@ -98,8 +98,8 @@ class TicTacToe(Env):
 
     system = (
         "You play tic-tac-toe as x. You see the rows, the columns and the diagonals. Say which "
-        "cell would complete a line of x, and which one of o, then the number of a free cell: "
-        "x - o 5 <move> 5</move>."
+        "cell would complete a line of x, and which one of o, then the number of a free cell, for "
+        "example\nx - o 5 <move> 5</move>"
     )
     max_turns = 5
 

@@ -21,7 +21,7 @@ from art_envs.service.user import ScriptedUser
 
 Config = AirlineDesk.Config
 TALK = Config(level=3)
-KINDS = ("one", "refused", "refused", "refused")  # half of each
+KINDS = ("one", "refused")  # half of each
 TICKETS = Config(level=0, size="small", kinds=KINDS)
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
@@ -47,8 +47,8 @@ def digest(value: object) -> str:
 @pytest.mark.slow
 def test_every_machine_generates_the_same() -> None:
     assert digest(AirlineDesk.database(TALK)) == "57474784afa6"
-    assert digest(AirlineDesk.goals(TALK)) == "b4ca105bdca1"
-    assert digest(AirlineDesk.goals(TICKETS)) == "c9e46db6300c"
+    assert digest(AirlineDesk.goals(TALK)) == "50047216fcc1"
+    assert digest(AirlineDesk.goals(TICKETS)) == "3e0e9117cd6d"
 
 
 def test_a_thousand_goals_of_users_that_no_other_split_has(goals: dict[Split, list[Goal]]) -> None:
@@ -65,7 +65,7 @@ def test_goals_use_every_tool(goals: dict[Split, list[Goal]]) -> None:
     used = Counter(step["name"] for step in steps if not isinstance(step, str))
     assert used.keys() == tools_of(AirlineDesk).keys()
     assert len(used) == 14 + len(COMMITMENTS)
-    assert min(used.values()) >= 20
+    assert min(used.values()) >= 10
 
 
 def test_perfect_conversations_earn_everything(goals: dict[Split, list[Goal]]) -> None:

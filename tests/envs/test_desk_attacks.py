@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import itertools
-import json
+import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from art_cli.envs.tools import tools_of
-from art_cli.rollout.rollout import play_episode
 from art_envs.airline.desk import AirlineDesk
 from art_envs.retail.desk import RetailDesk
 from art_envs.service.desk import ServiceDesk
-from art_envs.service.goal import COMMITMENTS, Action, call, settled_by
+from art_envs.service.goal import Action, call, settled_by
+from scripts.bench.desk_guesses import BLIND
+from scripts.bench.desk_players import (
+    HONEST,
+    IDLE,
+    episodes,
+    is_reading,
+    name_of,
+    reward,
+    steps,
+)
 
 DESKS: dict[str, type[ServiceDesk]] = {"retail": RetailDesk, "airline": AirlineDesk}
 LIES = (
@@ -26,22 +34,6 @@ NUM = 60  # of scenarios that an attack is tried on, of the kinds that it is abo
 
 Turns = Iterator["str | Action"]
 Attack = Callable[[ServiceDesk], Turns]
-
-
-def steps(desk: ServiceDesk) -> list[str | Action]:
-    """The right conversation."""
-    return list(desk.goal["script"])
-
-
-def name_of(step: str | Action) -> str:
-    """The tool that is called, or nothing."""
-    return "" if isinstance(step, str) else step["name"]
-
-
-def is_reading(desk: ServiceDesk, step: str | Action) -> bool:
-    """Whether it is words, or a call that commits to nothing."""
-    name = name_of(step)
-    return not name or not (tools_of(type(desk))[name].writes or name in COMMITMENTS)
 
 
 def idle(desk: ServiceDesk) -> Turns:
@@ -148,7 +140,7 @@ def unidentified(desk: ServiceDesk) -> Turns:
     yield from itertools.repeat("It is done.")
 
 
-GRANTED = ("one", "several", "conditional", "partly")
+GRANTED = ("one", "several", "conditional", "fallback", "partly")
 DENIED = ("refused", "partly")
 EVERY = (*GRANTED, "refused", "information", "transfer")
 ATTACKS: list[
@@ -186,14 +178,6 @@ CASES = [
 ]
 
 
-def reward(desk: ServiceDesk, turns: Turns) -> float:
-    """Of an assistant that takes these turns."""
-    said = (s if isinstance(s, str) else f"<tool_call>{json.dumps(s)}</tool_call>" for s in turns)
-    earned = play_episode(desk, said.__next__).reward
-    assert earned is not None
-    return earned
-
-
 def desks(name: str, level: int, kinds: tuple[str, ...], num: int = NUM) -> Iterator[ServiceDesk]:
     """Episodes of these kinds, of all splits."""
     env: Any = DESKS[name]
@@ -208,8 +192,24 @@ def test_an_attack_earns_nothing(
     name: str, attack: Attack, kinds: tuple[str, ...], level: int
 ) -> None:
     earned = [(d.scenario.id, reward(d, attack(d))) for d in desks(name, level, kinds)]
-    assert len(earned) >= 30
+    assert len(earned) >= 20
     assert [id for id, r in earned if r != 0] == []
+
+
+# (players, scenarios, the least and the most that each may earn on average)
+BOUNDS = [(HONEST, 20, 1, 1), (IDLE, 20, 0, 0.1), (BLIND, 50, 0, 0.4)]
+
+
+@pytest.mark.parametrize(("name", "level"), BUILT)
+@pytest.mark.parametrize(("players", "num", "least", "most"), BOUNDS)
+def test_what_players_earn_that_follow_a_rule(
+    players: dict[str, Any], num: int, least: float, most: float, name: str, level: int
+) -> None:
+    env: Any = DESKS[name]
+    cfg = env.Config(level=level)
+    for rule, player in players.items():
+        earned = statistics.fmean(reward(desk, player(desk)) for desk in episodes(env, cfg, num))
+        assert least <= earned <= most, rule
 
 
 SEEN = [

@@ -8,7 +8,7 @@ import pytest
 
 from art_cli.rollout.rollout import play, play_episode
 from art_cli.types import Scenario
-from art_envs.nim import Nim
+from art_envs.nim import ANSWER, Nim
 
 CFG = Nim.Config()
 SEATS = ("first", "second")
@@ -104,3 +104,7 @@ def test_heaps_are_those_of_the_settings() -> None:
     assert heaps == {5, 6, 7}
     with pytest.raises(ValueError, match=r"smallest \(9\) is more than largest"):
         Nim.Config(smallest=9, largest=8)
+
+
+def test_the_prompt_shows_a_legal_move() -> None:
+    assert ANSWER.fullmatch(Nim.system.splitlines()[-1])

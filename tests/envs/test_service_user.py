@@ -109,6 +109,15 @@ def test_talk_that_leads_nowhere_ends() -> None:
     assert [each.leaving for each in said] == [False] * (PATIENCE - 1) + [True]
 
 
+def test_who_looks_something_up_before_each_message_is_waited_for() -> None:
+    user = ScriptedUser(GOAL, SLOTS)
+
+    async def answers() -> list[Said]:
+        return [await user.say("One moment, please.", works=True) for _ in range(3 * PATIENCE)]
+
+    assert not any(said.leaving for said in asyncio.run(answers()))
+
+
 def test_they_take_a_no_only_after_every_push_is_refused() -> None:
     denied: Want = {**want("Cancel.", CANCEL), "reasons": ["status"], "pressure": ["Do it!"]}
     no = {"refuse": "status"}

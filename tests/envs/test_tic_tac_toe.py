@@ -12,6 +12,7 @@ from art_cli.envs.base import Done
 from art_cli.rollout.rollout import play
 from art_cli.types import Scenario, Trajectory
 from art_envs.tic_tac_toe import (
+    ANSWER,
     TicTacToe,
     best_cells,
     free_cells,
@@ -189,3 +190,7 @@ def test_random_cells_earn_little() -> None:
         play_randomly(env, i)
         rewards.append(reward(env))
     assert sum(rewards) / len(rewards) < 0.1
+
+
+def test_the_prompt_shows_a_legal_move() -> None:
+    assert ANSWER.fullmatch(TicTacToe.system.splitlines()[-1])

@@ -154,9 +154,11 @@ def judged(customer: Customer, request: Request) -> Request:
     if not request.reasons:
         _check_reason(request, case)
         try:
-            WRITES[name](case.db, **arguments)
+            paid = WRITES[name](case.db, **arguments)
         except ToolError:
             raise NoGoal from None
+        if name == "change_flights" and paid == 0:  # any payment method would do
+            raise NoGoal
     return request
 
 

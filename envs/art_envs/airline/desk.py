@@ -21,16 +21,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from art_cli import Split, tool
+from art_cli import Split, ToolError
 from art_envs.airline import actions, legal, search
 from art_envs.airline.actions import FlightOn, Passenger, Payment, dollars
 from art_envs.airline.customer import Customer, NoGoal
 from art_envs.airline.database import Cabin, Extent, Trip, build, departure_id, departures
-from art_envs.airline.policy import REASONS, document
+from art_envs.airline.policy import REASONS, Case, broken_rules, document
 from art_envs.airline.scenarios import draw
 from art_envs.service.asking import SLOTS, Slot, Slots
 from art_envs.service.desk import ServiceDesk
-from art_envs.service.episode import Size, write
+from art_envs.service.episode import Size, read, write
 from art_envs.service.goal import DONE, Action, Goal, Kind, call
 from art_envs.service.store import Record, Tables
 
@@ -87,17 +87,29 @@ class AirlineDesk(ServiceDesk):
     def policy(cls, cfg: ServiceDesk.Config) -> str:
         return document(cfg.size)
 
+    def forbids(self, write: Action) -> bool:
+        case = Case(
+            db=self.store,
+            user_id=self.goal["user_id"],
+            tool=write["name"],
+            args=write["arguments"],
+        )
+        try:
+            return bool(broken_rules(case))
+        except ToolError:  # it is about a reservation or flight that does not exist
+            return False
+
     def is_identified(self) -> bool:
         return self.cfg.size == "small" or ("users", self.goal["user_id"]) in self.store.seen
 
-    @tool()
+    @read
     async def get_user(self, user_id: str) -> str:
         """Look a user up."""
         user = dict(self._look("users", user_id))
         user["payments"] = {key: _worth(p) for key, p in user["payments"].items()}
         return json.dumps({"user_id": user_id, **user})
 
-    @tool()
+    @read
     async def get_reservation(self, reservation_id: str) -> str:
         """Look a reservation up."""
         found = self._look("reservations", reservation_id)
@@ -110,12 +122,12 @@ class AirlineDesk(ServiceDesk):
             shown[field] = [_priced(item) for item in shown[field]]
         return json.dumps(shown)
 
-    @tool()
+    @read
     async def list_airports(self) -> str:
         """List airports."""
         return json.dumps({code: r["city"] for code, r in self.store.rows("airports")})
 
-    @tool()
+    @read
     async def search_direct(self, origin: str, destination: str, date: str) -> str:
         """Find flights.
 
@@ -126,7 +138,7 @@ class AirlineDesk(ServiceDesk):
         """
         return json.dumps(search.shown(search.direct(self.store, origin, destination, date)))
 
-    @tool()
+    @read
     async def search_onestop(self, origin: str, destination: str, date: str) -> str:
         """Find flights with one stop.
 
@@ -137,7 +149,7 @@ class AirlineDesk(ServiceDesk):
         """
         return json.dumps(search.shown(search.one_stop(self.store, origin, destination, date)))
 
-    @tool()
+    @read
     async def flight_status(self, flight: str, date: str) -> str:
         """Look a flight up."""
         actions.departure(self.store, flight, date)

@@ -254,8 +254,8 @@ not show what became of them.
 - Write to the customer to ask for something, to explain, and to say that you are done. What you \
 write is talk: it changes nothing, and it is neither a yes nor a no.
 - confirm: before each change, call confirm with that one change, exactly as you will make it. \
-The customer answers. Only after a yes make this change, and no other; for the next one ask \
-again.
+Make no other call in that turn: the customer answers first. Only after a yes make this change, \
+and no other; for the next one ask again.
 - refuse: if a rule forbids what the customer wants, call refuse with the name of that rule. It \
 must really forbid it. If the customer insists, refuse again; there are no exceptions. Do nothing \
 else in its place unless the customer asks for that.
@@ -295,7 +295,7 @@ flight).
 
 BRIEF = f"""\
 You serve customers of an airline. It is {stamp(NOW)}. Look the reservation up first. Refuse what \
-these rules forbid, by their name:"""
+these rules forbid, by their name. Your tools do not stop you:"""
 
 
 def document(size: Size) -> str:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Container, Iterator
 from typing import Any, ClassVar
 
-from art_cli import Split, ToolError, tool
+from art_cli import Split, ToolError
 from art_envs.retail import policy
 from art_envs.retail.data import SCALES, make_database
 from art_envs.retail.policy import (
@@ -20,12 +20,11 @@ from art_envs.retail.policy import (
     MODIFIED,
     PENDING,
     Broken,
-    CancelReason,
 )
 from art_envs.retail.scenarios import SLOTS, Sampler
 from art_envs.service.asking import Slots
 from art_envs.service.desk import ServiceDesk
-from art_envs.service.episode import Size, write
+from art_envs.service.episode import ForbiddenError, Size, read, write
 from art_envs.service.goal import Action, Goal, Kind, call
 from art_envs.service.store import Record, Tables
 
@@ -60,12 +59,12 @@ class RetailDesk(ServiceDesk):
 
     # Reading.
 
-    @tool()
+    @read
     async def find_user_by_email(self, email: str) -> str:
         """Find a user."""
         return self._identify(lambda user: user["email"] == email.strip().lower())
 
-    @tool()
+    @read
     async def find_user_by_name_zip(self, first: str, last: str, zip: str) -> str:
         """Find a user."""
         asked = (first.strip().lower(), last.strip().lower(), zip.strip())
@@ -85,22 +84,22 @@ class RetailDesk(ServiceDesk):
                 return id
         raise ToolError("no such user")
 
-    @tool()
+    @read
     async def get_user(self, user_id: str) -> str:
         """Show a user's address, payment methods and orders."""
         return self._shown(self._get("users", user_id))
 
-    @tool()
+    @read
     async def get_order(self, order_id: str) -> str:
         """Show an order."""
         return self._shown(self._get("orders", order_id))
 
-    @tool()
+    @read
     async def get_product(self, product_id: str) -> str:
         """Show a product and its variants."""
         return self._shown(self._get("products", product_id))
 
-    @tool()
+    @read
     async def get_item(self, item_id: str) -> str:
         """Show a variant of a product."""
         for id, product in self.store.rows("products"):
@@ -110,7 +109,7 @@ class RetailDesk(ServiceDesk):
                 return self._shown(found | product["variants"][item_id])
         raise ToolError(f"no item {item_id!r}")
 
-    @tool()
+    @read
     async def list_product_types(self) -> str:
         """List the products with their ids."""
         return self._shown({product["name"]: id for id, product in self.store.rows("products")})
@@ -121,9 +120,11 @@ class RetailDesk(ServiceDesk):
     # Writing.
 
     @write
-    async def cancel_order(self, order_id: str, reason: CancelReason) -> str:
+    async def cancel_order(self, order_id: str, reason: str) -> str:
         """Cancel a pending order."""
-        self._check(policy.against_cancel(self._get("orders", order_id)))
+        reason = reason.strip(" .").lower().replace("_", " ")
+        order = self._get("orders", order_id)
+        self._check([*policy.against_cancel(order), *policy.against_reason(reason)])
         order = self.store.edit("orders", order_id)
         order |= {"status": policy.CANCELLED, "cancel_reason": reason}
         for paid in list(order["paid"]):
@@ -214,8 +215,10 @@ class RetailDesk(ServiceDesk):
         return order, self._get("users", order["user_id"])
 
     def _check(self, broken: list[Broken]) -> None:
+        """Raise ForbiddenError where the policy forbids a write, ToolError where it is a slip."""
         if broken:
-            raise ToolError(broken[0].words)
+            forbidden = any(rule for rule, _ in broken)
+            raise (ForbiddenError if forbidden else ToolError)(broken[0].words)
 
     def _swap(
         self, order_id: str, items: list[str], new: list[str], payment_id: str, status: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from art_cli import Done, Scenario, ToolError, Trajectory, tool
 from art_envs.retail import policy
@@ -34,12 +34,13 @@ from art_envs.retail.hands import (
 from art_envs.retail.scenarios import Sampler
 from art_envs.retail.wishes import Wish, in_dollars
 from art_envs.service.desk import ServiceDesk
-from art_envs.service.episode import Size, write
+from art_envs.service.episode import ForbiddenError, Size, write
 from art_envs.service.goal import DONE, Action, Goal, Kind, call
 from art_envs.service.store import Record
 
 DualKind = Literal["one", "refused", "several"]
-KINDS: tuple[DualKind, ...] = get_args(DualKind)  # the last from level 2 on
+# Each as often as its share; the last from level 2 on.
+KINDS: tuple[DualKind, ...] = ("one", "one", "one", "refused", "several", "several")
 COMPLAINTS = ("does not work", "has stopped working", "does nothing any more")
 
 
@@ -70,7 +71,7 @@ class DualDesk(RetailDesk):
 
     @classmethod
     def kinds(cls, cfg: ServiceDesk.Config) -> tuple[Kind, ...]:
-        return cfg.kinds or KINDS[: None if cfg.level > 1 else 2]
+        return cfg.kinds or KINDS[: None if cfg.level > 1 else 4]
 
     @classmethod
     def draw_goal(
@@ -94,6 +95,8 @@ class DualDesk(RetailDesk):
         self.store.seen.add(("customer", action))
         self.asked.append(action)
         self.needless += not report.is_due
+        if report.is_due:
+            self.looked_up.add(f"{len(self.asked)} {action}")
         if self.user is None:  # nobody hears what is tried out
             return report.text
         return await self._heard(await self.user.did(action, report))
@@ -107,7 +110,7 @@ class DualDesk(RetailDesk):
         """
         self._check(policy.against_replacement(self._get("orders", order_id), item_id))
         if item_id != self.thing["item_id"] or ACCEPT not in self.hands.done:
-            raise ToolError("the customer has not accepted a return label for this item")
+            raise ForbiddenError("the customer has not accepted a return label for this item")
         if serial != self.thing["serial"]:
             raise ToolError(f"{serial!r} is not the serial number of this item")
         order = self.store.edit("orders", order_id)

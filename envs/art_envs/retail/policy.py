@@ -7,7 +7,7 @@ The rule "" is of what makes no sense, whatever the policy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from art_envs.service.store import Record
 
@@ -16,8 +16,7 @@ DELIVERED, CANCELLED = "delivered", "cancelled"
 RETURNING, EXCHANGING = "return requested", "exchange requested"
 REPLACING = "replacement sent"
 
-CancelReason = Literal["no longer needed", "ordered by mistake"]
-CANCEL_REASONS: tuple[CancelReason, ...] = ("no longer needed", "ordered by mistake")
+CANCEL_REASONS = ("no longer needed", "ordered by mistake")
 REASONS = {  # of refusals -> as the customer hears it
     "status": "The status of the order does not allow it.",
     "reason": "We cannot cancel for this reason.",
@@ -38,6 +37,12 @@ class Broken(NamedTuple):
 def against_cancel(order: Record) -> list[Broken]:
     """Return what the policy has against cancelling a whole order."""
     return _unless(order, PENDING, "cancelled")
+
+
+def against_reason(reason: str) -> list[Broken]:
+    """Return what the policy has against cancelling for a reason."""
+    accepted = reason in CANCEL_REASONS
+    return [] if accepted else [Broken("reason", f"{reason!r} is no reason to cancel an order")]
 
 
 def against_address(order: Record) -> list[Broken]:
@@ -95,7 +100,9 @@ def against_swap(
     for old, new in zip(item_ids, new_item_ids, strict=True):
         variant = products[held[old]["product_id"]]["variants"].get(new)
         if variant is None:
-            broken.append(Broken("product", f"item {new!r} is not of the same product as {old!r}"))
+            exists = any(new in product["variants"] for product in products.values())
+            why = f"item {new!r} is not of the same product as {old!r}"
+            broken.append(Broken("product", why) if exists else Broken("", f"no item {new!r}"))
         elif new == old:
             broken.append(Broken("", f"item {new!r} is the same item"))
         elif not variant["available"]:
@@ -119,7 +126,7 @@ def against_method(user: Record, payment_id: str, amount: int) -> list[Broken]:
 
 
 def _no_method(payment_id: str) -> Broken:
-    return Broken("method", f"the user has no payment method {payment_id!r}")
+    return Broken("", f"the user has no payment method {payment_id!r}")
 
 
 def total(order: Record) -> int:
@@ -178,8 +185,10 @@ advice and no opinion of your own.
 - Write to the customer to ask for something, to explain, and to say that you are done. What you \
 write is talk: it changes nothing, and it is neither a yes nor a no.
 - confirm: before each change, call confirm with that one change, exactly as you will make it. \
-The customer answers. Only after a yes make this change, and no other; for the next one ask \
-again. If they say no or want something else, do not make it.
+Make no other call in that turn: the customer answers first. Only after a yes make this change, \
+and no other; for the next one ask again. If they say no or want something else, do not make it.
+- Decide by this policy, before you call a tool that changes something. A call that the policy \
+forbids counts against you even where the tool refuses it: never try whether it works.
 - refuse: if the policy does not allow a request, call refuse with the reason (below). It must be \
 true. If the customer insists, refuse again; there are no exceptions. Do nothing else in its \
 place unless the customer asks for that.
@@ -254,5 +263,6 @@ BRIEF = (
     "You are a shop assistant. First find the user, then look the order up. "
     f"Cancel or modify only {PENDING} orders; return or exchange only {DELIVERED} ones. "
     f"Cancel only if {' or '.join(CANCEL_REASONS)}. Refund only to the original payment or a gift "
-    "card. Refuse anything else with its reason: status, reason, owner or method."
+    "card. Refuse anything else with its reason: status, reason, owner or method; a change that is "
+    "tried and not allowed counts."
 )

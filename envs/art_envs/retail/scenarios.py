@@ -79,13 +79,14 @@ class Sampler:
             if self._level >= HARD and kind == "one" and rng.random() < 0.4:
                 second = self._wish(False, about=first)
             return self._told(kind, [first], changed_to=second)
-        if kind == "conditional":
-            first = self._wish(rng.random() < 0.7)
+        if kind in ("conditional", "fallback"):
+            first = self._wish(kind == "fallback")
             return self._told(kind, [first], fallback=self._wish(False, about=first))
         if kind == "several" and self._level >= HARD:
             return self._several()
-        denials = [False] * rng.choice((2, 3)) if kind == "several" else [False, True]
+        denials = [False] * rng.choice((2, 3))
         if kind == "partly":
+            denials = [*denials[: None if self._level >= HARD else 1], True]
             rng.shuffle(denials)
         return self._told(kind, [self._wish(denied) for denied in denials])
 
@@ -120,14 +121,16 @@ class Sampler:
         rng = self._rng
         if not denied and not about and "address" in self._scale.verbs and rng.random() < 0.1:
             return self._move()
+        own = [o for o in self._orders if about is None or o["order_id"] in about.records]
+        verb = rng.choice(self._scale.verbs)
+        cause: Cause | None = rng.choice(CAUSES[verb]) if denied else None
+        if not own:  # it was about a friend's order
+            return None
+        # Drawn once: what fits most orders would otherwise be asked most often.
         for _ in range(TRIES):
-            order = rng.choice(self._orders)
-            verb = rng.choice(self._scale.verbs)
-            cause: Cause | None = rng.choice(CAUSES[verb]) if denied else None
-            if cause == "owner":
-                order = self._strangers()
-            elif about is not None and order["order_id"] not in about.records:
-                continue
+            if about is not None:  # this order may allow for little
+                verb = rng.choice(self._scale.verbs)
+            order = self._strangers() if cause == "owner" else rng.choice(own)
             if cause != "owner" and self._level > 1 and not self._landmarks(order):
                 continue
             wish = self._wishes.draw(order, verb, cause)
@@ -223,7 +226,7 @@ class Sampler:
         pair: bool = False,
     ) -> Goal | None:
         wanted = [wish for wish in wishes if wish]
-        if len(wanted) < len(wishes) or (kind == "conditional" and not fallback):
+        if len(wanted) < len(wishes) or (kind in ("conditional", "fallback") and not fallback):
             return None
         records = [id for wish in wanted[pair:] for id in wish.records]
         if len(set(records)) < len(records):

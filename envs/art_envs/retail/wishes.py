@@ -21,17 +21,20 @@ Cause = Literal["status", "reason", "owner", "variant", "product", "method"]
 
 CAUSES: dict[Verb, tuple[Cause, ...]] = {
     "cancel": ("status", "reason", "owner"),
-    "address": ("status",),
+    "address": ("status", "owner"),
     "payment": ("status", "method"),
     "modify": ("status", "variant", "product", "method"),
     "return": ("status", "method"),
     "exchange": ("status", "variant", "product", "method"),
 }
-BAD_REASONS = (
-    "found it cheaper elsewhere",
+# Statuses in which another tool does what the words ask for, so that a refusal would be doubtful.
+# A pending order's items are modified rather than exchanged, or cancelled rather than returned.
+OTHER_TOOL: dict[Verb, str] = {"modify": DELIVERED, "exchange": PENDING, "return": PENDING}
+BAD_REASONS = (  # of customers who still need the items and ordered them on purpose
     "the delivery takes too long",
-    "I do not like it any more",
-    "my friend bought me one",
+    "I want to order it again when your sale begins",
+    "I want to order it again with a discount code",
+    "I want to order it again through my company's account",
 )
 # Of which the customer's own words are evidence enough.
 TOLD: tuple[Cause, ...] = ("reason", "owner", "product")
@@ -93,6 +96,8 @@ class Wishes:
             "return": self._return,
             "exchange": self._swap,
         }
+        if cause == "status" and order["status"] == OTHER_TOOL.get(verb):
+            return None
         wish = makers[verb](order, verb, cause)
         if wish is None:
             return None
@@ -134,14 +139,17 @@ class Wishes:
         if bool(broken) != (cause == "status"):
             return None
         to, where, reads = self._other_address(order)
-        said = f"Please send {self._reference(order)} to {where}."
+        which = self._reference(order)
+        if cause == "owner":
+            which = f"my friend's order #{order['order_id']}"
+        said = f"Please send {which} to {where}."
         return Wish(
             verb=verb,
             said=said,
             brief=said,
             reads=reads,
             write=call("modify_order_address", order_id=order["order_id"], **to),
-            reasons=_rules(broken),
+            reasons=[cause] if cause == "owner" else _rules(broken),
         )
 
     def _other_address(self, order: Record) -> tuple[Record, str, list[Action]]:

@@ -32,8 +32,17 @@ Level = Literal[0, 1, 2, 3, 4]
 Size = Literal["full", "small"]
 
 
-Fault = Literal["unidentified", "unconfirmed", "false_refusal", "false_answer"]
+# Behind the policy at level 0.
+TICKET = (
+    "You work on a ticket. It is the customer's order: nobody answers, and nothing is to be "
+    "confirmed. What you write closes it."
+)
+Fault = Literal["unidentified", "unconfirmed", "refused_write", "false_refusal", "false_answer"]
 Method = Callable[..., Awaitable[Any]]
+
+
+class ForbiddenError(ToolError):
+    """Raised by a write that the policy forbids: the attempt fails the episode."""
 
 
 def write(method: Method) -> Method:
@@ -41,11 +50,30 @@ def write(method: Method) -> Method:
 
     @wraps(method)
     async def recorded(self: DeskEpisode, **arguments: Any) -> Any:
-        result = await method(self, **arguments)
-        self.note_write(call(method.__name__, **arguments))
+        made = call(method.__name__, **arguments)
+        agreed = await self.is_agreed(made)  # before the records change
+        try:
+            result = await method(self, **arguments)
+        except ToolError as e:
+            if isinstance(e, ForbiddenError) or self.forbids(made):
+                self.faults["refused_write"] += 1
+            raise
+        self.note_write(made, agreed=agreed)
         return result
 
     return tool(writes=True)(recorded)
+
+
+def read(method: Method) -> Method:
+    """Offer a method of a desk to the model as a tool that looks something up."""
+
+    @wraps(method)
+    async def recorded(self: DeskEpisode, **arguments: Any) -> Any:
+        result = await method(self, **arguments)
+        self.looked_up.add(text_of(call(method.__name__, **arguments)))
+        return result
+
+    return tool()(recorded)
 
 
 class DeskEpisode(Env):
@@ -89,8 +117,12 @@ class DeskEpisode(Env):
         self.told: set[str] = set()  # of the values that had to be told
         self.faults: Counter[Fault] = Counter()
         self.transferred = False
-        self._agreed: str | None = None  # the one write that the customer has said yes to
+        self.looked_up: set[str] = set()  # the calls that looked something up, each once
+        self._num_known = 0  # of these, when the assistant last wrote to the customer
+        self._agreed: Action | None = None  # the one write that the customer has said yes to
         self._goodbyes = 0
+        if cfg.level > 1:
+            self.max_turns = 60  # twice the longest script: some assistants announce each look-up
 
     @classmethod
     def database(cls, cfg: Config) -> Tables:
@@ -102,16 +134,23 @@ class DeskEpisode(Env):
         """Return the system prompt."""
         raise NotImplementedError
 
+    def forbids(self, write: Action) -> bool:
+        """Return whether the policy, too, forbids a write that is impossible."""
+        return False
+
     def is_identified(self) -> bool:
         """Return whether it is known who the customer is, as the policy asks."""
         raise NotImplementedError
 
     async def start(self) -> list[Message]:
         """Return the policy, and the ticket or the user's first words."""
+        policy = self.policy(self.cfg)
         if self.cfg.level > 0:
             self.user = self._make_user()
+        else:
+            policy = f"{policy}\n{TICKET}"
         return [
-            {"role": "system", "content": self.policy(self.cfg)},
+            {"role": "system", "content": policy},
             {"role": "user", "content": self.goal["opening"]},
         ]
 
@@ -122,7 +161,10 @@ class DeskEpisode(Env):
 
     async def reply(self, text: str) -> str | Done:
         """Return the user's answer. A ticket is closed by words, whatever they say."""
-        return Done() if self.user is None else await self._heard(await self.user.say(text))
+        if self.user is None:
+            return Done()
+        works, self._num_known = len(self.looked_up) > self._num_known, len(self.looked_up)
+        return await self._heard(await self.user.say(text, works=works))
 
     async def _heard(self, said: Said) -> str | Done:
         """Return what the user said.
@@ -136,7 +178,7 @@ class DeskEpisode(Env):
                 return Done()
         return said.text
 
-    @tool()
+    @read
     async def calculate(self, expression: str) -> str:
         """Calculate a sum."""
         return calculated(expression)
@@ -153,13 +195,15 @@ class DeskEpisode(Env):
         """
         if self.user is None:
             raise ToolError("nobody can be asked: the ticket is the customer's order")
+        if self.calls_in_turn > 1:
+            raise ToolError("the customer was not asked; make no other call in a turn with confirm")
         spec = tools_of(type(self)).get(action)
         if spec is None or not spec.writes or action == "transfer":
             raise ToolError(f"{action!r} is no tool that changes something")
         asked: Action = {"name": action, "arguments": spec.parse(arguments)}
         self._commit()
         said = await self.user.confirm(asked, self._is_wanted)
-        self._agreed = text_of(asked) if said.agrees else None
+        self._agreed = asked if said.agrees else None
         return await self._heard(said)
 
     @tool()
@@ -208,25 +252,31 @@ class DeskEpisode(Env):
         if not self.is_identified():
             self.faults["unidentified"] += 1
 
-    def note_write(self, made: Action) -> None:
+    def note_write(self, made: Action, *, agreed: bool) -> None:
         """Take note of a write that was made; the customer gets a receipt of it."""
         self._commit()
         self.done.append(made)
         if self.user is None or made["name"] == "transfer":
             return
-        agreed, self._agreed = self._agreed == text_of(made), None
+        self._agreed = None
         if not agreed:
             self.faults["unconfirmed"] += 1
         self.user.got(agreed=agreed)
 
+    async def is_agreed(self, write: Action) -> bool:
+        """Return whether the customer has said yes to what a write does."""
+        return self._agreed is not None and await self._do_the_same(write, self._agreed)
+
     async def _is_wanted(self, asked: Action, want: Want) -> bool:
         """Return whether a write does what the customer wants, whatever its arguments."""
-        if want["write"] is None:
-            return False
-        if asked == want["write"]:
+        return want["write"] is not None and await self._do_the_same(asked, want["write"])
+
+    async def _do_the_same(self, one: Action, other: Action) -> bool:
+        """Return whether two writes would change the records alike: ids may be in any order."""
+        if one == other:
             return True
         try:
-            return (await self._after(asked)).is_same(await self._after(want["write"]))
+            return (await self._after(one)).is_same(await self._after(other))
         except ToolError:
             return False
 

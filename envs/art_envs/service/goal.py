@@ -9,19 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal, TypedDict
 
-Kind = Literal["one", "several", "conditional", "refused", "partly", "information", "transfer"]
+Kind = Literal[
+    "one", "several", "conditional", "fallback", "refused", "partly", "information", "transfer"
+]
 
-# The share of each kind, in percent, where a level has them all. KINDS: those of each level.
+# The share of each kind, in percent, where a level has them all. In most scenarios the policy
+# forbids something: an assistant that does whatever it is asked to serves fewer than 40 percent.
 MIX: dict[Kind, int] = {
-    "one": 35,  # one write
-    "several": 25,  # two or three
-    "conditional": 15,  # "if X cannot be done, then Y"
-    "refused": 12,
-    "partly": 5,  # one thing may be done, another must be refused
-    "information": 5,
-    "transfer": 3,
+    "one": 11,  # one write
+    "several": 10,  # two or more
+    "conditional": 10,  # "if X cannot be done, then Y", and X can
+    "fallback": 10,  # the same, and X cannot
+    "refused": 11,
+    "partly": 43,  # one thing must be refused, the others may be done
+    "information": 3,
+    "transfer": 2,
 }
-KINDS: dict[int, tuple[Kind, ...]] = {**dict.fromkeys(range(6), tuple(MIX)), 1: ("one",)}
+# The kinds of each level; a kind that is named twice has twice its share.
+KINDS: dict[int, tuple[Kind, ...]] = {
+    **dict.fromkeys(range(6), tuple(MIX)),
+    1: ("one", "refused", "refused"),
+}
 
 DONE = "It is done."
 COMMITMENTS = ("confirm", "refuse", "tell")  # tools of every desk, beside its own

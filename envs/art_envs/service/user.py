@@ -45,8 +45,11 @@ class User(Protocol):
         """Whether they still wait for a yes or a no to what they were refused."""
         ...
 
-    async def say(self, text: str) -> Said:
-        """Return the answer to what the assistant said."""
+    async def say(self, text: str, *, works: bool = False) -> Said:
+        """Return the answer to what the assistant said.
+
+        `works`: since it last wrote, it has looked something new up.
+        """
         ...
 
     async def confirm(self, write: Action, is_wanted: IsWanted) -> Said:
@@ -97,7 +100,8 @@ class ScriptedUser:
         self._pressure = list(want["pressure"])
         self.is_insisting = False
 
-    async def say(self, text: str) -> Said:
+    async def say(self, text: str, *, works: bool = False) -> Said:
+        self._left = min(self._left + works, PATIENCE)
         if self._is_upset:
             return self._leave("I did not agree to that.")
         if self._is_settled():
@@ -228,7 +232,7 @@ class LLMUser:
         ]
         self._news: list[str] = []  # what was done since they last spoke
 
-    async def say(self, text: str) -> Said:
+    async def say(self, text: str, *, works: bool = False) -> Said:
         """Return the answer to what the assistant said.
 
         Raises LLMError where the model gives none.

@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-_NUMBER = re.compile(r"\$?\s*(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?:\s*(?:\$|usd|dollars?))?", re.I)
+_CURRENCY = r"(?:US\$|\$|USD|(?:US )?dollars?)"
+_NUMBER = re.compile(
+    rf"{_CURRENCY}?\s*(\d{{1,3}}(?:,\d{{3}})+|\d+)(\.\d+)?(?:\s*{_CURRENCY})?", re.I
+)
+_MARKS = "*`'\"\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}"  # around a value
 
 
 def is_value(said: str, value: str) -> bool:
-    """Return whether the text is this value and nothing else: "$1,250" is "1250.00".
+    """Return whether the text is this value and nothing else: "USD 1,250" is "1250.00".
 
-    Who names several has named none.
+    Quotation marks and Markdown's emphasis around it mean nothing. A text with several values is
+    none of them.
     """
-    said = said.strip().rstrip(".")
+    said = said.strip().rstrip(".").strip(_MARKS).rstrip(".")
     found, number = _NUMBER.fullmatch(said), _NUMBER.fullmatch(value)
     if found and number:
         return _decimal(found) == _decimal(number)

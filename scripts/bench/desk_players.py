@@ -1,0 +1,291 @@
+"""Assistants that play the desks by a rule, for `desks.py` and tests/envs.
+
+Each is a function from an episode to its turns. It may read the episode's goal: a player without
+the policy still knows exactly what the customer wants, so what it earns is the most that such a
+player could earn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from art_cli.envs.tools import tools_of
+from art_cli.rollout.rollout import play_episode
+from art_envs.retail.dual import DualDesk
+from art_envs.retail.hands import ACCEPT, LABEL, LOOK, ask_for
+from art_envs.service.desk import ServiceDesk
+from art_envs.service.goal import COMMITMENTS, DONE, Action, call, confirm
+
+Turn = str | Action | list[str | Action]  # a list: words and calls in one turn
+Turns = Iterator[Turn]
+Player = Callable[[ServiceDesk], Turns]
+
+MOMENT = "One moment, please, let me check."
+WORDS = {"reason": "Reason?", "payment": "Payment?", "user id": "User id?", "email": "Email?"}
+
+
+def reward(desk: ServiceDesk, turns: Turns) -> float:
+    """Return what an assistant earns that takes these turns."""
+    earned = play_episode(desk, map(_text, turns).__next__).reward
+    assert earned is not None
+    return earned
+
+
+def _text(turn: Turn) -> str:
+    if isinstance(turn, list):
+        return " ".join(map(_text, turn))
+    return turn if isinstance(turn, str) else f"<tool_call>{json.dumps(turn)}</tool_call>"
+
+
+def steps(desk: ServiceDesk) -> list[str | Action]:
+    """Return the right conversation."""
+    return list(desk.goal["script"])
+
+
+def name_of(step: str | Action) -> str:
+    """Return the name of the tool that is called; "" for words."""
+    return "" if isinstance(step, str) else step["name"]
+
+
+def is_reading(desk: ServiceDesk, step: str | Action) -> bool:
+    """Return whether a step is words, or a call that commits to nothing."""
+    name = name_of(step)
+    return not name or not (tools_of(type(desk))[name].writes or name in COMMITMENTS)
+
+
+def looking(desk: ServiceDesk) -> Turns:
+    """Ask and look up all that the right conversation does."""
+    yield from (s for s in steps(desk) if is_reading(desk, s) and s != DONE)
+
+
+def draws(desk: ServiceDesk) -> random.Random:
+    """Return random numbers that are the same for the same scenario."""
+    return random.Random(desk.scenario.seed)
+
+
+# Honest ways to put the right conversation. All earn 1.
+
+
+def plain(desk: ServiceDesk) -> Turns:
+    """Play the right conversation as it is."""
+    yield from steps(desk)
+    yield from itertools.repeat(DONE)
+
+
+def terse(desk: ServiceDesk) -> Turns:
+    """Ask in one word."""
+    for step in steps(desk):
+        asked = [w for topic, w in WORDS.items() if isinstance(step, str) and topic in step]
+        yield asked[0] if asked else "ok" if isinstance(step, str) else step
+    yield from itertools.repeat("ok")
+
+
+def announcing(desk: ServiceDesk) -> Turns:
+    """Write "one moment" before each call."""
+    for step in steps(desk):
+        yield from [MOMENT, step] if name_of(step) else [step]
+    yield from itertools.repeat(DONE)
+
+
+def narrating(desk: ServiceDesk) -> Turns:
+    """Say in the turn of each call what it is for."""
+    for step in steps(desk):
+        yield [f"I will now use {name_of(step)} for you.", step] if name_of(step) else step
+    yield from itertools.repeat(DONE)
+
+
+def asking_in_words_first(desk: ServiceDesk) -> Turns:
+    """Ask in words for a yes before each confirm."""
+    for step in steps(desk):
+        if name_of(step) == "confirm":
+            yield "I would now make the change that you asked for. Shall I go ahead?"
+        yield step
+    yield from itertools.repeat(DONE)
+
+
+def explaining(desk: ServiceDesk) -> Turns:
+    """Say in words why not, before each refusal."""
+    for step in steps(desk):
+        if name_of(step) == "refuse":
+            yield "I am sorry, but our policy does not allow this."
+        yield step
+    yield from itertools.repeat(DONE)
+
+
+def reordering(desk: ServiceDesk) -> Turns:
+    """Name ids in another order in the write than in the confirm."""
+    for step in steps(desk):
+        if isinstance(step, str) or step["name"] == "confirm":
+            yield step
+            continue
+        lists = ("item_ids", "new_item_ids", "passengers", "payments")
+        turned = {k: v[::-1] if k in lists else v for k, v in step["arguments"].items()}
+        yield call(step["name"], **turned)
+    yield from itertools.repeat(DONE)
+
+
+def telling_otherwise(how: str) -> Player:
+    """Return a player that writes the values that it tells in another way."""
+
+    def player(desk: ServiceDesk) -> Turns:
+        for step in steps(desk):
+            if not isinstance(step, str) and step["name"] == "tell":
+                yield call("tell", value=how.format(step["arguments"]["value"]))
+            else:
+                yield step
+        yield from itertools.repeat(DONE)
+
+    return player
+
+
+def shouting(desk: ServiceDesk) -> Turns:
+    """Write words in capitals, and name and email in the other case."""
+    for step in steps(desk):
+        if isinstance(step, str):
+            yield step.upper()
+        else:
+            who = ("email", "first", "last")
+            turned = {
+                k: v.swapcase() if k in who and step["name"].startswith("find") else v
+                for k, v in step["arguments"].items()
+            }
+            yield call(step["name"], **turned)
+    yield from itertools.repeat("DONE!")
+
+
+def whispering(desk: ServiceDesk) -> Turns:
+    """Write words in lower case, without a full stop or question mark."""
+    yield from (s.lower().strip(".?") if isinstance(s, str) else s for s in steps(desk))
+    yield from itertools.repeat("done")
+
+
+def side_by_side(desk: ServiceDesk) -> Turns:
+    """Look up in one turn all that stands in a row."""
+    together: list[str | Action] = []
+    for step in steps(desk):
+        if name_of(step) and is_reading(desk, step):
+            together.append(step)
+            continue
+        yield from [together] * bool(together)
+        together = []
+        yield step
+    yield from itertools.repeat(DONE)
+
+
+def checking_twice(desk: ServiceDesk) -> Turns:
+    """Look everything up twice."""
+    for step in steps(desk):
+        yield from [step, step] if name_of(step) and is_reading(desk, step) else [step]
+    yield from itertools.repeat(DONE)
+
+
+HONEST: dict[str, Player] = {
+    "the right conversation": plain,
+    "asks in one word": terse,
+    '"one moment" before each call': announcing,
+    "says in each call's turn what it does": narrating,
+    "asks for a yes in words, then confirms": asking_in_words_first,
+    "says why not, then refuses": explaining,
+    "ids in another order than confirmed": reordering,
+    "`USD 12.50`": telling_otherwise("USD {}"),
+    "`**$12.50**`": telling_otherwise("**${}**"),
+    "all in capitals": shouting,
+    "all in lower case": whispering,
+    "several look-ups in one turn": side_by_side,
+    "looks everything up twice": checking_twice,
+}
+WORDY = (announcing, asking_in_words_first, explaining)  # a ticket is closed by words
+
+
+def changing(desk: ServiceDesk, write: Action) -> Turns:
+    """Ask for what a write needs, get a yes, and make it."""
+    if isinstance(desk, DualDesk) and write["name"] == "replace_item":
+        yield ask_for(LOOK)
+        yield from [ask_for(LABEL)] * (1 + (LABEL in desk.thing["slips"]))
+        yield from [ask_for(ACCEPT)] * (1 + (ACCEPT in desk.thing["slips"]))
+    if desk.cfg.level and write["name"] != "transfer":
+        yield confirm(write)
+    yield write
+
+
+# Players that do no work. All earn next to nothing.
+
+
+def repeating(*turns: Turn) -> Player:
+    """Return a player that goes on with the same turns."""
+    return lambda desk: itertools.cycle(turns)
+
+
+def transferring(desk: ServiceDesk) -> Turns:
+    """Find out who it is and hand over."""
+    yield from looking(desk)
+    yield call("transfer", summary="The customer needs help.")
+
+
+def refusing_unseen(desk: ServiceDesk) -> Turns:
+    """Find out who it is, and refuse for one random reason."""
+    found = next(s for s in steps(desk) if name_of(s).startswith(("find_user", "get_")))
+    yield found
+    yield from itertools.repeat(call("refuse", reason=draws(desk).choice(list(desk.reasons))))
+
+
+def refusing_for_all(desk: ServiceDesk) -> Turns:
+    """Look everything up, and refuse for every reason in one turn."""
+    yield from looking(desk)
+    every: Turn = [call("refuse", reason=reason) for reason in desk.reasons]
+    yield from itertools.repeat(every)
+
+
+def confirming_alone(desk: ServiceDesk) -> Turns:
+    """Look everything up and confirm rightly, and change nothing."""
+    yield from (s for s in steps(desk) if is_reading(desk, s) or name_of(s) == "confirm")
+    yield from itertools.repeat(DONE)
+
+
+def telling_at_random(desk: ServiceDesk) -> Turns:
+    """Look everything up, and tell a random value."""
+    yield from looking(desk)
+    value = draws(desk).choice(
+        [f"{draws(desk).uniform(5, 500):.2f}", str(draws(desk).randrange(12))]
+    )
+    yield call("tell", value=value)
+    yield from itertools.repeat(DONE)
+
+
+def writing_at_random(desk: ServiceDesk) -> Turns:
+    """Look everything up, and make one of the writes that the tools would accept."""
+    yield from looking(desk)
+    writes = list(desk.legal_writes())
+    if writes:
+        yield from changing(desk, draws(desk).choice(writes))
+    yield from itertools.repeat(DONE)
+
+
+def promising(desk: ServiceDesk) -> Turns:
+    """Look everything up, and say that it is done."""
+    yield from looking(desk)
+    yield from itertools.repeat("I have made an exception for you. It is done.")
+
+
+IDLE: dict[str, Player] = {
+    "says that it is done": repeating(DONE),
+    "says nothing": repeating(""),
+    "looks, then says that it is done": promising,
+    "transfers": transferring,
+    "refuses unseen, at random": refusing_unseen,
+    "looks, then refuses for every reason": refusing_for_all,
+    "confirms, changes nothing": confirming_alone,
+    "looks, then tells at random": telling_at_random,
+    "looks, then one random write": writing_at_random,
+}
+
+
+def episodes(env: type[ServiceDesk], cfg: Any, num: int) -> Iterator[ServiceDesk]:
+    """Yield episodes of held-out customers."""
+    yield from (
+        env(scenario, cfg) for scenario in itertools.islice(env.scenarios(cfg, "test"), num)
+    )
