@@ -177,6 +177,12 @@ def test_a_language_model_plays_the_same_customer() -> None:
     assert any(text.startswith("[Support has made a change that you agreed to.]") for text in heard)
 
 
+def test_a_model_that_says_nothing_does_not_leave() -> None:
+    user = LLMUser(GOAL, SLOTS, FakeLLM(" "))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="plays the customer says nothing"):
+        asyncio.run(user.say("Your email?"))
+
+
 @pytest.mark.parametrize(
     "text", ["a@x.com", "no longer needed", *(each["words"] for each in WANTS)]
 )

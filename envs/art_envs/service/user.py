@@ -235,12 +235,17 @@ class LLMUser:
     async def say(self, text: str, *, works: bool = False) -> Said:
         """Return the answer to what the assistant said.
 
-        Raises LLMError where the model gives none.
+        Raises LLMError where the model gives none, RuntimeError where it only thinks.
         """
         heard = "\n".join([*self._news, text]) or "..."
         self._news = []
         self._messages.append({"role": "user", "content": heard})
         answer = (await self._llm.ask(self._messages)).text.strip()
+        if not answer:
+            raise RuntimeError(
+                "the model that plays the customer says nothing; if it thinks, raise "
+                "env.args.user.params.max_tokens"
+            )
         self._messages.append({"role": "assistant", "content": answer})
         leaving, agrees = GOODBYE in answer, answer.lower().startswith(YES)
         said = answer.replace(GOODBYE, "").strip()
