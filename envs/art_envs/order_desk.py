@@ -187,8 +187,11 @@ class OrderDesk(Env):
     async def reply(self, text: str) -> Done:
         """End the episode: a text without a tool call is the answer to the customer."""
         said = text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
-        answers = {"done", "sorry"} & set(re.findall(r"\w+", NOT_DONE.sub("sorry", said)))
-        self.answer = answers.pop() if len(answers) == 1 else ""  # both are neither
+        words = re.findall(r"[\w']+", NOT_DONE.sub("sorry", said))
+        if "sorry" in words:  # both are neither
+            self.answer = "" if "done" in words else "sorry"
+        else:
+            self.answer = words[-1] if words else ""
         return Done()
 
     async def score(self, trajectory: Trajectory) -> float:

@@ -72,7 +72,7 @@ def test_policy(action: str, status: str, in_stock: list[str]) -> None:
         (desk("cancel", "pending"), [LOOK, CANCEL, "Sorry, that cannot be done."], 0.7),
         (
             desk("cancel", "pending"),
-            [LOOK, CANCEL, "Your order is cancelled: done, thank you."],
+            [LOOK, CANCEL, "Your order is cancelled: done."],
             1.0,
         ),
         (desk("exchange", "delivered", ["large"]), [LOOK, EXCHANGE, "done"], 1.0),
