@@ -16,12 +16,12 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.cli.remote import run_there
-from art_cli.cli.standing import GoingOn
 from art_cli.errors import EXIT_INTERRUPTED, ArtError, BudgetError, Interrupted, UsageError
 from art_cli.printed import say
 
 if TYPE_CHECKING:
     from art_cli.cli.smoke import Smoke
+    from art_cli.cli.standing import GoingOn
     from art_cli.config.load import LoadedExperiment
     from art_cli.config.schema import Experiment
     from art_cli.loop import Outcome
@@ -68,6 +68,8 @@ def run(
 
     Example:  art run configs/quickstart.yaml train.steps=50 --resume
     """
+    from art_cli.cli.standing import GoingOn
+
     going_on = GoingOn(resume, overwrite, from_step, accept_changes)
     loaded = inputs.load([*config, *inputs.on_cluster(on)])
     is_elsewhere = loaded.experiment.backend.use == "skypilot" and (on is not None or not smoke)
