@@ -109,7 +109,8 @@ def folder_digest(folder: Path) -> str:
 
 
 def agent_digest(agent: AgentConfig) -> str | None:
-    """Return a digest of a program or function that plays: its files, and those beside them."""
+    """Return a digest of a program or function that plays: its files, and those beside them that
+    end alike. Others may be a log that grows, or notes."""
     words = [*(agent.command or ()), *((agent.use or "").rpartition(":")[:1])]
     if agent.command and Path(agent.command[0]).is_absolute():
         words.pop(0)  # /usr/bin/node is not what someone is working on
@@ -118,8 +119,10 @@ def agent_digest(agent: AgentConfig) -> str | None:
         with suppress(ImportError, ValueError):
             spec = importlib.util.find_spec(agent.use.partition(":")[0])
             named = [Path(spec.origin)] if spec and spec.origin else []
-    beside = {f for file in named for f in file.parent.iterdir() if f.is_file()}
-    small = (f for f in beside if f.stat().st_size < LARGEST_FILE)
+    code = {*named}
+    for file in named:
+        code |= {f for f in file.parent.iterdir() if f.suffix == file.suffix != "" and f.is_file()}
+    small = (f for f in code if f.stat().st_size < LARGEST_FILE)
     return files_digest(small) if named else None
 
 

@@ -41,8 +41,10 @@ def test_a_program_is_the_files_beside_it(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "agent.js").write_text("play()")
     agent = AgentConfig(type="program", command=["node", "agent.js"])
     first = agent_digest(agent)
+    (tmp_path / "out.txt").write_text("what it printed")
+    assert first and agent_digest(agent) == first
     (tmp_path / "helper.js").write_text("more()")
-    assert first and agent_digest(agent) not in (None, first)
+    assert agent_digest(agent) not in (None, first)
 
 
 def test_weights_are_their_bytes_and_not_their_dates(tmp_path: Path) -> None:
