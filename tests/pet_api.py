@@ -28,7 +28,7 @@ def parameter(name: str, place: str = "query", **more: Any) -> dict[str, Any]:
 
 
 def document() -> dict[str, Any]:
-    """Return the document: 609 operations, schemas that contain themselves and each other."""
+    """Return a document of 609 operations, whose schemas refer to themselves and to each other."""
     schemas: dict[str, Any] = {
         "Pet": {
             "type": "object",

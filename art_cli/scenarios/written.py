@@ -212,7 +212,7 @@ def _new(drafts: Sequence[Draft], out: WrittenTasks) -> Iterator[Draft]:
 def _others(rows: Sequence[TaskRow], out: WrittenTasks) -> Iterator[TaskRow]:
     """Yield those whose calls and answer are not those of a task that is kept already.
 
-    An answer that holds the other one, "Rex" in "the dog Rex", is the same.
+    Two answers are the same if one contains the other: "Rex" and "the dog Rex".
     """
     kept: dict[str, list[str]] = defaultdict(list)
     for row in out.rows:

@@ -30,7 +30,7 @@ Answers = dict[tuple[str, ...], str]
 
 
 def outliers(run: Evidence) -> Iterator[RunFinding]:
-    """A few rewards are far beyond all others."""
+    """A few rewards are many times larger, or smaller, than all others."""
     rewards = sorted(r for g in run.groups for r in rewards_of(g))
     if len(rewards) < ENOUGH:
         return

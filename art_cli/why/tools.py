@@ -133,13 +133,19 @@ def _misused(tool: str, wrong: list[tuple[str, Row]], num: int) -> RunFinding:
     )
 
 
-def results_cut(run: Evidence) -> Iterator[RunFinding]:
-    """Results of a tool are JSON that ends early, or say that they are cut."""
-    results: dict[str, dict[str, Row]] = defaultdict(dict)
+def _results(run: Evidence) -> Iterator[tuple[Row, dict[str, Any]]]:
+    """Yield each step in which a tool gave a result, behind its trajectory."""
     for row in run.rows:
         for step in row["steps"]:
             if step["tool"] and not step["is_error"] and step["result"]:
-                results[step["tool"]][str(step["result"])] = row
+                yield row, step
+
+
+def results_cut(run: Evidence) -> Iterator[RunFinding]:
+    """Results of a tool are JSON that ends early, or say that they are cut."""
+    results: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row, step in _results(run):
+        results[step["tool"]][str(step["result"])] = row
     for tool, said in results.items():
         cut = [result for result in said if _is_cut(result)]
         if len(said) < DIFFERENT or len(cut) / len(said) <= HALF:
@@ -175,12 +181,11 @@ def constant_results(run: Evidence) -> Iterator[RunFinding]:
     asked: dict[str, set[str]] = defaultdict(set)
     given: dict[str, set[str]] = defaultdict(set)
     example: dict[str, Row] = {}
-    for row in run.rows:
-        for step in row["steps"]:
-            if step["tool"] and not step["is_error"] and step["result"] and step.get("arguments"):
-                asked[step["tool"]].add(str(step["arguments"]))
-                given[step["tool"]].add(str(step["result"]))
-                example[step["tool"]] = row
+    for row, step in _results(run):
+        if step.get("arguments"):
+            asked[step["tool"]].add(str(step["arguments"]))
+            given[step["tool"]].add(str(step["result"]))
+            example[step["tool"]] = row
     for tool, results in given.items():
         said = next(iter(results))
         # A shorter one says that something was done.

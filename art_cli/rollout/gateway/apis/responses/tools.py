@@ -1,4 +1,4 @@
-"""Conversion of client-side tools to functions for the policy, and of its calls to items.
+"""Tools that the client runs become functions for the policy; its calls become the client's items.
 
     {"type": "namespace", "name": "crm", "tools": [{"type": "function", "name": "find"}]}
                                     crm__find(...)        function_call with a namespace
