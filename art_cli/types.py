@@ -156,6 +156,30 @@ class Step:
 
 
 @dataclass(slots=True, kw_only=True)
+class RewardParts:
+    """What a reward is made of; `art_cli/reward.py` combines it. None: there is no such part.
+
+    RewardParts(env=1.0, judge=0.7, explanation="It finds the order before it cancels it.")
+    """
+
+    env: float | None = None  # the env's own score
+    agent: float | None = None  # what the user's own agent gave itself
+    judge: float | None = None  # RULER's score, in [0, 1], relative to the siblings
+    win: float | None = None  # against the untrained policy: 1, 0.5 for a tie, 0
+    cost: float | None = None  # of calls that could not be made; taken off
+    is_gated: bool = False  # the judge's score does not count, since the env's is not positive
+    explanation: str = ""  # the judge's, of `judge` or `win`
+
+    def metrics(self) -> dict[str, float]:
+        """Return them as metrics. The env's score is one where it is not the reward itself."""
+        named = {"agent_reward": self.agent, "ruler_score": self.judge}
+        named |= {"invalid_action_cost": self.cost}
+        found = {name: value for name, value in named.items() if value is not None}
+        is_judged = bool(found or self.explanation)
+        return found | ({"env_reward": self.env} if is_judged and self.env is not None else {})
+
+
+@dataclass(slots=True, kw_only=True)
 class Trajectory:
     """The result of one rollout."""
 
@@ -165,20 +189,23 @@ class Trajectory:
     messages: list[Message] = field(default_factory=list)  # the main conversation, to be read
     side_conversations: list[list[Message]] = field(default_factory=list)
     sequences: list[Sequence] = field(default_factory=list)  # more than one after a fork
-    reward: float | None = None  # None: infrastructure failed; never trained on
+    reward_parts: RewardParts = field(default_factory=RewardParts)
+    reward: float | None = None  # of these parts; None: infrastructure failed; never trained on
     advantage: float | None = None  # how much better than its siblings; set before an update
     # Where the turns have advantages of their own: one for each that was sampled, in the order of
     # `sequences`; `advantage` is their mean.
     turn_advantages: list[float] = field(default_factory=list)
-    metrics: dict[str, float] = field(default_factory=dict)  # only logged: the env's, a judge's
-    logs: list[str] = field(default_factory=list)  # what a judge said of it
+    metrics: dict[str, float] = field(default_factory=dict)  # only logged: the env's, an agent's
+    logs: list[str] = field(default_factory=list)  # what the user's own agent printed
     tools: list[dict[str, Any]] = field(default_factory=list)  # JSON schemas, as of ToolSpec
     judge_context: str = ""  # what the env knows and the transcript may not say
     stop_reason: StopReason = "env"
     policy_versions: list[int] = field(default_factory=list)  # one a call of the policy
     num_invalid: int = 0  # calls that could not be made, whatever the env would have said
     truncated: bool = False  # a turn hit sampling.max_tokens, or the context was full
-    error: str | None = None  # why reward is None: one line, then the traceback, if there is one
+    error: str | None = None  # why reward is None; what a program printed follows its first line
+    traceback: str = ""  # of the env's code, where that raised the error
+    crash: str | None = None  # how the user's own agent failed; None: it did not, or is not theirs
     duration: float = 0.0  # seconds
     num_written: int = 0  # tokens of a model that was asked, as its server counts them
     usd: float = 0.0  # what the models that were asked in it have cost
@@ -187,6 +214,11 @@ class Trajectory:
     def failed(self) -> bool:
         """Whether infrastructure failed. A trajectory that only a judge can score has not."""
         return self.reward is None and self.error is not None
+
+    @property
+    def all_metrics(self) -> dict[str, float]:
+        """Its metrics, and those of its reward's parts."""
+        return self.metrics | self.reward_parts.metrics()
 
     @property
     def conversations(self) -> list[list[Message]]:

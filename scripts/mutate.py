@@ -325,9 +325,18 @@ FAULTS = [
             "except (LLMError, AgentError, UsageError) as e:",
             "except (AgentError, UsageError) as e:",
         ),
-        ('"timeout", None, str(e)', '"timeout", 0.0, str(e)'),
+        (
+            'trajectory.error = "timeout", str(e)',
+            'trajectory.error, trajectory.reward = "timeout", str(e), 0.0',
+        ),
     ),
     *at("envs/returned", ("not math.isfinite(number)", "math.isnan(number)")),
+    *at(
+        "reward",
+        ("(parts.env or 0.0) <= 0", "(parts.env or 0.0) < 0"),
+        ("agent + judge - cost", "agent + judge"),
+        ("weights.agent and not weights.ruler", "weights.agent"),
+    ),
     *at(
         "rollout/episode",
         (

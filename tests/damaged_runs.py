@@ -23,12 +23,14 @@ ODD: tuple[Any, ...] = (
 FEW_ODD: tuple[Any, ...] = (10**400, float("nan"), "\ud800", [{}], -1)
 EPISODE = (
     *("step", "split", "group", "index", "scenario_id", "seed", "scenario", "reward"),
-    *("advantage", "turn_advantages", "metrics", "stop_reason", "truncated", "error"),
+    *("advantage", "turn_advantages", "reward_parts", "metrics", "stop_reason", "truncated"),
+    *("error", "traceback", "crash"),
     *("judge_context", "logs", "num_turns", "num_calls", "num_sampled", "policy_versions"),
     *("steps", "messages", "side_conversations", "sequences"),
 )
 PARTS = {
-    "metrics": ("success", "ruler_score", "env_reward", "invalid_action_cost"),
+    "metrics": ("success", "invalid_actions"),
+    "reward_parts": ("env", "judge", "cost", "is_gated", "explanation"),
     "scenario": ("answer", "level"),
     "steps": ("turn", "tool", "arguments", "said", "result", "is_error"),
     "messages": ("role", "content", "name", "tool_calls", "is_error"),

@@ -165,7 +165,7 @@ async def host(
             trajectory = await rollout(env, None, SCENARIO, agents.open(seed))
     finally:
         await gateway.close()
-    said = "\n".join(trajectory.logs)
+    said = "\n".join([*trajectory.logs, trajectory.crash or ""])
     refused = "the policy answered none of its calls" in said  # which is what such a test tries
     assert crashes or refused or not trajectory.metrics.get("crashed"), said
     assert "pop from empty list" not in f"{trajectory.error}", "the policy was asked too often"

@@ -55,6 +55,7 @@ def trajectory(step: int, split: str, group: int, index: int, **changes: Any) ->
         "seed": 2**62 + group,
         "scenario": {"order": group},
         "reward": reward,
+        "reward_parts": {"env": reward},
         "advantage": reward - 0.5 if split == "train" else None,
         "metrics": {"success": float(good)},
         "stop_reason": "env",

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from art_cli.system.screen import Screen
 
 INDENT = 12  # columns of who says it
-RULER = "RULER: "  # how the words of the run's own judge begin
 MOST_REWARDS = 3  # different ones that a line of the table counts
 
 
@@ -163,7 +162,7 @@ def _alike(rows: list[Row], shared: int, judged: dict[Any, list[Any]]) -> list[l
 
     found: dict[str, list[Row]] = {}
     for row in rows:
-        told = [row.get("logs"), row.get("error"), row.get("side_conversations")]
+        told = [row.get("logs"), row.get("error"), row.get("crash"), row.get("side_conversations")]
         told.append(row.get("turn_advantages"))
         about = [_heading([row | {"index": 0}]), judged.get(row.get("index"))]
         key = json.dumps([messages_of(row)[shared:], told, about], default=str)
@@ -178,19 +177,12 @@ def _dim(text: str) -> Any:
 
 
 def _heading(alike: list[Row]) -> str:
-    from art_cli.runs.trajectories import env_reward_of
-
     row = alike[0]
     indices = ", ".join(str(each.get("index", "?")) for each in alike)
     who = f"sibling{'s' if len(alike) > 1 else ''} {indices}"
-    metrics = row.get("metrics")
-    score = metrics.get("ruler_score") if isinstance(metrics, dict) else None
-    parts = [f"{who}: reward {_number(row.get('reward'))}"]
-    if score is not None:
-        parts.append(f"env {_number(env_reward_of(row))}, judge {_number(score)}")
-    if isinstance(metrics, dict) and (cost := metrics.get("invalid_action_cost")):
-        own = "" if score is not None else f"env {_number(env_reward_of(row))}, "
-        parts.append(f"{own}invalid actions -{_number(cost)}")
+    from art_cli.runs.trajectories import reward_parts_of
+
+    parts = [f"{who}: reward {_number(row.get('reward'))}", *_parts(reward_parts_of(row))]
     if row.get("advantage") is not None:
         parts.append(f"advantage {_number(row['advantage'], '+.2f')}")
     parts.append(f"{row.get('num_turns', '?')} turns, {row.get('num_sampled', '?')} tokens")
@@ -199,16 +191,35 @@ def _heading(alike: list[Row]) -> str:
     return ", ".join(parts) + (", cut off" if row.get("truncated") else "")
 
 
+def _parts(made_of: dict[str, Any]) -> list[str]:
+    """Return what a reward is made of, where that is more than the env's score."""
+    names = [name for name in ("agent", "judge") if name in made_of]
+    found = [f"{name} {_number(made_of[name])}" for name in names]
+    if made_of.get("is_gated") and "judge" in made_of:
+        found[-1] += " (gated: does not count)"
+    if "win" in made_of:
+        found.append({1.0: "wins", 0.0: "loses"}.get(made_of["win"], "ties"))
+        found[-1] += " against the untrained policy"
+    if made_of.get("cost"):
+        found.append(f"invalid actions -{_number(made_of['cost'])}")
+    return [f"env {_number(made_of.get('env'))}", *found] if found else []
+
+
 def _show_rest(screen: Screen, row: Row, *, full: bool) -> None:
     """Print what else is known of a trajectory: logs, error, the env's facts, other talks."""
     from art_cli.inspection.conversation import plain
+    from art_cli.runs.trajectories import reward_parts_of
 
-    for line in row.get("logs") or []:
-        judge, words = str(line).startswith(RULER), str(line).removeprefix(RULER)
-        screen.hang("judge" if judge else "log", plain(words, full=full), INDENT, "yellow")
-    if error := row.get("error"):
-        text = str(error) if full else str(error).partition("\n")[0]
-        screen.hang("failed", plain(text, full=full, style="red"), INDENT, "red")
+    words = reward_parts_of(row).get("explanation")
+    for label, text in (("judge", words), *(("log", line) for line in row.get("logs") or [])):
+        if text:
+            screen.hang(label, plain(str(text), full=full), INDENT, "yellow")
+    for label in ("crash", "error"):
+        if text := row.get(label):
+            whole = f"{text}\n{row.get('traceback', '')}" if label == "error" else str(text)
+            text = whole.rstrip() if full else str(text).partition("\n")[0]
+            name = "crashed" if label == "crash" else "failed"
+            screen.hang(name, plain(text, full=full, style="red"), INDENT, "red")
     if full and row.get("judge_context"):
         screen.hang("env knows", plain(str(row["judge_context"]), full=True), INDENT)
     others = row.get("side_conversations") or []

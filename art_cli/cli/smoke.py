@@ -151,8 +151,8 @@ class Smoke:
         if failed := [t for t in played if t["reward"] is None]:
             why = shown(str(failed[0]["error"]))
             yield f"{len(failed)} of {len(played)} episodes failed, the first with: {why}"
-        if crashed := [t for t in played if t["metrics"].get("crashed")]:
-            why = next(iter(crashed[0]["logs"]), "")
+        if crashed := [t for t in played if t.get("crash")]:
+            why = shown(crashed[0]["crash"])
             yield f"{len(crashed)} of {len(played)} agents crashed or were too slow: {why}"
         if not self._update["data/tokens_trained"]:
             yield "no token was trained on, so nothing was updated"

@@ -71,7 +71,7 @@ class Attempt:
             trial=trial,
             tags=mask_keys_in(t.scenario.tags),
             reward=t.reward,
-            metrics=mask_keys_in(t.metrics),
+            metrics=mask_keys_in(t.all_metrics),
             stop_reason=t.stop_reason,
             truncated=t.truncated,
             num_turns=t.num_turns,

@@ -11,6 +11,7 @@ from art_cli.keys import mask_keys
 from art_cli.llms.judges.base import Judge, Transcript
 from art_cli.llms.judges.scorer import stored_transcript, transcript
 from art_cli.look import html
+from art_cli.reward import set_reward
 from art_cli.system.progress import Report, silent
 from art_cli.training.gather import gather_trajectory_groups, scenarios_of
 from art_cli.training.metrics import ci95, reward_metrics
@@ -58,17 +59,19 @@ class _AgainstUntrained:
         if now.reward is not None:
             return
         before = self._before(now)
+        parts = now.reward_parts
         if before is None:  # it is the untrained policy
-            now.reward = 0.5
-            return
-        try:
-            verdict = await self._judge.judge([before, transcript(now)])
-        except JudgeError as e:
-            now.error = f"the judge failed: {e}"
-            return
-        then, score = verdict.scores
-        now.logs.append(f"RULER: {score.explanation}")
-        now.reward = 0.5 if score.score == then.score else float(score.score > then.score)
+            parts.win = 0.5
+        else:
+            try:
+                verdict = await self._judge.judge([before, transcript(now)])
+            except JudgeError as e:
+                now.error = f"the judge failed: {e}"
+                return
+            then, score = verdict.scores
+            parts.win = 0.5 if score.score == then.score else float(score.score > then.score)
+            parts.explanation = score.explanation
+        set_reward(now, None)
 
     def _before(self, now: Trajectory) -> Transcript | None:
         """The untrained policy's episode of the scenario; None at step 0, or where it has none."""

@@ -74,12 +74,14 @@ def opponent_identity(cfg: Experiment, run: RunDir | None) -> list[Any]:
     return [["checkpoint", saved.weights, asdict(cfg.sampling)]]
 
 
-def price_identity(cfg: Experiment) -> list[Any]:
-    """Return what invalid actions cost: nothing where they are free."""
-    reward = cfg.reward
-    if reward is None or not reward.invalid_action_cost:
-        return []
-    return [["price", reward.invalid_action_cost, reward.max_invalid_cost]]
+def weights_identity(cfg: Experiment) -> list[Any]:
+    """Return how held-out rewards are combined: nothing where they are the env's score."""
+    reward, found = cfg.reward, []
+    if reward and reward.invalid_action_cost:
+        found.append(["price", reward.invalid_action_cost, reward.max_invalid_cost])
+    if reward and reward.agent and not reward.ruler:
+        found.append(["weights", reward.env, reward.agent])
+    return found
 
 
 def llm_identity(llm: LLMConfig, agent: AgentConfig) -> Any:

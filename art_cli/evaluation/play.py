@@ -28,7 +28,7 @@ class EvalTask:
     trials: int
     seed: int
     concurrency: int | None = None  # episodes of the env that may be open at once
-    reward: RewardConfig | None = None  # what invalid actions cost
+    weights: RewardConfig | None = None  # of the parts of a reward
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,7 +96,7 @@ async def play_missing(
         jobs = [(s, [agents.open(eval_seed(task.seed, s, trial))]) for s, trial in wave]
         failed: dict[int, Attempt] = {}
         playing = play_groups(
-            task.env_class, task.settings, services, jobs, at_once=at_once, reward=task.reward
+            task.env_class, task.settings, services, jobs, at_once=at_once, weights=task.weights
         )
         async with aclosing(playing):
             async for n, group in playing:

@@ -27,7 +27,7 @@ from art_cli.llms.judges.scorer import stored_transcript
 from art_cli.rollout.env_worker.remote import env_of
 from art_cli.rollout.first_episode import offered_tools
 from art_cli.runs.directory import RunDir
-from art_cli.runs.trajectories import can_be_judged, env_reward_of, grouped
+from art_cli.runs.trajectories import can_be_judged, grouped, reward_parts_of
 from art_cli.system.progress import Report, silent
 from art_cli.training.gather import gather_trajectory_groups, scenarios_of
 from art_cli.training.model import TrainableModel
@@ -54,7 +54,7 @@ class StoredGroup:
             step=rows[0]["step"],
             scenario_id=rows[0]["scenario_id"],
             transcripts=[stored_transcript(r, tools) for r in played],
-            env_rewards=[env_reward_of(r) for r in played],
+            env_rewards=[reward_parts_of(r).get("env") for r in played],
             rewards=[r["reward"] for r in played],
         )
 

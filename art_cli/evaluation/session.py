@@ -25,8 +25,8 @@ from art_cli.evaluation.identity import (
     llm_identity,
     opponent_identity,
     policy_identity,
-    price_identity,
     task_identity,
+    weights_identity,
 )
 from art_cli.evaluation.play import EvalTask, Record, play_missing
 from art_cli.llms.base import Budget
@@ -100,7 +100,7 @@ class EvalSession:
             trials=trials,
             seed=cfg.seed,
             concurrency=cfg.env.concurrency,
-            reward=cfg.reward,
+            weights=cfg.reward,
         )
         check_opponents(cfg.env.opponents, env, settings)
         if _opponent(cfg) == "start" and any(c.source == "base" for c in candidates):
@@ -110,7 +110,11 @@ class EvalSession:
                 "env.opponents.eval=script"
             )
         run = folder if folder.config.is_file() else None
-        about = [*task_identity(env, settings), *opponent_identity(cfg, run), *price_identity(cfg)]
+        about = [
+            *task_identity(env, settings),
+            *opponent_identity(cfg, run),
+            *weights_identity(cfg),
+        ]
         records, at_random = [], None
         for c in candidates:
             if c.llm:

@@ -20,7 +20,7 @@ from art_cli.keys import mask_keys, mask_keys_in
 from art_cli.printed import masked
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.rollout import rollout
-from art_cli.runs.trajectories import env_reward_of
+from art_cli.runs.trajectories import reward_parts_of
 from art_cli.system.outside import is_number
 from art_cli.types import Scenario, Sequence, StopReason, Trajectory
 
@@ -28,7 +28,7 @@ OVER = "(the episode ended)"
 SAME = 1e-9  # how far rewards may lie apart
 AROUND = 60  # characters that are shown of a text before it differs, and after
 KEY = re.compile(r"\$\{oc\.env:\w+\}")  # as `mask_keys` leaves it
-NEEDED = ("scenario_id", "seed", "scenario", "split", "metrics", "reward", "stop_reason")
+NEEDED = ("scenario_id", "seed", "scenario", "split", "metrics", "reward_parts", "stop_reason")
 LISTS = {  # of objects, and what each has
     "steps": {"turn", "tool", "arguments", "said", "result"},
     "messages": {"role", "content"},
@@ -111,9 +111,6 @@ class StoredPlay:
             for s in self._row["sequences"]
         ]
 
-    def settle(self, trajectory: Trajectory) -> None:
-        """See Agent."""
-
     def close(self) -> None:
         """See Agent."""
 
@@ -191,7 +188,7 @@ async def replay(
         index=row.get("index", 0),
         num_answers=play.num_answers,
         parting=play.parting,
-        stored_reward=env_reward_of(row),
+        stored_reward=reward_parts_of(row).get("env"),
         reward=trajectory.reward,
         error=trajectory.error,
     )
@@ -226,7 +223,7 @@ def _compare_ends(play: StoredPlay, row: Row, now: Trajectory, error: str) -> No
         play.part("how it ended", before or "without an error", error or "without an error")
     if error:
         return
-    stored, reward = env_reward_of(row), now.reward
+    stored, reward = reward_parts_of(row).get("env"), now.reward
     if stored is not None and (reward is None or abs(stored - reward) > SAME):
         play.compare("the reward", repr(stored), repr(reward))
     for name, value in now.metrics.items():

@@ -86,13 +86,16 @@ def _episode(t: Trajectory, label: str, skipped: int = 0) -> str:
     if t.truncated:
         facts.append('<span class="bad">truncated</span>')
     facts.append(f"<span>{t.num_sampled} tokens, {t.num_turns} turns</span>")
-    facts += [f'<span class="dim">{_text(k)} {v:.3g}</span>' for k, v in t.metrics.items()]
+    facts += [f'<span class="dim">{_text(k)} {v:.3g}</span>' for k, v in t.all_metrics.items()]
     parts = [f"<h3>{_text(label)}</h3>", f'<div class="facts num">{"".join(facts)}</div>']
     parts += [
-        f'<div class="words"><span class="role">judge</span> {_text(x)}</div>' for x in t.logs
+        f'<div class="words"><span class="role">{role}</span> {_text(x)}</div>'
+        for role, x in (("judge", t.reward_parts.explanation), *(("log", x) for x in t.logs))
+        if x
     ]
-    if t.error:
-        parts.append(f'<div class="words bad">{_fold(_brief(t.error), _pre(t.error))}</div>')
+    for failure in filter(None, (t.crash, t.error)):
+        whole = f"{failure}\n{t.traceback}" if failure is t.error else failure
+        parts.append(f'<div class="words bad">{_fold(_brief(failure), _pre(whole))}</div>')
     parts += map(_message, t.messages[skipped:])
     for n, talk in enumerate(t.side_conversations, 1):
         parts.append(_fold(f"side conversation or fork {n}", "".join(map(_message, talk))))

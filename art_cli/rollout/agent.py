@@ -10,7 +10,6 @@ from art_cli.models.turns import Turn, read_turn
 from art_cli.rollout.episode import Episode
 from art_cli.types import Message, StopReason, ToolCall, Trajectory
 
-CRASHED = "the agent failed: "  # how a crash of the user's own begins in a trajectory's logs
 CUT_OFF = "error: the turn was cut off at its limit of tokens, so this call was not made; be brief"
 
 
@@ -26,10 +25,6 @@ class Agent(Protocol):
 
     def record(self, trajectory: Trajectory) -> None:
         """Write into the trajectory what was said and sampled so far."""
-        ...
-
-    def settle(self, trajectory: Trajectory) -> None:
-        """Change the env's score where the agent has a say in it. Raise AgentError, EnvError."""
         ...
 
     def close(self) -> None:
@@ -73,9 +68,6 @@ class TurnAgent:
 
     def record(self, trajectory: Trajectory) -> None:
         raise NotImplementedError
-
-    def settle(self, trajectory: Trajectory) -> None:
-        """See Agent."""
 
     def close(self) -> None:
         """See Agent."""

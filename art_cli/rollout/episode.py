@@ -10,6 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from art_cli.config.schema import RewardConfig
 from art_cli.envs.base import Done, Env
 from art_cli.envs.files import checked_files, write_files
 from art_cli.envs.game import Game
@@ -23,6 +24,7 @@ from art_cli.envs.returned import (
     tools_in,
 )
 from art_cli.envs.tools import InvalidCallError, Tool, ToolError, offered_by, tools_of
+from art_cli.reward import set_reward
 from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import call, user_code
 from art_cli.system.scratch import remove
@@ -62,9 +64,16 @@ class Episode:
 
     shares_slot = False  # whether another player of its game holds the slot of both
 
-    def __init__(self, env: Env, trajectory: Trajectory, beside: Episode | None = None) -> None:
-        """`beside` is the episode of the same env whose time this one shares."""
+    def __init__(
+        self,
+        env: Env,
+        trajectory: Trajectory,
+        beside: Episode | None = None,
+        weights: RewardConfig | None = None,
+    ) -> None:
+        """`beside` is the episode of the same env whose time and weights this one shares."""
         self.env = env
+        self._weights = beside._weights if beside else weights
         self.trajectory = trajectory
         self._lifetime = Lifetime(env)
         self._offered: list[Tool] = []  # known once it has begun
@@ -189,16 +198,17 @@ class Episode:
         return {"role": "tool", "content": why, "is_error": True}
 
     async def finish(self) -> None:
-        """Score the trajectory, which holds all that was said by now."""
+        """Score the trajectory, which holds all that was said by now. See also `set_reward`."""
         env, trajectory = self.env, self.trajectory
         if type(env).judge_context is not Env.judge_context:  # which says nothing
             context = await self.ask(env.judge_context, what="judge_context()")
             trajectory.judge_context = text_of(
                 env, "judge_context", "judge_context()", str(context)
             )
-        reward = reward_of(env, await self.ask(env.score, trajectory, what="score()"))
+        score = reward_of(env, await self.ask(env.score, trajectory, what="score()"))
         trajectory.metrics |= metrics_of(env)
-        trajectory.reward = reward
+        trajectory.reward_parts.env = score
+        set_reward(trajectory, self._weights)
 
     async def close(self) -> None:
         """Close the env, in the task that opened it. Its deadline is a tool's.

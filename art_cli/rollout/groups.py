@@ -10,9 +10,8 @@ from typing import Any
 
 from art_cli.config.schema import EnvConfig, RewardConfig
 from art_cli.envs.base import Env, Services, seed_of
-from art_cli.envs.price import charge
 from art_cli.errors import UsageError, blame
-from art_cli.rollout.agent import CRASHED, Agent
+from art_cli.rollout.agent import Agent
 from art_cli.rollout.match import Match
 from art_cli.rollout.rollout import rollout
 from art_cli.system.files import json_line
@@ -35,13 +34,13 @@ async def play_groups(
     *,
     at_once: int | None = None,
     slots: Slots | None = None,
-    reward: RewardConfig | None = None,
+    weights: RewardConfig | None = None,
     report: Report = silent,
 ) -> AsyncGenerator[tuple[int, TrajectoryGroup], None]:
     """Yield each group, with its place in `groups`, as soon as all its agents have played.
 
     A game in which the policy plays every seat gives a group for each seat, all with its place.
-    What `reward` charges for invalid actions is then taken off.
+    `weights` combine the parts of each reward.
 
     The others play on meanwhile; at most `at_once` episodes go on together, and each of them holds
     one of the `slots` from the making of its env until that is closed. Raise what an episode
@@ -64,7 +63,7 @@ async def play_groups(
             while waiting or running:
                 while waiting and len(running) < (at_once or total):
                     n, k, scenario, agent = waiting.popleft()
-                    episode = rollout(env_class, settings, scenario, agent, services)
+                    episode = rollout(env_class, settings, scenario, agent, services, weights)
                     task = asyncio.ensure_future(_in_its_turn(episode, slots) if slots else episode)
                     task.add_done_callback(ended.put_nowait)
                     running[task] = n, k
@@ -75,7 +74,7 @@ async def play_groups(
                 if error := task.exception():
                     errors[n, k] = error
                     continue
-                played[n][k] = _seats_of(task.result(), groups[n][1][k], reward)
+                played[n][k] = _seats_of(task.result(), groups[n][1][k])
                 if len(played[n]) == len(groups[n][1]):
                     for seat in zip(*(played[n][i] for i in sorted(played[n])), strict=True):
                         yield n, TrajectoryGroup(list(seat))
@@ -88,14 +87,9 @@ async def play_groups(
         raise errors[min(errors)]
 
 
-def _seats_of(
-    trajectory: Trajectory, agent: Agent, reward: RewardConfig | None
-) -> list[Trajectory]:
+def _seats_of(trajectory: Trajectory, agent: Agent) -> list[Trajectory]:
     """Return what is learned from an episode: one trajectory, or one for each seat of a game."""
-    seats = [trajectory, *(agent.siblings(trajectory) if isinstance(agent, Match) else ())]
-    for each in seats:
-        charge(each, reward)
-    return seats
+    return [trajectory, *(agent.siblings(trajectory) if isinstance(agent, Match) else ())]
 
 
 def slots_of(cfg: EnvConfig) -> Slots | None:
@@ -156,8 +150,7 @@ def why_none(errors: list[str | None]) -> str:
 
 def why_crashed(trajectories: list[Trajectory]) -> str:
     """Return what the user must know where their agent failed in every episode: its last words."""
-    logs = trajectories[0].logs
-    said = next((log for log in logs if log.startswith(CRASHED)), "").replace("\n", "\n  ")
+    said = (trajectories[0].crash or "").replace("\n", "\n  ")
     return (
         f"all {len(trajectories)} episodes ended in a crash of the agent, the first so:\n  {said}"
     )
@@ -165,5 +158,5 @@ def why_crashed(trajectories: list[Trajectory]) -> str:
 
 def shown(error: str) -> str:
     """Return the lines to show of an episode's error: the first, and what a program said last."""
-    lines = error.partition("\nTraceback (")[0].splitlines()  # one of the env's may follow
+    lines = error.splitlines()
     return "\n  ".join(lines[:1] + lines[1:][-LAST_LINES:])

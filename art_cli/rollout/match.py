@@ -217,8 +217,8 @@ class Match:
             t.duration = trajectory.duration
             t.logs = [storable(text) for text in t.logs]
             if trajectory.failed:
-                t.reward, t.error = None, trajectory.error
-                t.stop_reason = trajectory.stop_reason
+                t.reward, t.stop_reason = None, trajectory.stop_reason
+                t.error, t.traceback = trajectory.error, trajectory.traceback
             found.append(t)
         return found
 
@@ -230,12 +230,6 @@ class Match:
             player.agent.record(player.trajectory)
             if not self._learns:
                 trajectory.usd += player.trajectory.usd
-
-    def settle(self, trajectory: Trajectory) -> None:
-        """See Agent. Each seat's agent has a say in that seat's score."""
-        self._own.settle(trajectory)
-        for player in self._others.values() if self._learns else ():
-            player.agent.settle(player.trajectory)
 
     def close(self) -> None:
         self._own.close()

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from art_cli.config.schema import RewardConfig
 from art_cli.envs.base import Env, NoServices, Services
 from art_cli.errors import AgentError, ArtError, EnvError, LLMError, UsageError, blame
 from art_cli.llms.meter import MeteredServices
@@ -24,8 +25,9 @@ async def rollout(
     scenario: Scenario,
     agent: Agent,
     services: Services | None = None,
+    weights: RewardConfig | None = None,
 ) -> Trajectory:
-    """Play one episode, and close the agent.
+    """Play one episode, and close the agent. `weights` combine the parts of its reward.
 
     A failure of the env (an exception, a missed deadline, a model behind it that does not answer)
     gives reward None and says why in `error`; bad play never raises. Raise EngineError where the
@@ -39,20 +41,19 @@ async def rollout(
         with user_code():
             env = env_class(scenario, settings)
         env.services = metered
-        episode = Episode(env, trajectory)
+        episode = Episode(env, trajectory, weights=weights)
         trajectory.stop_reason = await agent.play(episode)
         agent.record(trajectory)
         await episode.finish()
-        agent.settle(trajectory)
     except DeadlineError as e:
-        trajectory.stop_reason, trajectory.reward, trajectory.error = "timeout", None, str(e)
+        trajectory.stop_reason, trajectory.error = "timeout", str(e)
     except (LLMError, AgentError, UsageError) as e:  # of these, the chat template's refusal
-        trajectory.stop_reason, trajectory.reward, trajectory.error = "error", None, str(e)
+        trajectory.stop_reason, trajectory.error = "error", str(e)
     except ArtError:  # the engine or the budget, not this episode; the env's own never come here
         raise
     except Exception as e:
-        trajectory.stop_reason, trajectory.reward = "error", None
-        trajectory.error = f"{blame(e, env_class)}\n{traceback.format_exc(limit=-6)}"
+        trajectory.stop_reason, trajectory.error = "error", blame(e, env_class)
+        trajectory.traceback = storable(traceback.format_exc(limit=-6))
     finally:
         agent.close()
         if episode is not None:

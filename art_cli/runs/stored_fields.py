@@ -78,11 +78,17 @@ EPISODE: dict[str, Spec] = {
     **dict.fromkeys(("step", "group", "index", "num_turns", "num_calls", "num_sampled"), is_count),
     **dict.fromkeys(("split", "scenario_id", "stop_reason", "judge_context"), _is_text),
     **dict.fromkeys(("reward", "advantage"), _is_number_or_none),
+    "reward_parts": {
+        **dict.fromkeys(("env", "agent", "judge", "win", "cost"), is_number),
+        "is_gated": _is_flag,
+        "explanation": _is_text,
+    },
     "turn_advantages": [is_number],
     "seed": _is_whole_number,
     "scenario": _is_object,
     "truncated": _is_flag,
     "error": _is_text_or_none,
+    **dict.fromkeys(("traceback", "crash"), _is_text),
     "logs": [_is_text],
     "policy_versions": [is_count],
     "steps": [

@@ -88,10 +88,9 @@ def can_be_judged(row: dict[str, Any]) -> bool:
     return row.get("stop_reason") not in ("error", "timeout")
 
 
-def env_reward_of(row: dict[str, Any]) -> float | None:
-    """Return the env's own score: a metric where a judge was asked, else the reward itself."""
-    judged = "ruler_score" in row["metrics"]
-    return row["metrics"].get("env_reward", None if judged else row["reward"])
+def reward_parts_of(row: dict[str, Any]) -> dict[str, Any]:
+    """Return what a reward is made of, as RewardParts names it: only what there is."""
+    return row.get("reward_parts") or {}  # damaged rows may lack it
 
 
 def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict[str, Any]:
@@ -103,6 +102,11 @@ def _row(step: int, split: Split, group: int, index: int, t: Trajectory) -> dict
     return mask_keys_in(_texts(step, split, group, index, t)) | {
         "sequences": [_sequence(s, bool(t.turn_advantages)) for s in t.sequences]
     }
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return those that have a value: 0.0 is one, None, False and "" are none."""
+    return {k: v for k, v in fields.items() if v is not None and v is not False and v != ""}
 
 
 def _sequence(s: Sequence, has_turns: bool) -> dict[str, Any]:
@@ -124,12 +128,14 @@ def _texts(step: int, split: Split, group: int, index: int, t: Trajectory) -> di
         "seed": t.scenario.seed,
         "scenario": t.scenario.data,
         "reward": t.reward,
+        "reward_parts": _given(asdict(t.reward_parts)),
         "advantage": t.advantage,  # None: nothing was learned from it
         **({"turn_advantages": t.turn_advantages} if t.turn_advantages else {}),
         "metrics": t.metrics,
         "stop_reason": t.stop_reason,
         "truncated": t.truncated,
         "error": t.error and masked(t.error),
+        **_given({"traceback": masked(t.traceback), "crash": t.crash and masked(t.crash)}),
         "judge_context": t.judge_context,
         "logs": [masked(line) for line in t.logs],
         "num_turns": t.num_turns,

@@ -74,7 +74,7 @@ def rollouts(
         parts.services,
         jobs,
         slots=parts.slots,
-        reward=model.experiment.reward,
+        weights=model.experiment.reward,
         report=report,
     )
 
@@ -122,7 +122,7 @@ async def score_groups(
         scoring[place].result()
     in_order = [group for n in sorted(found) for group in found[n]]
     trajectories = [t for g in in_order for t in g.trajectories]
-    if trajectories and all(t.metrics.get("crashed") for t in trajectories):
+    if trajectories and all(t.crash for t in trajectories):
         raise AgentError(why_crashed(trajectories))
     final = [t for t in trajectories if t.stop_reason in ("error", "timeout") or not score]
     if trajectories and len(final) == len(trajectories) and all(t.reward is None for t in final):

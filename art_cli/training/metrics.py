@@ -30,7 +30,7 @@ def env_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
     """Return the mean of each metric over the trajectories that have it."""
     values: dict[str, list[float]] = {}
     for t in trajectories:
-        for name, value in t.metrics.items():
+        for name, value in t.all_metrics.items():
             values.setdefault(name, []).append(value)
     return {name: statistics.fmean(v) for name, v in values.items()}
 

@@ -10,7 +10,7 @@ from typing import Any
 from art_cli.printed import masked
 from art_cli.runs.directory import RunDir
 from art_cli.runs.stored_fields import check_judgement
-from art_cli.runs.trajectories import read_good_rows
+from art_cli.runs.trajectories import read_good_rows, reward_parts_of
 from art_cli.system.files import read_lines
 from art_cli.system.outside import is_number
 from art_cli.types import tags_of
@@ -84,8 +84,6 @@ def _index_row(row: dict[str, Any]) -> tuple[Any, ...]:
     steps = [s for s in _list(row.get("steps")) if isinstance(s, dict)]
     tools = [str(s["tool"]) or "(unreadable)" for s in steps if s.get("tool") is not None]
     sequences = _list(row.get("sequences"))
-    found = row.get("metrics")
-    metrics = found if isinstance(found, dict) else {}
     said = [str(s.get("said")) for s in steps if s.get("said")]
     return (
         group_of(row),
@@ -102,7 +100,7 @@ def _index_row(row: dict[str, Any]) -> tuple[Any, ...]:
         sum(bool(s.get("is_error")) for s in steps),
         tools,
         _first_action(steps),
-        _rounded(metrics.get("ruler_score")),
+        _rounded(reward_parts_of(row).get("judge")),
         said[-1][:LONGEST] if said else "",
         _kind(row.get("scenario")),
     )
@@ -141,8 +139,9 @@ def group_detail(
 
 
 def _episode(row: dict[str, Any]) -> dict[str, Any]:
-    kept = ("index", "scenario_id", "seed", "scenario", "reward", "metrics", "stop_reason")
-    kept += ("truncated", "error", "judge_context", "logs", "num_turns", "num_calls")
+    kept = ("index", "scenario_id", "seed", "scenario", "reward", "reward_parts", "metrics")
+    kept += ("stop_reason", "truncated", "error", "traceback", "crash", "judge_context", "logs")
+    kept += ("num_turns", "num_calls")
     kept += ("num_sampled", "policy_versions", "steps", "messages", "side_conversations")
     shown = {name: row.get(name) for name in kept}
     shown["seed"] = str(row.get("seed"))  # JavaScript would round it
@@ -202,9 +201,10 @@ def judgement_files(run: RunDir) -> list[Path]:
 def texts_of(row: dict[str, Any]) -> str:
     """Return all that was said in a trajectory, in lower case, for a search."""
     parts = [str(row.get("scenario_id", "")), *map(str, _list(row.get("logs")))]
+    parts.append(str(reward_parts_of(row).get("explanation", "")))
     for talk in (row.get("messages"), *_list(row.get("side_conversations"))):
         parts += [str(m.get("content")) for m in _list(talk) if isinstance(m, dict)]
-    parts.append(str(row.get("error") or ""))
+    parts += [str(row.get(name) or "") for name in ("error", "traceback", "crash")]
     return masked("\n".join(parts)).lower()
 
 

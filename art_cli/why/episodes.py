@@ -29,7 +29,7 @@ def truncated(run: Evidence) -> Iterator[RunFinding]:
         return
     tokens = run.experiment.sampling.max_tokens
     rows = [row for row in run.rows if row["truncated"] and row["stop_reason"] != "context"]
-    crashed = sum(bool(row["metrics"].get("crashed")) for row in rows)
+    crashed = sum(bool(row.get("crash")) for row in rows)
     if rows and crashed / len(rows) > MOST_CRASH:
         yield _client_raises(run, crashed, rows)
         return

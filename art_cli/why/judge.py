@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 
 from art_cli.llms.judges.audit import kendall_tau, mean_with_ci
-from art_cli.runs.trajectories import env_reward_of
+from art_cli.runs.trajectories import reward_parts_of
 from art_cli.why.evidence import Evidence, Row, last_third, mean, place
 from art_cli.why.finding import RunFinding
 
@@ -84,7 +84,7 @@ def judge_favours_length(run: Evidence) -> Iterator[RunFinding]:
     judged = mean_with_ci(taus) if len(taus) >= 12 else None
     if judged is None or judged.low < 0.4:
         return
-    own = [tau for group in run.groups if (tau := _length_tau(group, env_reward_of)) is not None]
+    own = [tau for group in run.groups if (tau := _length_tau(group, _env_score)) is not None]
     due = mean_with_ci(own) if len(own) >= 12 else None
     if judged.low <= due.high if due else judged.value < 0.8:
         return
@@ -136,7 +136,11 @@ def slow_judge(run: Evidence) -> Iterator[RunFinding]:
 
 
 def _judged(row: Row) -> float | None:
-    return row["metrics"].get("ruler_score")
+    return reward_parts_of(row).get("judge")
+
+
+def _env_score(row: Row) -> float | None:
+    return reward_parts_of(row).get("env")
 
 
 def _length(row: Row) -> int:
@@ -150,9 +154,9 @@ def _length_tau(group: list[Row], score: Callable[[Row], float | None]) -> float
 def _scored_pairs(group: list[Row]) -> Iterator[tuple[Scores, Scores]]:
     """Return the pairs of siblings that have both scores: the judge's and the env's."""
     scored = [
-        (row["metrics"]["ruler_score"], env)
+        (judged, env)
         for row in group
-        if _judged(row) is not None and (env := env_reward_of(row)) is not None
+        if (judged := _judged(row)) is not None and (env := _env_score(row)) is not None
     ]
     return combinations(scored, 2)
 

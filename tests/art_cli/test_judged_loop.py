@@ -178,16 +178,18 @@ def test_a_trajectory_keeps_the_judges_score_and_reasons_and_the_envs_own(tmp_pa
     with LoopbackJudge(then=reads) as server:
         model = model_of(server, 1, Opposites, reward=RewardConfig(env=1.0, ruler=0.5))
         _, rows = run(model, tmp_path)
-    judged = [t for t in stored(tmp_path) if t["logs"] != ["RULER: there is nothing else"]]
+    judged = [
+        t for t in stored(tmp_path) if t["reward_parts"]["explanation"] != "there is nothing else"
+    ]
     for t in judged:
-        expected = t["metrics"]["env_reward"] + 0.5 * t["metrics"]["ruler_score"]
+        expected = t["reward_parts"]["env"] + 0.5 * t["reward_parts"]["judge"]
         assert t["reward"] == pytest.approx(expected)
-        assert t["logs"][0].startswith("RULER: ") and KEY not in str(t)
+        assert t["reward_parts"]["explanation"] and KEY not in str(t)
     (row,) = rows
     names = {"calls", "cached", "retries", "failures", "latency_s", "score_mean"}
     assert {f"judge/{n}" for n in names | {"spread", "tie_rate"}} | {"costs/judge_usd"} <= set(row)
     assert row["train/env_reward"] == pytest.approx(
-        sum(t["metrics"]["env_reward"] for t in judged) / len(judged)
+        sum(t["reward_parts"]["env"] for t in judged) / len(judged)
     )
 
 

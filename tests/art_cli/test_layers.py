@@ -13,9 +13,9 @@ import art_cli
 
 ROOT = Path(art_cli.__file__).parent
 ROOMS = (
-    *("keys", "printed", "errors", "look", "types", "system", "config", "envs", "models", "runs"),
-    *("engines", "llms", "rollout", "training", "backends", "evaluation", "loop", "preflight"),
-    *("deploy", "scenarios", "why", "view", "inspection", "lab", "cli", "__main__"),
+    *("keys", "printed", "errors", "look", "types", "system", "config", "reward", "envs"),
+    *("models", "runs", "engines", "llms", "rollout", "training", "backends", "evaluation", "loop"),
+    *("preflight", "deploy", "scenarios", "why", "view", "inspection", "lab", "cli", "__main__"),
 )
 INNER = re.compile(r"\s*(from|import) art_cli\.")
 STRANGERS = {("models", "envs"), ("preflight", "backends")}

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import art_cli as art
 from art_cli.printed import hide
-from art_cli.types import Step
+from art_cli.types import RewardParts, Step
 
 PAYLOAD = "</pre></div><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m&lt;"
 ALLOWED = {"div", "style", "article", "h3", "b", "span", "p", "pre", "details", "summary", "code"}
@@ -57,7 +57,7 @@ def episode(reward: float | None, said: str = "it is done") -> art.Trajectory:
         reward=reward,
         advantage=-0.5,
         metrics={said: 0.25},
-        logs=[f"RULER: {said}"],
+        reward_parts=RewardParts(explanation=said),
         judge_context=said,
         error=None if reward is not None else said,
     )
@@ -85,7 +85,7 @@ def test_an_episode_is_shown_with_its_numbers_and_calls() -> None:
     text = Markup(episode(0.5)._repr_html_()).text
     for part in ("reward 0.5", "advantage -0.5", "2 turns", "look(key=it is done)", "I look."):
         assert part in text, part
-    assert "judge RULER: it is done" in text and "tool it is done (error)" in text
+    assert "judge it is done" in text and "tool it is done (error)" in text
 
 
 def test_siblings_stand_side_by_side_the_best_first_and_share_their_beginning() -> None:

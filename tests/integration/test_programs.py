@@ -94,7 +94,7 @@ def check(run: RunDir, steps: int) -> None:
     turns = 0
     for step in range(1, steps + 1):
         for row in run.read_trajectories(step, "train"):
-            assert not row["metrics"]["crashed"], row["logs"]
+            assert not row["metrics"]["crashed"], row
             assert len(row["sequences"]) == 1
             turns += row["num_turns"]
             assert rendered_again(renderer, row) == row["sequences"][0]["ids"]

@@ -6,13 +6,13 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
-from art_cli.config.schema import JudgeConfig, RewardConfig
+from art_cli.config.schema import JudgeConfig
 from art_cli.errors import ArtError
 from art_cli.llms.judges.base import Judge, Transcript
 from art_cli.llms.judges.build import make_judge
 from art_cli.llms.judges.scorer import Scorer
 from art_cli.printed import say
-from art_cli.types import TrajectoryGroup
+from art_cli.types import RewardParts, TrajectoryGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +65,16 @@ async def ruler_score_group(
 ) -> TrajectoryGroup | None:
     """Return a copy of the group whose rewards are the judge's scores; all else in it is kept.
 
-    The reward that a trajectory had stays as its metric `env_reward`, and the explanation is the
-    last of its `logs`. Raises JudgeError, PreflightError; with `swallow_exceptions` gives None.
+    `reward_parts` hold the reward that a trajectory had (`env`), the judge's score and its
+    explanation. Raises JudgeError, PreflightError; with `swallow_exceptions` gives None.
     """
     copy = TrajectoryGroup(
-        [replace(t, metrics=dict(t.metrics), logs=list(t.logs)) for t in group.trajectories]
+        [replace(t, reward_parts=RewardParts(env=t.reward)) for t in group.trajectories]
     )
     try:
         judge = await _judge(judge_model, extra_litellm_params, rubric)
         try:
-            await Scorer(judge, RewardConfig(ruler=1.0), on_failure="stop")(copy)
+            await Scorer(judge, None, on_failure="stop")(copy)
         finally:
             await judge.close()
     except ArtError as e:
@@ -85,7 +85,9 @@ async def ruler_score_group(
     if debug:
         scored = [t for t in copy.trajectories if t.reward is not None]
         _print(
-            TrajectoryScore(trajectory_id=str(n), explanation=t.logs[-1], score=t.reward or 0.0)
+            TrajectoryScore(
+                trajectory_id=str(n), explanation=t.reward_parts.explanation, score=t.reward or 0.0
+            )
             for n, t in enumerate(scored)
         )
     return copy

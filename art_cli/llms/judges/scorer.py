@@ -1,4 +1,4 @@
-"""Trajectories to rewards: the env's own score, a judge's, or both."""
+"""The judge's part of rewards, group by group."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from art_cli.config.schema import RewardConfig
-from art_cli.envs.price import COST
-from art_cli.errors import EnvError, JudgeError
+from art_cli.errors import JudgeError
 from art_cli.keys import mask_keys, mask_keys_in
 from art_cli.llms.judges.base import Judge, Transcript, Verdict
+from art_cli.reward import set_reward
 from art_cli.types import Trajectory, TrajectoryGroup
 
 SAME = 1e-6  # two scores that differ by less are a tie
@@ -38,26 +38,22 @@ def stored_transcript(row: dict[str, Any], tools: list[Any]) -> Transcript:
 class Scorer:
     """Gives the trajectories of groups their rewards, and counts what became of the groups."""
 
-    def __init__(self, judge: Judge, reward: RewardConfig | None, on_failure: str) -> None:
-        """`reward` None: the judge's score alone."""
+    def __init__(self, judge: Judge, weights: RewardConfig | None, on_failure: str) -> None:
+        """`weights` None: the judge's score alone."""
         self.judge = judge
-        self._reward = reward or RewardConfig(ruler=1.0)
+        self._weights = weights
         self._on_failure = on_failure
         self._num_groups = 0
         self._verdicts: list[Verdict] = []
         self._failures: list[str] = []
 
     async def __call__(self, group: TrajectoryGroup) -> None:
-        """Set the rewards of one group; the env's own stays as the metric `env_reward`.
+        """Have one group judged, and set its rewards.
 
         Where the judge fails, `on_failure` decides: the group gets no rewards and so leaves the
         batch, or the env's, or this raises JudgeError. Raises BudgetError where the money is spent.
         """
         judged = [t for t in group.trajectories if not t.failed]
-        for t in judged:
-            self._check(t)
-            if t.reward is not None and COST not in t.metrics:  # or else it is noted already
-                t.metrics["env_reward"] = t.reward
         self._num_groups += 1
         try:
             verdict = await self.judge.judge([transcript(t) for t in judged])
@@ -68,12 +64,13 @@ class Scorer:
             for t in judged:
                 if self._on_failure == "drop" or t.reward is None:
                     t.reward, t.error = None, f"the judge failed: {e}"
+                else:
+                    t.reward_parts.explanation = f"the judge failed, and the env's counts: {e}"
             return
         self._verdicts.append(verdict)
         for t, score in zip(judged, verdict.scores, strict=True):
-            t.metrics["ruler_score"] = score.score
-            t.logs.append(f"RULER: {score.explanation}")
-            t.reward = self._combined(t, score.score)
+            t.reward_parts.judge, t.reward_parts.explanation = score.score, score.explanation
+            set_reward(t, self._weights)
 
     def take_metrics(self) -> dict[str, float]:
         """`judge/*` of the groups since this was last called.
@@ -103,20 +100,6 @@ class Scorer:
         if num and len(failures) == num and self._on_failure == "drop":
             raise JudgeError(f"the judge failed at all {num} groups, the last with: {failures[-1]}")
         return out
-
-    def _check(self, t: Trajectory) -> None:
-        uses_env = self._reward.env > 0 or self._reward.gate is not None
-        if uses_env and t.reward is None:
-            key = "reward.env" if self._reward.env > 0 else "reward.gate"
-            raise EnvError(f"{key} needs the env's own score, but score() gave None")
-
-    def _combined(self, t: Trajectory, ruler: float) -> float:
-        weights, env = self._reward, t.metrics.get("env_reward", 0.0)
-        if weights.gate and env <= 0:
-            ruler = 0.0
-        agent = t.metrics["agent_reward"] if weights.agent else 0.0
-        cost = t.metrics.get(COST, 0.0) if weights.invalid_action_cost else 0.0
-        return weights.env * env + weights.agent * agent + weights.ruler * ruler - cost
 
 
 def first_gains(verdicts: list[Verdict]) -> Iterator[float]:

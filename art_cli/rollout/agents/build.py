@@ -46,7 +46,7 @@ async def open_agents(
         timeout=cfg.timeout,
         on_crash=cfg.on_crash,
         turns=asyncio.Semaphore(cfg.concurrency),
-        reward=reward if reward and reward.agent else None,
+        gives_reward=bool(reward and reward.agent),
     )
 
 

@@ -7,13 +7,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from art_cli.config.schema import RewardConfig
-from art_cli.errors import AgentError, EnvError
+from art_cli.errors import AgentError
 from art_cli.llms.base import AskedLLM
-from art_cli.rollout.agent import CRASHED
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.apis.fields import unknown_text
-from art_cli.rollout.gateway.end import REWARD
 from art_cli.rollout.gateway.hosted_episode import Hosted
 from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.server import Gateway
@@ -115,30 +112,13 @@ class HostedAgent:
 
     def _crashed(self, hosted: Hosted, trajectory: Trajectory, why: str) -> StopReason:
         trajectory.metrics["crashed"] = 1.0
-        trajectory.logs.append(f"{CRASHED}{why}")
+        trajectory.crash = f"the agent failed: {why}"
         if hosted.failure.done():
             hosted.failure.result()
         if self._agents.on_crash == "drop" or not hosted.num_answers:
-            raise AgentError(f"{CRASHED}{why}")
-        trajectory.metrics[REWARD] = 0.0
+            raise AgentError(trajectory.crash)
+        trajectory.reward_parts.agent = 0.0
         return "agent"
-
-    def settle(self, trajectory: Trajectory) -> None:
-        """See Agent. Raises AgentError where there is no reward of the agent, EnvError."""
-        weights = self._agents.reward
-        if weights is None:
-            return
-        if REWARD not in trajectory.metrics:
-            raise AgentError("the agent ended without a reward, and reward.agent counts it")
-        if weights.ruler:
-            return  # the judge's part comes later, and all is weighed then
-        env = trajectory.reward
-        if env is not None:
-            trajectory.metrics["env_reward"] = env
-        elif weights.env:
-            raise EnvError("reward.env needs the env's own score, but score() gave None")
-        own = trajectory.metrics[REWARD]
-        trajectory.reward = weights.env * (env or 0.0) + weights.agent * own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +130,13 @@ class HostedAgents:
     timeout: float  # seconds, of one episode
     on_crash: str  # score | drop
     turns: asyncio.Semaphore  # as many episodes as may run at once
-    reward: RewardConfig | None = None  # where the agent's own reward counts
+    gives_reward: bool = False  # whether the agent's own reward counts
     served: Served | None = None  # in place of what the gateway serves
 
     @property
     def grace(self) -> float:
         """Seconds that an agent has to end by itself: its reward is waited for."""
-        return self.timeout if self.reward else GRACE
+        return self.timeout if self.gives_reward else GRACE
 
     def open(self, seed: int) -> HostedAgent:
         return HostedAgent(self, seed)

@@ -16,7 +16,6 @@ from art_cli.rollout.gateway.asked import RequestError
 from art_cli.system.outside import storable
 from art_cli.types import Trajectory
 
-REWARD = "agent_reward"  # the metric that holds the agent's own
 SHOWN = 4000  # characters of all its logs that are kept, from the end
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]*$", max_length=100)]
@@ -44,7 +43,7 @@ class AgentEnd(BaseModel):
     def record(self, trajectory: Trajectory) -> None:
         """Write down what it says beside the answer."""
         if self.reward is not None:
-            trajectory.metrics[REWARD] = self.reward
+            trajectory.reward_parts.agent = self.reward
         for name, value in self.metrics.items():
             trajectory.metrics[f"agent_{name}"] = value
         if self.logs:

@@ -34,7 +34,7 @@ function liveSource() {
 
 function textsOf(e) {
   const talks = [e.messages || [], ...(e.side_conversations || [])].flat();
-  return [e.scenario_id, ...(e.logs || []), e.error || '', ...talks.map(m => m && m.content)].join('\n').toLowerCase();
+  return [e.scenario_id, ...(e.logs || []), (e.reward_parts || {}).explanation || '', e.error || '', e.traceback || '', e.crash || '', ...talks.map(m => m && m.content)].join('\n').toLowerCase();
 }
 
 function fileSource() {

@@ -78,15 +78,19 @@ function column(item, n, talks, shared, firstLabel) {
   const tone = e.advantage > 0 ? 'good' : e.advantage < 0 ? 'bad' : '';
   made.append(el('h3', null, item.label));
   const metrics = e.metrics && typeof e.metrics === 'object' ? Object.entries(e.metrics) : [];
+  const {explanation, is_gated: isGated, ...madeOf} = e.reward_parts || {};
   made.append(el('div', {class: 'facts num'}, el('b', {title: WORDS.facts.reward}, 'reward ' + num(e.reward)),
+    Object.keys(madeOf).length > 1 && Object.entries(madeOf).map(([k, v]) => el('span', null, (k === 'cost' ? 'invalid actions -' : k + ' ') + num(v) + (k === 'judge' && isGated ? ' (gated)' : ''))),
     e.advantage !== null && e.advantage !== undefined && el('b', {class: tone, title: WORDS.facts.advantage}, 'advantage ' + (e.advantage > 0 ? '+' : '') + num(e.advantage)),
     el('span', null, 'ended by ' + (e.stop_reason ?? '?')), e.truncated && el('span', {class: 'bad'}, 'truncated'),
     el('span', null, num(e.num_sampled) + ' tokens, ' + num(e.num_turns) + ' turns'),
     metrics.map(([k, v]) => el('span', {class: 'dim'}, k + ' ' + num(v)))));
   if (item.tokens) made.append(el('p', {class: 'small'}, el('a', {href: item.tokens}, 'Tokens'), e.sequences.length > 1 && el('span', {class: 'dim'}, ' - trained on as ' + e.sequences.length + ' sequences, since its history forked')));
-  for (const line of e.logs || []) made.append(el('div', {class: 'words'}, el('span', {class: 'role'}, 'judge '), line));
+  const said = [['judge ', explanation], ...(e.logs || []).map(line => ['log ', line])];
+  for (const [who, words] of said) if (words) made.append(el('div', {class: 'words'}, el('span', {class: 'role'}, who), words));
   for (const j of item.judgements || []) made.append(el('div', {class: 'words'}, el('span', {class: 'role'}, j.judge + ' ' + num(j.score) + ' '), j.words));
-  if (e.error) made.append(el('div', {class: 'words bad'}, brief(e.error, 300), fold('whole error', el('pre', null, e.error))));
+  if (e.crash) made.append(el('div', {class: 'words bad'}, brief(e.crash, 300), fold('all that it said', el('pre', null, e.crash))));
+  if (e.error) made.append(el('div', {class: 'words bad'}, brief(e.error, 300), fold('whole error', el('pre', null, e.error + '\n' + (e.traceback || '')))));
   const same = n ? agreement(talks[0], talks[n]) : shared;
   talks[n].slice(shared).forEach((m, i) => {
     const at = shared + i, isFork = at === same && talks.length > 1;

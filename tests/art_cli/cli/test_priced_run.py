@@ -45,8 +45,8 @@ def test_the_price_is_learned_from_shown_and_evaluated(
     rows = run.read_trajectories(1, "train") + run.read_trajectories(0, "val")
     assert len({row["reward"] for row in rows}) > 1
     for row in rows:
-        right = 2 * row["metrics"]["env_reward"]
-        assert row["metrics"]["invalid_action_cost"] == min((3 - right) / 4, 0.5)
+        right = 2 * row["reward_parts"]["env"]
+        assert row["reward_parts"]["cost"] == min((3 - right) / 4, 0.5)
         assert row["reward"] == right / 2 - min((3 - right) / 4, 0.5)
     [learned] = [row for row in run.read_metrics() if "train/reward" in row]
     assert learned["train/env_reward"] - learned["train/reward"] == pytest.approx(

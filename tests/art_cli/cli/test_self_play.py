@@ -270,7 +270,7 @@ def test_a_judge_compares_the_games_of_one_seat(tmp_path: Path) -> None:
         assert len({seat(r) for r in group}) == 1
         judged = {len(r["messages"]): r["reward"] for r in group}
         assert len(set(judged.values())) == len(judged)
-        assert all(r["metrics"]["env_reward"] in (0, 1) for r in group)
+        assert all(r["reward_parts"]["env"] in (0, 1) for r in group)
 
 
 def test_the_opponent_from_the_start_stays_what_it_was(tmp_path: Path) -> None:

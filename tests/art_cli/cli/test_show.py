@@ -34,7 +34,8 @@ def spoken(run: Path, *messages: Any, **changes: Any) -> None:
     """Add a step with one group, whose second sibling fails."""
     told = [{"role": "user", "content": "please"}, *messages]
     rows = [trajectory(3, "train", 0, i, messages=told, reward=0.5, **changes) for i in range(2)]
-    rows[1] |= {"reward": None, "error": f"it broke{ESCAPE}\nTraceback", "stop_reason": "error"}
+    rows[1] |= {"reward": None, "error": f"it broke{ESCAPE}", "stop_reason": "error"}
+    rows[1] |= {"traceback": "Traceback"}
     write_step(run, 3, "train", rows)
 
 
@@ -81,7 +82,7 @@ def test_nobody_who_speaks_moves_the_terminal(run: Path) -> None:
         run,
         {"role": f"tool{ESCAPE}", "name": ESCAPE, "content": f"[red]{ESCAPE}"},
         {"role": "assistant", "content": f"<tool_call>{ESCAPE}", "tool_calls": []},
-        logs=[f"RULER: good{ESCAPE}"],
+        reward_parts={"explanation": f"good{ESCAPE}"},
         scenario_id=f"s{ESCAPE}",
     )
     text = show(run, 3, 0, "--full") + show(run, 3)

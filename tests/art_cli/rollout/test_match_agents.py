@@ -53,7 +53,7 @@ def play(make_policy: Callable[..., Policy]) -> Play:
         own = HostedAgents(
             gateway=gateway,
             runner=runner,
-            reward=reward,
+            gives_reward=bool(reward and reward.agent),
             **{"timeout": 300.0, "on_crash": "score", "turns": asyncio.Semaphore(4)} | how,
         )
         agents = SeatedAgents(
@@ -63,7 +63,7 @@ def play(make_policy: Callable[..., Policy]) -> Play:
             (scenario(seat, n), [agents.open(n)]) for n in range(num)
         ]
         try:
-            found = play_groups(env, cfg or Hidden.Config(), None, jobs, reward=reward)
+            found = play_groups(env, cfg or Hidden.Config(), None, jobs, weights=reward)
             return [group.trajectories async for _, group in found]
         finally:
             await gateway.close()
@@ -161,7 +161,7 @@ async def crashes(client: Any, task: Any) -> None:
 def test_a_crash_loses_where_it_counts_as_play(play: Play) -> None:
     [[t]] = play(["two"], Players(["one"]), function=crashes)
     assert t.stop_reason == "agent" and t.metrics["crashed"] == 1 and t.reward == 0
-    assert "lost" in t.logs[-1]
+    assert "lost" in t.crash
 
 
 def test_a_crash_that_is_left_out_fails_the_game_for_both(play: Play) -> None:
@@ -209,13 +209,12 @@ class Rates:
 
     async def run(self, hosted: Any, url: str, trajectory: Trajectory) -> None:
         await FunctionRunner(plays).run(hosted, url, trajectory)
-        trajectory.metrics["agent_reward"] = (
-            0.25 if "left" in hosted.opening[-1]["content"] else 0.5
-        )
+        is_left = "left" in hosted.opening[-1]["content"]
+        trajectory.reward_parts.agent = 0.25 if is_left else 0.5
 
 
 def test_each_seats_agent_has_a_say_in_its_own_reward(play: Play) -> None:
     reward = RewardConfig(env=1.0, agent=1.0)
     [[left], [right]] = play(["two", "one", "two"], function=Rates(), reward=reward)
     assert (left.reward, right.reward) == (1.25, 0.5)
-    assert (left.metrics["env_reward"], right.metrics["env_reward"]) == (1, 0)
+    assert (left.reward_parts.env, right.reward_parts.env) == (1, 0)

@@ -146,7 +146,7 @@ def test_wrong_calls_count_at_the_seat_that_made_them_and_cost_it() -> None:
     async def play() -> list[list[Trajectory]]:
         jobs: list[tuple[Scenario, list[Agent]]] = [(scenario("left"), [agents.open(0)])]
         cost = RewardConfig(env=1.0, invalid_action_cost=0.1)
-        found = play_groups(Hidden, Hidden.Config(until=3), None, jobs, reward=cost)
+        found = play_groups(Hidden, Hidden.Config(until=3), None, jobs, weights=cost)
         return [group.trajectories async for _, group in found]
 
     [[left], [right]] = asyncio.run(play())

@@ -362,7 +362,7 @@ def test_a_bug_of_the_env_is_a_failure_with_its_line(
     t = run(subclass(**methods), "bye")
     assert (t.reward, t.stop_reason) == (None, "error")
     assert t.error and error in t.error.partition("\n")[0]
-    assert t.error.startswith((__file__, "start() returned")) or "rollout.py" in t.error
+    assert t.error.startswith((__file__, "start() returned")) or "rollout.py" in t.traceback
     [row] = written(t, tmp_path)
     json.dumps(row, ensure_ascii=False).encode()
 
@@ -500,7 +500,7 @@ def test_a_tool_that_raises_is_a_failure_with_the_users_line(run: Play) -> None:
     t = run(Desk, call("crash"))
     assert (t.reward, t.stop_reason, t.num_turns) == (None, "error", 1)
     assert t.error and t.error.startswith(f"{__file__}:") and "KeyError: 'key'" in t.error
-    assert 'return {}["key"]' in t.error
+    assert 'return {}["key"]' in t.traceback
     assert Desk.closed == 1
 
 

@@ -185,10 +185,8 @@ def test_a_step_in_which_every_agent_crashed_ends_the_run_with_its_last_words() 
     def played(crashed: float) -> art.Trajectory:
         scenario = art.Scenario(id="train-0", split="train", seed=0)
         said = "\n".join(f"line {n}" for n in range(40))
-        logs = ["the program printed: a", f"the agent failed: exit code 1; it printed:\n{said}"]
-        return art.Trajectory(
-            scenario=scenario, reward=0.0, metrics={"crashed": crashed}, logs=[*logs, "RULER: bad"]
-        )
+        crash = f"the agent failed: exit code 1; it printed:\n{said}"
+        return art.Trajectory(scenario=scenario, reward=0.0, crash=crash if crashed else None)
 
     async def gathered(*crashed: float) -> Any:
         async def groups() -> Any:

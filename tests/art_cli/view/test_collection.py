@@ -210,12 +210,12 @@ def test_an_old_row_may_lack_anything_or_hold_something_else(tmp_path: Path) -> 
 def test_a_search_finds_messages_judges_words_and_errors(tmp_path: Path) -> None:
     root = make_run(tmp_path / "p" / "r")
     rows = [
-        trajectory(7, "train", 0, 0, logs=["RULER: Curt"]),
+        trajectory(7, "train", 0, 0, reward_parts={"explanation": "Curt"}),
         trajectory(7, "train", 0, 1, error="BOOM"),
     ]
     write_step(root, 7, "train", rows)
     run = shown(root)
-    assert run.search("ruler: CURT")["hits"] == [["train", 7, 0, 0]]
+    assert run.search("CURT")["hits"] == [["train", 7, 0, 0]]
     assert run.search("boom")["hits"] == [["train", 7, 0, 1]]
     assert run.search("nobody said this")["hits"] == []
 

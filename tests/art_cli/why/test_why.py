@@ -53,6 +53,7 @@ def row(step: int, group: int, index: int, split: str = "train", chance: float =
         "reward": float(is_right),
         "advantage": float(is_right) - chance,
         "metrics": {},
+        "reward_parts": {},
         "stop_reason": "env",
         "truncated": False,
         "error": None,
@@ -223,17 +224,15 @@ def long(run: Evidence) -> None:
 
 
 def gamed(run: Evidence) -> None:
-    each(
-        run, lambda r: r.update(metrics={"ruler_score": 1 - r["reward"], "env_reward": r["reward"]})
-    )
+    each(run, lambda r: r.update(reward_parts={"judge": 1 - r["reward"], "env": r["reward"]}))
 
 
 def wordy(run: Evidence, *, with_env: bool) -> None:
     def change(one: Any) -> None:
         one["messages"][-1]["content"] += " indeed" * one["index"]
-        one["metrics"] = {"ruler_score": one["index"] / SIZE}
+        one["reward_parts"] = {"judge": one["index"] / SIZE}
         if with_env:
-            one["metrics"]["env_reward"] = one["reward"]
+            one["reward_parts"]["env"] = one["reward"]
         else:
             one["reward"] = one["index"] / SIZE
 
@@ -245,7 +244,7 @@ def rightly_wordy(run: Evidence) -> None:
 
     def change(one: Any) -> None:
         one["messages"][-1]["content"] += " indeed" * (one["index"] if one["reward"] else 0)
-        one["metrics"] = {"ruler_score": one["reward"], "env_reward": one["reward"]}
+        one["reward_parts"] = {"judge": one["reward"], "env": one["reward"]}
 
     each(run, change)
 
@@ -332,7 +331,10 @@ def some_held_out(run: Evidence) -> None:
 
 def client_raises(run: Evidence) -> None:
     metric(run, data__truncated=20)
-    each(run, lambda r: r.update(truncated=r["index"] == 0, metrics={"crashed": r["index"] == 0}))
+    each(
+        run,
+        lambda r: r.update(truncated=r["index"] == 0, crash="it fell" if r["index"] == 0 else None),
+    )
 
 
 FAULTS: list[tuple[str, Callable[[Evidence], None]]] = [
@@ -509,8 +511,8 @@ def test_ties_of_the_judge_count_where_the_env_tells_siblings_apart(
 ) -> None:
     run = healthy()
     metric(run, judge__tie_rate=0.9)
-    same = {"ruler_score": 0.9}
-    each(run, lambda r: r.update(metrics=same | {"env_reward": r["index"] * env_tells_apart}))
+    same = {"judge": 0.9}
+    each(run, lambda r: r.update(reward_parts=same | {"env": r["index"] * env_tells_apart}))
     assert [f.name for f in diagnose(run) if f.name == "judge_ties"] == found
 
 

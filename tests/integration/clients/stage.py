@@ -70,7 +70,15 @@ class Played:
         """What was said, for whom a test fails."""
         said = [f"{m['role']}: {m['content'][-300:]}" for m in self.trajectory.messages]
         logs = [text[-3000:] for text in self.trajectory.logs]
-        return "\n".join([*said, *logs, str(self.trajectory.error), str(self.trajectory.metrics)])
+        return "\n".join(
+            [
+                *said,
+                *logs,
+                str(self.trajectory.crash),
+                str(self.trajectory.error),
+                str(self.trajectory.metrics),
+            ]
+        )
 
 
 @dataclass

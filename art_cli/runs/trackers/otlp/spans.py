@@ -27,6 +27,7 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 from art_cli.config.schema import Experiment
 from art_cli.runs.trackers.otlp.messages import Called, ChatTurn, events_of, opening_of
 from art_cli.runs.trackers.shorten import shortened
+from art_cli.runs.trajectories import reward_parts_of
 
 TICK = 1_000_000  # nanoseconds that each turn and each call takes
 SCOPE = InstrumentationScope("art")
@@ -109,6 +110,7 @@ def _episode(
         "art.truncated": row["truncated"],
         "art.policy_versions": sorted(set(row["policy_versions"])),
         **{f"art.metrics.{key}": value for key, value in row["metrics"].items()},
+        **{f"art.reward.{key}": value for key, value in reward_parts_of(row).items()},
     }
     name, times = f"invoke_agent {cfg.name}", (trace.began, max(now, trace.began + TICK))
     about |= {**place, **talk}
@@ -163,8 +165,8 @@ def _scores(row: Row, at: int) -> list[Event]:
         "gen_ai.evaluation.name": "reward",
         "gen_ai.evaluation.score.value": float(row["reward"]),
     }
-    if row["logs"]:
-        about["gen_ai.evaluation.explanation"] = _clean(shortened("\n".join(row["logs"])))
+    if words := reward_parts_of(row).get("explanation"):
+        about["gen_ai.evaluation.explanation"] = _clean(shortened(words))
     return [Event("gen_ai.evaluation.result", about, at)]
 
 

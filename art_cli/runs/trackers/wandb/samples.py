@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from art_cli.runs.trackers.shorten import shortened
-from art_cli.runs.trajectories import grouped, reward_width
+from art_cli.runs.trajectories import grouped, reward_parts_of, reward_width
 
 NUM_SAMPLES = 8  # of a step and split
 COLUMNS = ("step", "scenario", "reward", "ended by", "conversation", "judge")
@@ -31,7 +31,7 @@ def _cells(row: dict[str, Any]) -> list[Any]:
     ended = row["stop_reason"]
     if row["error"]:
         ended = f"{ended}: {row['error'].partition(chr(10))[0]}"
-    judge = "\n".join(row["logs"])
+    judge = reward_parts_of(row).get("explanation", "")
     text = conversation(row["messages"])
     return [row["step"], row["scenario_id"], row["reward"], ended, text, judge]
 

@@ -63,8 +63,8 @@ def test_a_scored_group_keeps_all_but_the_reward() -> None:
     assert after
     assert [t.reward for t in after.trajectories] == [0.2, 0.9, None]
     first = after.trajectories[0]
-    assert first.metrics == {"turns_left": 3.0, "env_reward": 0.8, "ruler_score": 0.2}
-    assert first.logs[0] == "opened" and "because of" in first.logs[-1]
+    assert first.all_metrics == {"turns_left": 3.0, "env_reward": 0.8, "ruler_score": 0.2}
+    assert first.logs == ["opened"] and "because of" in first.reward_parts.explanation
     assert first.policy_versions == [7]
     assert [t.reward for t in before.trajectories] == [0.8, pytest.approx(0.1), None]
 

@@ -13,7 +13,8 @@ from art_cli.errors import BudgetError, EnvError, JudgeError
 from art_cli.llms.base import Usage
 from art_cli.llms.judges.base import Score, Transcript, Verdict
 from art_cli.llms.judges.scorer import Scorer, first_gains, tie_rate, transcript
-from art_cli.types import Message, Scenario, Trajectory, TrajectoryGroup
+from art_cli.reward import set_reward
+from art_cli.types import Message, RewardParts, Scenario, Trajectory, TrajectoryGroup
 
 SCENARIO = Scenario(id="train-0", split="train", seed=0)
 
@@ -43,7 +44,10 @@ class Given:
 
 
 def group(*rewards: float | None) -> TrajectoryGroup:
-    return TrajectoryGroup([Trajectory(scenario=SCENARIO, reward=r) for r in rewards])
+    played = [Trajectory(scenario=SCENARIO, reward_parts=RewardParts(env=r)) for r in rewards]
+    for t in played:
+        set_reward(t, None)
+    return TrajectoryGroup(played)
 
 
 def scored(
@@ -87,15 +91,15 @@ def test_the_envs_own_score_the_judges_and_its_reasons_stay_with_the_trajectory(
     played.trajectories[0].metrics["turns"] = 3.0
     scored(Given(verdict(0.2, 0.8)), played)
     first = played.trajectories[0]
-    assert first.metrics == {"turns": 3.0, "env_reward": 1.0, "ruler_score": 0.2}
-    assert first.logs == ["RULER: it is 0.2"]
+    assert first.all_metrics == {"turns": 3.0, "env_reward": 1.0, "ruler_score": 0.2}
+    assert first.reward_parts == RewardParts(env=1.0, judge=0.2, explanation="it is 0.2")
 
 
 def test_an_env_without_a_score_needs_only_the_judge() -> None:
     played = group(None, None)
     scored(Given(verdict(0.2, 0.8)), played)
     assert played.rewards == [0.2, 0.8]
-    assert "env_reward" not in played.trajectories[0].metrics
+    assert played.trajectories[0].all_metrics == {"ruler_score": 0.2}
 
 
 @pytest.mark.parametrize(
@@ -137,7 +141,7 @@ def test_a_group_that_could_not_be_judged_has_no_rewards_rather_than_zeros() -> 
     scorer = scored(judge, failed, good)
     assert failed.rewards == [] and good.rewards == [0.2, 0.8]
     assert [t.error for t in failed.trajectories] == ["the judge failed: twice wrong"] * 2
-    assert [t.metrics["env_reward"] for t in failed.trajectories] == [1.0, 0.0]
+    assert [t.reward_parts.env for t in failed.trajectories] == [1.0, 0.0]
     assert scorer.take_metrics()["judge/failures"] == 1
 
 

@@ -79,7 +79,7 @@ def test_a_crash_is_its_own_bad_play(play: Any) -> None:
     trajectory = play(f"{ASK}\nraise SystemExit('no idea')", "a", crashes=True)
     assert trajectory.stop_reason == "agent" and trajectory.reward == 0.0
     assert trajectory.metrics["exit_code"] == 1 and trajectory.metrics["crashed"] == 1
-    assert "no idea" in trajectory.logs[0]
+    assert "no idea" in trajectory.crash
 
 
 def test_a_crash_leaves_the_group_if_the_config_says_so(play: Any) -> None:
@@ -146,7 +146,7 @@ open({str(tmp_path / "pids")!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
 time.sleep(60)
 """
     trajectory = play(code, "a", timeout=12.0, crashes=True)
-    assert trajectory.stop_reason == "agent" and "did not end within 12 s" in trajectory.logs[-1]
+    assert trajectory.stop_reason == "agent" and "did not end within 12 s" in trajectory.crash
     for pid in (tmp_path / "pids").read_text().split():
         assert is_gone(int(pid))
 
@@ -188,9 +188,7 @@ def test_a_function_that_fails_has_its_line_in_the_log(make_policy: Any) -> None
 
     trajectory = function(make_policy, agent, crashes=True)
     assert trajectory.stop_reason == "agent"
-    assert (
-        f"{Path(__file__).name}:" in trajectory.logs[0] and "KeyError: 'oh'" in trajectory.logs[0]
-    )
+    assert f"{Path(__file__).name}:" in trajectory.crash and "KeyError: 'oh'" in trajectory.crash
 
 
 @pytest.mark.parametrize("raised", [SystemExit(3), BudgetError("spent"), Interrupted("stopped")])
@@ -203,7 +201,7 @@ def test_a_function_that_raises_what_ends_programs_ends_its_episode_alone(
 
     trajectory = function(make_policy, agent, crashes=True)
     assert trajectory.stop_reason == "agent" and trajectory.metrics["crashed"] == 1
-    assert type(raised).__name__ in trajectory.logs[0] and f"{__file__}:" in trajectory.logs[0]
+    assert type(raised).__name__ in trajectory.crash and f"{__file__}:" in trajectory.crash
 
 
 def test_a_function_that_returns_nonsense_or_hangs_has_crashed(make_policy: Any) -> None:
@@ -215,9 +213,9 @@ def test_a_function_that_returns_nonsense_or_hangs_has_crashed(make_policy: Any)
         await client.chat.completions.create(model="m", messages=task.messages)
         await asyncio.sleep(60)
 
-    assert "returned 7" in function(make_policy, nonsense, crashes=True).logs[0]
+    assert "returned 7" in function(make_policy, nonsense, crashes=True).crash
     hung = function(make_policy, hanging, timeout=2, crashes=True)
-    assert "within 2 s" in hung.logs[0]
+    assert "within 2 s" in hung.crash
 
 
 def test_what_cannot_be_started_is_said_before_anything_else(

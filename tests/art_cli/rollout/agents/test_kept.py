@@ -66,12 +66,12 @@ def play(make_policy: Any) -> Any:
             timeout=cfg.timeout,
             on_crash=cfg.on_crash,
             turns=asyncio.Semaphore(at_once),
-            reward=reward,
+            gives_reward=bool(reward),
         )
         groups = [(SCENARIO, [agents.open(n)]) for n in range(episodes)]
         try:
             await runner.open()
-            played = play_groups(Shop, None, None, groups)
+            played = play_groups(Shop, None, None, groups, weights=reward)
             found = {n: g.trajectories[0] async for n, g in played}
             return [found[n] for n in sorted(found)], engine
         finally:
@@ -124,7 +124,7 @@ def test_a_process_that_dies_costs_its_episode_alone(play: Any, kept: Any) -> No
     played = play(kept("if num == 2: print('no idea', flush=True); os._exit(7)"), 4)
     assert [bool(t.metrics.get("crashed")) for t in played] == [False, True, False, True]
     assert played[1].metrics["exit_code"] == 7
-    assert "ended with exit code 7" in played[1].logs[-1] and "no idea" in played[1].logs[-1]
+    assert "ended with exit code 7" in played[1].crash and "no idea" in played[1].crash
 
 
 def test_an_error_that_it_tells_is_the_episodes_and_it_is_kept(play: Any, kept: Any) -> None:
@@ -132,7 +132,7 @@ def test_an_error_that_it_tells_is_the_episodes_and_it_is_kept(play: Any, kept: 
         print(json.dumps({"art": "end", "id": task["id"], "error": "lost"}), flush=True)
         continue"""
     first, second = play(kept(hook), 2)
-    assert first.metrics["crashed"] == 1 and "lost" in first.logs[-1]
+    assert first.metrics["crashed"] == 1 and "lost" in first.crash
     assert second.metrics["agent_num"] == 2
 
 
@@ -146,7 +146,7 @@ def test_one_that_hangs_is_killed_and_another_takes_its_place(play: Any, kept: A
         ),
         2,
     )
-    assert "did not end within 3 s" in first.logs[-1] and second.metrics["agent_num"] == 1
+    assert "did not end within 3 s" in first.crash and second.metrics["agent_num"] == 1
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_one_that_hangs_is_killed_and_another_takes_its_place(play: Any, kept: A
 )
 def test_a_line_that_is_no_end_is_told(play: Any, kept: Any, line: str, said: str) -> None:
     [t] = play(kept(f"print(json.dumps({line}), flush=True)"))
-    assert t.metrics["crashed"] == 1 and said in t.logs[-1]
+    assert t.metrics["crashed"] == 1 and said in t.crash
 
 
 def test_what_it_prints_without_end_stops_it(
@@ -166,7 +166,7 @@ def test_what_it_prints_without_end_stops_it(
 ) -> None:
     monkeypatch.setattr(program, "MAX_PRINTED", 2**16)
     [t] = play(kept("while True: print('x' * 4000, file=sys.stderr)"))
-    assert "was killed: it printed more than" in t.logs[-1]
+    assert "was killed: it printed more than" in t.crash
 
 
 STARTER = """
@@ -253,7 +253,7 @@ def test_a_function_runs_in_an_environment_of_its_own(
     (tmp_path / "agent.py").write_text(FUNCTION)
     cfg = AgentConfig(type="function", use=f"{tmp_path}/agent.py:play", python=python)
     played = play(cfg, 2, reward=RewardConfig(agent=1.0))
-    assert [(t.reward, t.metrics["env_reward"]) for t in played] == [(0.25, 1.0)] * 2
+    assert [(t.reward, t.reward_parts.env) for t in played] == [(0.25, 1.0)] * 2
     assert "None a package of its own" in played[0].logs[0]
     assert "the agent said:\nsold\nThe episode is over.\nTrue" in played[0].logs[1]
 
@@ -263,7 +263,7 @@ def test_what_it_raises_has_its_line(play: Any, python: str, tmp_path: Path) -> 
     (tmp_path / "agent.py").write_text(code)
     cfg = AgentConfig(type="function", use=f"{tmp_path}/agent.py:play", python=python)
     [t] = play(cfg)
-    assert "agent.py:8: KeyError: 'oh'" in t.logs[-1] and t.metrics["crashed"] == 1
+    assert "agent.py:8: KeyError: 'oh'" in t.crash and t.metrics["crashed"] == 1
 
 
 def test_what_cannot_be_imported_is_told_before_anything_else(

@@ -166,10 +166,3 @@ def test_what_a_program_printed_last_is_shown_when_all_have_failed() -> None:
         "  the agent failed: ended with exit code 1; it printed:",
     ]
     assert told[-1].strip() == "KeyError: 'no such key'" and "    49" in told and len(told) < 20
-
-
-def test_of_an_envs_failure_the_traceback_is_left_out() -> None:
-    error = "env.py:3: KeyError: 'x'\nTraceback (most recent call last):\n  File ...\nKeyError: 'x'"
-    assert why_none([error]) == (
-        "all 1 episodes failed, the first with:\n  env.py:3: KeyError: 'x'"
-    )

@@ -73,12 +73,12 @@ def play(make_policy: Any) -> Any:
             timeout=timeout,
             on_crash="score",
             turns=asyncio.Semaphore(concurrency),
-            reward=reward,
+            gives_reward=bool(reward),
         )
         groups = [(SCENARIO, [agents.open(n)]) for n in range(episodes)]
         try:
             await runner.open()
-            played = play_groups(Shop, None, None, groups)
+            played = play_groups(Shop, None, None, groups, weights=reward)
             trajectories = [g.trajectories[0] async for _, g in played]
             async with asyncio.timeout(LATE):
                 while not until():
@@ -100,7 +100,7 @@ def test_a_service_plays_and_its_end_is_the_episodes(play: Any, how: str) -> Non
     [t], engine = play(service.url)
     assert t.error is None and t.stop_reason == "env"
     assert t.reward == pytest.approx(0.1)  # the env heard its answer, and scored: not its own
-    assert t.metrics["agent_reward"] == REWARD and t.metrics["agent_steps"] == 3
+    assert t.reward_parts.agent == REWARD and t.metrics["agent_steps"] == 3
     assert t.logs == ["the agent said:\ndone\n{'an': 'event'}"]
     assert [s.num_sampled > 0 for s in t.sequences] == [True] and engine.num_open == 0
     [(_, task)] = service.asked
@@ -111,7 +111,7 @@ def test_a_service_plays_and_its_end_is_the_episodes(play: Any, how: str) -> Non
 def test_its_own_reward_counts_where_the_config_says_so(play: Any) -> None:
     service = started("answers")
     [t], _ = play(service.url, reward=RewardConfig(agent=2.0))
-    assert t.reward == 2 * REWARD and t.metrics["env_reward"] == pytest.approx(0.1)
+    assert t.reward == 2 * REWARD and t.reward_parts.env == pytest.approx(0.1)
     [t], _ = play(service.url, reward=RewardConfig(agent=1.0, env=1.0))
     assert t.reward == pytest.approx(REWARD + 0.1)
 
@@ -137,7 +137,7 @@ def test_a_service_that_never_ends_fails_by_its_deadline(play: Any) -> None:
     silent, mute = started("silent"), started("mute")
     [t], _ = play(silent.url, timeout=2.0)
     assert t.metrics["crashed"] == 1 and t.stop_reason == "agent"
-    assert "did not end within 2 s: it took the episode (HTTP 202)" in t.logs[-1]
+    assert "did not end within 2 s: it took the episode (HTTP 202)" in t.crash
     [t], _ = play(mute.url, timeout=1.0)
     assert t.reward is None and f"1 s: {mute.url} has not answered" in (t.error or "")
 
@@ -152,7 +152,7 @@ def test_a_service_that_lost_an_episode_says_so(play: Any, monkeypatch: pytest.M
 
 def test_what_a_service_says_of_its_failure_is_kept(play: Any) -> None:
     [t], _ = play(started("fails").url)
-    assert t.metrics["crashed"] == 1 and "HTTP 500" in t.logs[0] and "no idea" in t.logs[0]
+    assert t.metrics["crashed"] == 1 and "HTTP 500" in t.crash and "no idea" in t.crash
 
 
 def test_a_service_that_has_no_room_is_asked_again(play: Any) -> None:
@@ -164,7 +164,7 @@ def test_a_service_that_has_no_room_is_asked_again(play: Any) -> None:
 def test_an_answer_that_is_no_end_is_told(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_service, "REWARD", "much")
     [t], _ = play(started("answers").url)
-    assert t.metrics["crashed"] == 1 and "reward: " in t.logs[0]
+    assert t.metrics["crashed"] == 1 and "reward: " in t.crash
 
 
 def test_the_services_own_key_is_shown_to_it(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -280,11 +280,11 @@ def test_one_that_does_not_find_something_is_told_of_the_setting(
     play: Any, program: Any, project: Path, code: str
 ) -> None:
     [t] = play(program(f"{ASK}\nask()\n{code}"))
-    assert f"set agent.workdir: inherit, which starts it in {project}." in t.logs[-1]
+    assert f"set agent.workdir: inherit, which starts it in {project}." in t.crash
     [t] = play(program(f"{ASK}\nask()\n{code}", workdir="inherit"))
-    assert "agent.workdir" not in t.logs[-1]
+    assert "agent.workdir" not in t.crash
     [t] = play(program(f"{ASK}\nask()\nraise SystemExit('too hard')"))
-    assert "agent.workdir" not in t.logs[-1]
+    assert "agent.workdir" not in t.crash
 
 
 NASTY = f"""{ASK}
@@ -380,7 +380,7 @@ def test_mistakes_of_files_are_the_envs_with_their_place(
 
 def test_a_program_that_hangs_leaves_no_folder(play: Any, program: Any, project: Path) -> None:
     [t] = play(program(f"{ASK}\nask()\nopen('x', 'w').close()\ntime.sleep(600)", timeout=5.0))
-    assert "did not end within 5 s" in t.logs[-1] and not left(project)
+    assert "did not end within 5 s" in t.crash and not left(project)
 
 
 STARTER = """

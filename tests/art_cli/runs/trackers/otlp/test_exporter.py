@@ -15,7 +15,7 @@ from art_cli.config.schema import EnvConfig, Experiment, ModelConfig, SamplingCo
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.otlp.exporter import OtlpSink
 from art_cli.runs.trackers.otlp.spans import Origin
-from art_cli.types import Constrained, Scenario, Sequence, Trajectory, TrajectoryGroup
+from art_cli.types import Constrained, RewardParts, Scenario, Sequence, Trajectory, TrajectoryGroup
 
 CFG = Experiment(
     project="shop",
@@ -47,8 +47,9 @@ def trajectory(reward: float | None = 1.0, number: int = 0, **more: Any) -> Traj
         "sequences": [sequence],
         "policy_versions": [3, 4],
         "truncated": True,
-        "logs": ["it looked first"],
-        "metrics": {"env_reward": 0.25},
+        "logs": [],
+        "metrics": {"words": 0.25},
+        "reward_parts": RewardParts(env=0.25, explanation="it looked first"),
         "advantage": 0.5,
     }
     return Trajectory(reward=reward, **known | more)
@@ -75,7 +76,9 @@ class Sent:
 
 def test_a_step_is_a_tree_of_groups_episodes_turns_and_calls(tmp_path: Path) -> None:
     with LoopbackOtlp() as collector:
-        failed = trajectory(None, error="KeyError: 'x'\nTraceback ...", messages=SAID[:2])
+        failed = trajectory(
+            None, error="KeyError: 'x'", traceback="Traceback ...", messages=SAID[:2]
+        )
         Sent(tmp_path, collector).step([trajectory(), failed], [trajectory(0.0, 1)])
     [root] = collector.inside(None)
     assert root["name"] == "train step 4" and {s["trace"] for s in collector.spans} == {
@@ -90,7 +93,10 @@ def test_a_step_is_a_tree_of_groups_episodes_turns_and_calls(tmp_path: Path) -> 
     good, bad = collector.inside(groups[0])
     assert good["name"] == bad["name"] == "invoke_agent first"
     assert (good["art.reward"], good["art.advantage"], good["art.seed"]) == (1.0, 0.5, 7)
-    assert good["art.scenario"] == "train-0" and good["art.metrics.env_reward"] == 0.25
+    assert (
+        good["art.scenario"] == "train-0"
+        and good["art.metrics.words"] == good["art.reward.env"] == 0.25
+    )
     assert (good["art.step"], good["art.split"], good["art.group"]) == (4, "train", 0)
     about = {"gen_ai.evaluation.name": "reward", "gen_ai.evaluation.score.value": 1.0}
     about["gen_ai.evaluation.explanation"] = "it looked first"

@@ -74,7 +74,7 @@ def test_a_table_of_training_shows_one_group_with_the_judges_words(
     table = table_of(session(whole), row, "train/samples")
     assert row["training_step"] == 1 and len(table) == 4
     assert len({r["scenario"] for r in table}) == 1
-    assert all(r["judge"].startswith("RULER: because of ") for r in table)
+    assert all(r["judge"].startswith("because of ") for r in table)
     rewards = [r["reward"] for r in table]
     assert rewards == sorted(rewards, reverse=True)
 

@@ -17,6 +17,7 @@ def row(reward: float | None, group: int = 0, **changes: Any) -> dict[str, Any]:
         "stop_reason": "env",
         "error": None,
         "logs": [],
+        "reward_parts": {},
         "messages": [{"role": "user", "content": "go"}],
     } | changes
 
@@ -42,10 +43,10 @@ def test_of_an_evaluation_the_first_ones_are_shown() -> None:
 
 def test_a_row_says_how_it_ended_and_what_the_judge_said() -> None:
     error = "env: KeyError: 'a'\nTraceback: ..."
-    failed = row(None, stop_reason="error", error=error, logs=["RULER: it gave up"])
+    failed = row(None, stop_reason="error", error=error, reward_parts={"explanation": "it gave up"})
     ((*_, ended, said, judge),) = held_out([failed])
     assert ended == "error: env: KeyError: 'a'"
-    assert (said, judge) == ("[user] go", "RULER: it gave up")
+    assert (said, judge) == ("[user] go", "it gave up")
 
 
 def test_a_conversation_is_text_and_a_very_long_one_loses_its_middle() -> None:

@@ -1,4 +1,4 @@
-"""What invalid actions cost, by hand-computed numbers, and that they are free by default."""
+"""How a reward is made of its parts, by hand-computed numbers, and what invalid actions cost."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pytest
 import art_cli as art
 from art_cli.config.load import load_experiment
 from art_cli.config.schema import RewardConfig
-from art_cli.envs.price import charge
-from art_cli.errors import ConfigError
+from art_cli.errors import AgentError, ConfigError, EnvError
 from art_cli.llms.judges.base import Judge, Score, Verdict
 from art_cli.llms.judges.scorer import Scorer
+from art_cli.reward import combined, set_reward
 from art_cli.rollout.agent import TurnAgent
 from art_cli.rollout.env_worker.remote import env_in
 from art_cli.rollout.groups import play_groups
+from art_cli.types import RewardParts
 
 SCENARIO = art.Scenario(id="train-0", split="train", seed=0)
 PRICE = RewardConfig(env=1.0, invalid_action_cost=0.125, max_invalid_cost=0.375)
@@ -79,10 +80,10 @@ class Says(TurnAgent):
         pass
 
 
-def played(env: Any, reward: RewardConfig | None, *turns: str) -> art.Trajectory:
+def played(env: Any, weights: RewardConfig | None, *turns: str) -> art.Trajectory:
     async def go() -> art.Trajectory:
         jobs = [(SCENARIO, [Says(*turns)])]
-        groups = play_groups(env, env.Config(), None, jobs, reward=reward)  # type: ignore[arg-type]
+        groups = play_groups(env, env.Config(), None, jobs, weights=weights)  # type: ignore[arg-type]
         [(_, group)] = [each async for each in groups]
         return group.trajectories[0]
 
@@ -99,8 +100,12 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("turn", WRONG.values(), ids=WRONG)
 def test_a_call_that_cannot_be_made_costs_its_price(shop: Any, turn: str) -> None:
     t = played(shop, PRICE, GOOD, turn, SOLD_OUT, GOOD + turn)
-    assert (t.reward, t.metrics["env_reward"]) == (0.75, 1.0)
-    assert (t.metrics["invalid_actions"], t.metrics["invalid_action_cost"]) == (2.0, 0.25)
+    assert (t.reward, t.reward_parts) == (0.75, RewardParts(env=1.0, cost=0.25))
+    assert t.all_metrics == {
+        "invalid_actions": 2.0,
+        "invalid_action_cost": 0.25,
+        "env_reward": 1.0,
+    }
 
 
 def test_an_episode_loses_no_more_than_a_stated_amount(shop: Any) -> None:
@@ -111,26 +116,29 @@ def test_an_episode_loses_no_more_than_a_stated_amount(shop: Any) -> None:
 def test_what_the_env_refuses_for_its_own_reasons_is_free(shop: Any) -> None:
     t = played(shop, PRICE, GOOD, SOLD_OUT)
     assert t.reward == 1.0 and t.num_tool_errors == 1
-    assert (t.metrics["invalid_actions"], t.metrics["invalid_action_cost"]) == (0.0, 0.0)
+    assert (t.metrics["invalid_actions"], t.reward_parts.cost) == (0.0, 0.0)
 
 
 def test_by_default_they_are_free_and_nothing_is_noted(shop: Any) -> None:
     for reward in (None, RewardConfig(env=1.0)):
         t = played(shop, reward, *WRONG.values())
-        assert t.reward == 1.0 and t.metrics == {}
+        assert t.reward == 1.0 and t.all_metrics == {}
 
 
 def test_where_the_env_counts_them_itself_its_number_is_charged() -> None:
-    t = art.Trajectory(scenario=SCENARIO, reward=0.5, num_invalid=1)
+    t = art.Trajectory(scenario=SCENARIO, reward_parts=RewardParts(env=0.5), num_invalid=1)
     t.metrics["invalid_actions"] = 2.0
-    charge(t, PRICE)
-    assert (t.reward, t.metrics["env_reward"]) == (0.25, 0.5)
+    set_reward(t, PRICE)
+    assert (t.reward, t.reward_parts.cost) == (0.25, 0.25)
 
 
-def test_what_has_failed_is_not_charged() -> None:
-    t = art.Trajectory(scenario=SCENARIO, error="the env died", num_invalid=3)
-    charge(t, PRICE)
-    assert t.reward is None and t.metrics == {}
+def test_what_has_failed_has_no_reward(tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(SHOP.replace("return 1.0", "raise RuntimeError('the env died')"))
+    t = played(env_in(f"{file}:Shop", None), PRICE, *WRONG.values())
+    assert t.reward is None and t.all_metrics == {}
+    assert t.error == f"{file}:27: RuntimeError: the env died"
+    assert t.traceback.startswith("Traceback (most recent call last)")
 
 
 @pytest.mark.parametrize(("own", "expected"), [(1.0, 0.75), (None, 0.25)])
@@ -143,11 +151,54 @@ def test_a_judged_trajectory_pays_once(own: float | None, expected: float) -> No
             return Verdict(scores=scores)
 
     weights = RewardConfig(env=0.5 if own else 0.0, ruler=1.0, invalid_action_cost=0.125)
-    t = art.Trajectory(scenario=SCENARIO, reward=own, num_invalid=2)
-    charge(t, weights)
+    t = art.Trajectory(scenario=SCENARIO, reward_parts=RewardParts(env=own), num_invalid=2)
+    set_reward(t, weights)
     asyncio.run(Scorer(Halves(), weights, "drop")(art.TrajectoryGroup([t])))  # type: ignore[abstract]
     assert t.reward == expected
-    assert t.metrics.get("env_reward") == own
+    assert t.reward_parts == RewardParts(env=own, judge=0.5, cost=0.25)
+
+
+ENV, AGENT = RewardParts(env=0.5), RewardParts(env=0.5, agent=0.25)
+JUDGED = RewardParts(env=0.5, agent=0.25, judge=0.75, cost=0.125)
+
+
+@pytest.mark.parametrize(
+    ("parts", "weights", "expected"),
+    [
+        (RewardParts(), None, None),
+        (ENV, None, 0.5),
+        (RewardParts(env=0.5, judge=0.75), None, 0.75),  # the judge's replaces it
+        (RewardParts(judge=0.75), None, 0.75),
+        (ENV, RewardConfig(env=0.25, ruler=1.0), 0.5),  # not judged yet: the env's counts once
+        (RewardParts(), RewardConfig(ruler=1.0), None),
+        (AGENT, RewardConfig(env=0.5, ruler=1.0, agent=2.0), 0.5),
+        (AGENT, RewardConfig(env=0.5, agent=2.0), 0.75),
+        (RewardParts(agent=0.25), RewardConfig(agent=2.0), 0.5),
+        (JUDGED, RewardConfig(env=2.0, agent=4.0, ruler=1.0), 2.625),  # 1 + 1 + 0.75 - 0.125
+        (RewardParts(env=0.0, judge=0.75, is_gated=True), RewardConfig(env=1, ruler=2), 0.0),
+        (RewardParts(win=0.5, cost=0.125), None, 0.5),
+    ],
+)
+def test_parts_are_combined(
+    parts: RewardParts, weights: RewardConfig | None, expected: float | None
+) -> None:
+    assert combined(parts, weights) == expected
+
+
+@pytest.mark.parametrize(
+    ("parts", "weights", "error"),
+    [
+        (ENV, RewardConfig(env=1.0, agent=1.0), AgentError),
+        (RewardParts(agent=1.0), RewardConfig(env=1.0, agent=1.0), EnvError),
+        (RewardParts(), RewardConfig(env=1.0, ruler=1.0), EnvError),
+        (RewardParts(), RewardConfig(ruler=1.0, gate="env"), EnvError),
+    ],
+)
+def test_a_part_that_counts_must_be_there(
+    parts: RewardParts, weights: RewardConfig, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        set_reward(art.Trajectory(scenario=SCENARIO, reward_parts=parts), weights)
 
 
 CONFIG = "{env: {use: order_desk}, model: {base: tiny}, train: {steps: 1}, warmup: {}, reward: R}"
