@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from art_cli.backends.local import LocalBackend
-    from art_cli.config.opponents import OpponentsConfig, SavedPolicyConfig
-    from art_cli.config.schema import (
-        AdapterConfig,
-        EngineConfig,
-        JudgeConfig,
-        LLMConfig,
-        ModelConfig,
-        RewardConfig,
-        SamplingConfig,
-        TrainConfig,
-        WarmupConfig,
-    )
+    from art_cli.config.sections.engine import EngineConfig
+    from art_cli.config.sections.env import OpponentsConfig, SavedPolicyConfig
+    from art_cli.config.sections.judge import JudgeConfig
+    from art_cli.config.sections.llm import LLMConfig
+    from art_cli.config.sections.model import AdapterConfig, ModelConfig
+    from art_cli.config.sections.reward import RewardConfig
+    from art_cli.config.sections.sampling import SamplingConfig
+    from art_cli.config.sections.sft import SFTConfig
+    from art_cli.config.sections.train import TrainConfig
     from art_cli.config.yaml_values import read_yaml
     from art_cli.deploy.lifecycle import deploy_model
     from art_cli.envs.base import Done, Env, InvalidCallError, Tool, ToolError, seed_of, tool
@@ -43,18 +40,15 @@ if TYPE_CHECKING:
 
 _HOME = {
     "art_cli.backends.local": ("LocalBackend",),
-    "art_cli.config.opponents": ("OpponentsConfig", "SavedPolicyConfig"),
-    "art_cli.config.schema": (
-        "AdapterConfig",
-        "EngineConfig",
-        "JudgeConfig",
-        "LLMConfig",
-        "ModelConfig",
-        "RewardConfig",
-        "SamplingConfig",
-        "TrainConfig",
-        "WarmupConfig",
-    ),
+    "art_cli.config.sections.env": ("OpponentsConfig", "SavedPolicyConfig"),
+    "art_cli.config.sections.model": ("AdapterConfig", "ModelConfig"),
+    "art_cli.config.sections.engine": ("EngineConfig",),
+    "art_cli.config.sections.judge": ("JudgeConfig",),
+    "art_cli.config.sections.llm": ("LLMConfig",),
+    "art_cli.config.sections.reward": ("RewardConfig",),
+    "art_cli.config.sections.sampling": ("SamplingConfig",),
+    "art_cli.config.sections.train": ("TrainConfig",),
+    "art_cli.config.sections.sft": ("SFTConfig",),
     "art_cli.config.yaml_values": ("read_yaml",),
     "art_cli.deploy.lifecycle": ("deploy_model",),
     "art_cli.envs.base": (
@@ -124,7 +118,7 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "Sampler",
     "ModelConfig",
     "AdapterConfig",
-    "WarmupConfig",
+    "SFTConfig",
     "EngineConfig",
     "SamplingConfig",
     "JudgeConfig",

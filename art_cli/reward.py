@@ -12,7 +12,7 @@ From the env's score to the update: `Episode.finish` -> `set_reward` -> `set_adv
 
 from __future__ import annotations
 
-from art_cli.config.schema import RewardConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.errors import AgentError, EnvError
 from art_cli.types import RewardParts, Trajectory
 
@@ -40,7 +40,7 @@ def set_reward(t: Trajectory, weights: RewardConfig | None) -> None:
 def combined(parts: RewardParts, weights: RewardConfig | None) -> float | None:
     """Return the reward, or None where nobody has scored the trajectory yet.
 
-        weights.env * env + weights.agent * agent + weights.ruler * judge - cost
+        weights.env * env + weights.agent * agent + weights.judge * judge - cost
 
     Before the judge has scored it, and where none does, the env's score counts once: by it a
     policy is validated, and with `judge.on_failure: env` it stands in for the judge. Without
@@ -49,12 +49,12 @@ def combined(parts: RewardParts, weights: RewardConfig | None) -> float | None:
     if parts.win is not None:
         return parts.win
     env, cost = parts.env, parts.cost or 0.0
-    is_complete = parts.judge is not None or (weights and weights.agent and not weights.ruler)
+    is_complete = parts.judge is not None or (weights and weights.agent and not weights.judge)
     if not is_complete:
         return None if env is None else env - cost
-    weights = weights or RewardConfig(ruler=1.0)
+    weights = weights or RewardConfig(judge=1.0)
     agent = weights.agent * (parts.agent or 0.0)
-    judge = 0.0 if parts.is_gated else weights.ruler * (parts.judge or 0.0)
+    judge = 0.0 if parts.is_gated else weights.judge * (parts.judge or 0.0)
     return weights.env * (env or 0.0) + agent + judge - cost
 
 
@@ -63,5 +63,5 @@ def _check(parts: RewardParts, weights: RewardConfig) -> None:
     if weights.agent and parts.agent is None:
         raise AgentError("the agent ended without a reward, and reward.agent counts it")
     key = "reward.gate" if weights.gate else "reward.env"
-    if parts.env is None and (weights.gate or (weights.env and (weights.ruler or weights.agent))):
+    if parts.env is None and (weights.gate or (weights.env and (weights.judge or weights.agent))):
         raise EnvError(f"{key} needs the env's own score, but score() gave None")

@@ -237,7 +237,7 @@ class Trajectory:
 
     @property
     def num_sampled_turns(self) -> int:
-        """Turns that are trained on; with agent.type builtin, those of the env, in its order."""
+        """Turns that are trained on; with agent.use builtin, those of the env, in its order."""
         return sum(len(s.begins) for s in self.sequences)
 
     @property

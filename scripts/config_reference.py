@@ -9,38 +9,55 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from art_cli.config import agent, llm, opponents, schema, targets
+from art_cli.config import schema
 from art_cli.config.reference import Key, about, keys_of
+from art_cli.config.sections import (
+    agent,
+    backend,
+    checkpoint,
+    deploy,
+    engine,
+    env,
+    judge,
+    llm,
+    model,
+    reward,
+    sampling,
+    sft,
+    track,
+    train,
+)
+from art_cli.config.sections import eval as evaluation
 
 PAGE = Path(__file__).parents[1] / "docs" / "config.md"
 MARK = "<!-- From here on the page is made by scripts/config_reference.py. -->\n"
 # What stands where a section is a part of another one, or stands for the arguments of a target.
 SECTIONS = {
     "": schema.Experiment,
-    "env": schema.EnvConfig,
-    "env.opponents": opponents.OpponentsConfig,
-    "env.opponents.train, a checkpoint": opponents.SavedPolicyConfig,
+    "env": env.EnvConfig,
+    "env.opponents": env.OpponentsConfig,
+    "env.opponents.train, a checkpoint": env.SavedPolicyConfig,
     "agent": agent.AgentConfig,
     "agent.train": agent.TrainedConfig,
-    "model": schema.ModelConfig,
-    "model.adapter": schema.AdapterConfig,
-    "model.tiny": schema.TinyConfig,
-    "warmup": schema.WarmupConfig,
-    "engine": schema.EngineConfig,
-    "sampling": schema.SamplingConfig,
-    "judge": schema.JudgeConfig,
+    "model": model.ModelConfig,
+    "model.adapter": model.AdapterConfig,
+    "model.tiny": model.TinyConfig,
+    "sft": sft.SFTConfig,
+    "engine": engine.EngineConfig,
+    "sampling": sampling.SamplingConfig,
+    "judge": judge.JudgeConfig,
     "judge.prices": llm.PricesConfig,
-    "reward": schema.RewardConfig,
-    "train": schema.TrainConfig,
-    "eval": schema.EvalConfig,
-    "checkpoint": schema.CheckpointConfig,
-    "track": schema.TrackConfig,
-    "track.wandb": schema.WandbConfig,
-    "track.otlp": schema.OtlpConfig,
-    "track.mlflow": schema.MlflowConfig,
-    "backend": schema.BackendConfig,
-    "deploy": schema.DeployConfig,
-    **{f"deploy.args, to: {name}": cls for name, cls in targets.TARGETS.items()},
+    "reward": reward.RewardConfig,
+    "train": train.TrainConfig,
+    "eval": evaluation.EvalConfig,
+    "checkpoint": checkpoint.CheckpointConfig,
+    "track": track.TrackConfig,
+    "track.wandb": track.WandbConfig,
+    "track.otlp": track.OtlpConfig,
+    "track.mlflow": track.MlflowConfig,
+    "backend": backend.BackendConfig,
+    "deploy": deploy.DeployConfig,
+    **{f"deploy.args, use: {name}": cls for name, cls in deploy.TARGETS.items()},
 }
 
 

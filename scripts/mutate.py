@@ -277,7 +277,7 @@ FAULTS = [
             "if not (teaches(group) or cfg.kl_coef):",
             "if not teaches(group):",
         ),
-        ('trajectory.truncated and cfg.overlong == "mask"', 'cfg.overlong == "mask"'),
+        ("trajectory.truncated and cfg.mask", "cfg.mask"),
         ("sum(by_group),", "len(by_group),"),
         ("weight(counts, tokens, t.num_sampled)", "weight(counts, tokens, s.num_sampled)"),
         ("sum(t.num_sampled > 0 for", "sum(len(t.sequences) for"),
@@ -335,7 +335,7 @@ FAULTS = [
         "reward",
         ("(parts.env or 0.0) <= 0", "(parts.env or 0.0) < 0"),
         ("agent + judge - cost", "agent + judge"),
-        ("weights.agent and not weights.ruler", "weights.agent"),
+        ("weights.agent and not weights.judge", "weights.agent"),
     ),
     *at(
         "rollout/episode",

@@ -23,7 +23,7 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from art_cli.config.schema import TinyConfig
+from art_cli.config.sections.model import TinyConfig
 from art_cli.models import tiny
 from art_cli.preflight.small_model import spread
 

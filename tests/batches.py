@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from art_cli.config.schema import SamplingConfig, TrainConfig
+from art_cli.config.sections.sampling import SamplingConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.models.policy import Policy
 from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.trainers.grpo import GRPOTrainer

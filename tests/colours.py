@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import art_cli as art
-from art_cli.config.schema import TinyConfig
+from art_cli.config.sections.model import TinyConfig
 
 COLOURS = ("red", "blue", "green", "black")
 OPPOSITE = dict(zip(COLOURS, reversed(COLOURS), strict=True))
@@ -50,7 +50,7 @@ class Opposites(art.Env):
 
 def colours_model(seed: int, **sections: Any) -> art.TrainableModel:
     """A model of a few thousand parameters for Opposites."""
-    warm_all = art.WarmupConfig(
+    warm_all = art.SFTConfig(
         num_demonstrations=400,
         epochs=3,
         learning_rate=5e-3,
@@ -69,7 +69,7 @@ def colours_model(seed: int, **sections: Any) -> art.TrainableModel:
         project="test",
         base_model=base,
         env=Opposites,
-        warmup=warm_all,
+        sft=warm_all,
         sampling=art.SamplingConfig(max_tokens=6),
         train=train,
         seed=seed,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from art_cli.config.schema import AdapterConfig, TinyConfig
+from art_cli.config.sections.model import AdapterConfig, TinyConfig
 from art_cli.models import tiny
 from art_cli.models.policy import Policy
 

@@ -21,7 +21,7 @@ import torch
 from held import COLOUR, END, ORDER, answers, grammar, masked_logprobs, masks, sequence_of
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from art_cli.config.schema import SamplingConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.base import Engine, Session
 from art_cli.engines.embedded.sampler import log_distribution
 from art_cli.errors import ConstraintError
@@ -127,7 +127,7 @@ def test_logprobs_of_many_multi_turn_sessions_are_those_of_a_plain_forward(
 def test_one_session_after_another_without_waiting_for_all(start: Start, make_policy: Any) -> None:
     """Rows are freed and taken again, and rows that nobody needs are dropped."""
     policy = make_policy()
-    engine = start(policy, max_tokens=9, max_concurrent=6, stop_ids=frozenset(range(60)))
+    engine = start(policy, max_tokens=9, max_num_seqs=6, stop_ids=frozenset(range(60)))
     prompts = [SHARED[: 1 + i % 40] + some_ids(i % 7) for i in range(40)]
     assert_exact(policy, play(engine, prompts, turns=2, jitter=3))
 
@@ -201,7 +201,7 @@ def test_tokens_are_drawn_as_often_as_their_probability_says(
     start: Start, make_policy: Any, settings: dict[str, Any]
 ) -> None:
     policy = make_policy()
-    engine = start(policy, max_tokens=1, max_concurrent=2000, **settings)
+    engine = start(policy, max_tokens=1, max_num_seqs=2000, **settings)
     draws = 2000
     ids = [row[0] for row in sampled(play(engine, [SHARED[:4]] * draws, turns=1))]
     with torch.no_grad():

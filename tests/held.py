@@ -10,7 +10,7 @@ from batches import SAMPLING
 from llguidance import LLMatcher, LLTokenizer
 from torch import Tensor
 
-from art_cli.config.schema import EngineConfig
+from art_cli.config.sections.engine import EngineConfig
 from art_cli.engines.base import Engine, Session
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.models.grammar.schema import checked_schema

@@ -50,7 +50,7 @@ project: test
 name: late
 env: {use: "env.py:Late"}
 model: {base: tiny, adapter: null, tiny: {hidden_size: 32, num_layers: 1, vocab_size: 300}}
-warmup: {num_demonstrations: 4, batch_size: 2, learning_rate: 5.0e-3}
+sft: {num_demonstrations: 4, batch_size: 2, learning_rate: 5.0e-3}
 sampling: {max_tokens: 6}
 train: {steps: 1, scenarios_per_step: 2, group_size: 2}
 eval: null

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from loopback_judge import Answer, Ask
 
 import art_cli as art
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.base import Services
 from art_cli.types import Message, Scenario, Split
 

@@ -27,7 +27,7 @@ model:
   base: tiny
   adapter: null
   tiny: {hidden_size: 32, num_layers: 1, vocab_size: 300}
-warmup: {num_demonstrations: 200, epochs: 4, learning_rate: 5.0e-3, optimizer: muon}
+sft: {num_demonstrations: 200, epochs: 4, learning_rate: 5.0e-3, optimizer: muon}
 sampling: {max_tokens: 6}
 train: {steps: 3, scenarios_per_step: 4, group_size: 4, learning_rate: 4.0e-3}
 eval: {every: 3, episodes: 8}

@@ -6,8 +6,9 @@ import contextlib
 from dataclasses import replace
 from typing import Literal
 
-from art_cli.config.opponents import SavedPolicyConfig
-from art_cli.config.schema import Experiment, ModelConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import SavedPolicyConfig
+from art_cli.config.sections.model import ModelConfig
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import UsageError
 from art_cli.models.loading import load_policy

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from art_cli.backends.frozen import FrozenPlayers
 from art_cli.backends.warm_start import WarmStart
-from art_cli.config.agent import AgentConfig, asks_base, models_of
-from art_cli.config.opponents import OpponentsConfig
 from art_cli.config.resume import check_same
-from art_cli.config.schema import REFERENCE, Experiment, SamplingConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.agent import AgentConfig, asks_base, models_of
+from art_cli.config.sections.env import OpponentsConfig
+from art_cli.config.sections.llm import REFERENCE
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.base import Engine
 from art_cli.engines.build import check_engine, make_engine
 from art_cli.engines.embedded.engine import TransformersEngine

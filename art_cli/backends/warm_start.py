@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from art_cli.config.auto import warms_all
-from art_cli.config.schema import WarmupConfig
+from art_cli.config.sections.sft import SFTConfig
 from art_cli.envs.base import Env
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import Interrupted
@@ -38,7 +38,7 @@ from art_cli.training.model import Stop, TrainableModel
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.build import check_ranks
 from art_cli.training.trainers.router_load import check_router
-from art_cli.training.trainers.warmup import fine_tune
+from art_cli.training.trainers.sft import fine_tune
 from art_cli.types import Message
 
 WARM_REMEDY = f"If you changed it on purpose, remove its {SUMS}: it is then no checkpoint any more"
@@ -57,7 +57,7 @@ class WarmStart:
         stop: Stop,
     ) -> None:
         self._cfg = model.experiment
-        self._warmup = self._cfg.warmup or WarmupConfig()
+        self._warmup = self._cfg.sft or SFTConfig()
         self._env_class: type[Env] = model.env_class
         self._settings: Any = model.settings
         self._run = run
@@ -71,7 +71,7 @@ class WarmStart:
         Raises UsageError, before the warm-up, where the config asks for what the base has not.
         """
         cfg, run = self._cfg, self._run
-        warmup = cfg.warmup
+        warmup = cfg.sft
         warm_all = warmup is not None and warms_all(warmup, cfg.model)
         made = run.base.exists()
         self._report(
@@ -88,8 +88,8 @@ class WarmStart:
         tools = await self._tools() if demonstrations else schemas_of(self._env_class)
         policy = load_policy(model_cfg, texts_of(demonstrations, tools), cfg.seed)
         if cfg.model.adapter:
-            chosen_parts(policy.base, cfg.model.adapter.targets)
-        check_router(policy.base, cfg.train.router_aux_coef)
+            chosen_parts(policy.base, cfg.model.adapter.target_modules)
+        check_router(policy.base, cfg.train.router_aux_loss_coef)
         _limit_threads(policy)
         if slower := policy.ways.in_words(embedded=cfg.engine.use == "transformers"):
             self._say(f"{type(policy.base).__name__}: {slower}: exact, and slower")
@@ -158,7 +158,7 @@ class WarmStart:
             cfg.engine.max_model_len,
             self._say,
         )
-        # How many there are may be fewer than warmup.num_demonstrations.
+        # How many there are may be fewer than sft.num_demonstrations.
         doing = f"warming up on {len(demonstrations):,} demonstrations"
         with closing(steps):
             for step, total, loss in steps:

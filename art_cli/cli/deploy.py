@@ -39,9 +39,7 @@ def deploy(
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option(
-            help="together, hf, merged, serve, skyserve or ollama. Default: the config's deploy.to."
-        ),
+        typer.Option(help="together, hf, merged, serve, skyserve or ollama; default: deploy.use."),
     ] = None,
     checkpoint: Annotated[str, typer.Option(help="best, last, or a step.")] = "best",
     name: Annotated[
@@ -66,7 +64,8 @@ def deploy(
 
     Example:  art deploy runs/default/quickstart --to together base=Qwen/Qwen3-8B --verify
     """
-    from art_cli.config.targets import TARGETS, read_settings
+    from art_cli.config.sections.deploy import TARGETS
+    from art_cli.config.targets import read_settings
     from art_cli.deploy.base import Source
     from art_cli.deploy.build import make_target
     from art_cli.deploy.lifecycle import check_name
@@ -75,12 +74,12 @@ def deploy(
 
     loaded, folder = inputs.open_run(run)
     configured = loaded.experiment.deploy
-    kind = to or (configured.to if configured else None)
+    kind = to or (configured.use if configured else None)
     if kind not in TARGETS:
         hint = did_you_mean(kind or "", TARGETS)
         wrong = f"--to {kind}: there is no such target.{hint}" if kind else "where to? Add --to"
         raise UsageError(f"{wrong} (one of {', '.join(TARGETS)})")
-    own = configured if configured and configured.to == kind else None
+    own = configured if configured and configured.use == kind else None
     source = Source.open(folder, loaded.experiment, loaded.env_settings, checkpoint)
     target = make_target(kind, read_settings(kind, own.args if own else {}, settings or []))
     plan = target.plan(source, name or (own and own.name) or source.default_name)
@@ -206,7 +205,7 @@ def _find(store: Store, root: Path, name: str | None) -> Deployment:
 
 def _target_of(deployment: Deployment) -> Target:
     """Return a target to end or look at a deployment: its settings no longer matter."""
-    from art_cli.config.targets import TARGETS
+    from art_cli.config.sections.deploy import TARGETS
     from art_cli.deploy.build import make_target
 
     return make_target(deployment.target, TARGETS[deployment.target]())

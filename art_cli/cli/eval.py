@@ -15,7 +15,7 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
-from art_cli.config.schema import REFERENCE
+from art_cli.config.sections.llm import REFERENCE
 from art_cli.errors import BudgetError, Interrupted
 from art_cli.printed import say
 

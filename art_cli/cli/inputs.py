@@ -73,7 +73,7 @@ def load(arguments: list[str], *, is_run: bool = False) -> LoadedExperiment:
     for path in paths:
         _tell_code(path, is_run)
     loaded = load_experiment(paths, overrides, plugin_config=lambda *use: env_in(*use).Config)
-    if loaded.experiment.agent.type == "program":
+    if loaded.experiment.agent.use == "program":
         hide()  # early: what has read a variable by now may point into the block that is emptied
     return loaded
 

@@ -17,7 +17,7 @@ from art_cli.printed import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
-    from art_cli.config.schema import JudgeConfig
+    from art_cli.config.sections.judge import JudgeConfig
     from art_cli.evaluation.rejudge import Rejudged
     from art_cli.llms.judges.audit import Audit, GroupMean
     from art_cli.runs.directory import RunDir
@@ -85,7 +85,7 @@ def rescore_command(
 
 def _judge_configs(loaded: LoadedExperiment, judges: list[str]) -> list[tuple[str, JudgeConfig]]:
     """Return name and settings of each --judge, or else of the config's judge."""
-    from art_cli.config.schema import JudgeConfig
+    from art_cli.config.sections.judge import JudgeConfig
     from art_cli.errors import UsageError
 
     own = loaded.experiment.judge

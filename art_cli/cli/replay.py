@@ -91,7 +91,7 @@ async def _play(
             f"the game was played against others (env.opponents.{key}: {name}), whose moves are "
             "not in its row: only one against the env's own script can be played again"
         )
-    how = {"is_builtin": cfg.agent.type == "builtin", "allow_writes": allow_writes}
+    how = {"is_builtin": cfg.agent.use == "builtin", "allow_writes": allow_writes}
     if stop:
         one = await play(stopping(env), settings, rows[0], **how)
         if one.error and "BdbQuit" in one.error:

@@ -249,11 +249,11 @@ def _warnings(cfg: Experiment, tight: str | None, *, is_smoke: bool) -> Iterator
             f"the policy is trained at temperature {sampling.temperature:g}; it will be at its "
             "best when it is served at that temperature too"
         )
-    if 0 < train.steps <= train.schedule_warmup_steps:
-        share = train.steps / (train.schedule_warmup_steps + 1)
+    if 0 < train.steps <= train.warmup_steps:
+        share = train.steps / (train.warmup_steps + 1)
         yield (
-            f"train.steps={train.steps} ends within train.schedule_warmup_steps="
-            f"{train.schedule_warmup_steps}: the learning rate rises to {share:.0%} of "
+            f"train.steps={train.steps} ends within train.warmup_steps="
+            f"{train.warmup_steps}: the learning rate rises to {share:.0%} of "
             "train.learning_rate and no further, as in the first steps of a longer run"
         )
     if tight:

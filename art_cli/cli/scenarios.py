@@ -111,7 +111,7 @@ def scenarios(
     counts = write_rows(out, made.rows, demonstrations)
     sections = [source.section(out, made.grade), *made.sections]
     if demonstrations:
-        sections.append(f"warmup: {{demonstrations: {json.dumps(str(demonstrations))}}}")
+        sections.append(f"sft: {{demonstrations: {json.dumps(str(demonstrations))}}}")
     _tell(out, made, counts, sections, as_json)
     if made.stopped:
         raise made.stopped

@@ -16,7 +16,8 @@ from rich.text import Text
 
 from art_cli.cli import inputs
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.schema import REFERENCE, TrackConfig
+from art_cli.config.sections.llm import REFERENCE
+from art_cli.config.sections.track import TrackConfig
 from art_cli.errors import UsageError
 from art_cli.keys import mask_keys_in
 from art_cli.llms.services import models_of_env
@@ -128,8 +129,8 @@ class Smoke:
         if self.gold.did:
             yield self.gold.did
         yield f"env: {len(played)} episodes of {cfg.env.use} by the model, up to {turns} turns"
-        if cfg.agent.type != "builtin":
-            yield f"agent: your {cfg.agent.type}, {len(played)} times"
+        if cfg.agent.use != "builtin":
+            yield f"agent: your {cfg.agent.use}, {len(played)} times"
         if lengths := self._demonstration:
             forks = f" in {len(lengths)} sequences" if len(lengths) > 1 else ""
             yield f"rendering: a demonstration is {sum(lengths)} tokens{forks}, under {self._whose}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from art_cli.cli.inputs import confirm
 from art_cli.config.resume import check_same
-from art_cli.config.schema import TrackConfig
+from art_cli.config.sections.track import TrackConfig
 from art_cli.deploy.store import Store
 from art_cli.deploy.targets.serve.process import is_alive
 from art_cli.errors import Interrupted, UsageError

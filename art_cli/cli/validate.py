@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
-from art_cli.config.schema import REFERENCE
+from art_cli.config.sections.llm import REFERENCE
 from art_cli.errors import EXIT_PREFLIGHT
 from art_cli.printed import say
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from art_cli.config.schema import ModelConfig, WarmupConfig
+from art_cli.config.sections.model import ModelConfig
+from art_cli.config.sections.sft import SFTConfig
 
 SMALLEST_ON_GPU = 1_000_000  # parameters
 RECOMPUTE_FROM = 1_000_000_000  # parameters; below, the states of 16k tokens fit a large card
@@ -38,6 +39,6 @@ def recomputes(setting: Literal["auto", "on", "off"], num_params: int, *, on_gpu
     return setting == "on" or (setting == "auto" and on_gpu and num_params > RECOMPUTE_FROM)
 
 
-def warms_all(warmup: WarmupConfig, model: ModelConfig) -> bool:
+def warms_all(sft: SFTConfig, model: ModelConfig) -> bool:
     """Return whether the warm-up trains all weights, or the adapter alone."""
-    return warmup.weights == "all" or (warmup.weights == "auto" and model.adapter is None)
+    return sft.weights == "all" or (sft.weights == "auto" and model.adapter is None)

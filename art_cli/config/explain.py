@@ -26,8 +26,10 @@ from typing import (
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from art_cli.config.foreign_keys import key_for
 from art_cli.config.problem import KeyPath, dotted
-from art_cli.config.schema import EnvConfig, Experiment
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import EnvConfig
 from art_cli.config.unions import UNKNOWN, section_type, section_types, without_members
 from art_cli.config.yaml import leaves, show
 from art_cli.errors import UsageError
@@ -68,52 +70,6 @@ _EXAMPLES = {
     "model.base": "base: Qwen/Qwen2.5-0.5B-Instruct",
     "train": "train: {steps: 100}",
     "train.steps": "steps: 100",
-}
-# What the key is called elsewhere (TRL, verl, prime-rl, ART), and here.
-_ALIASES = {
-    "lr": "train.learning_rate",
-    "batch_size": "train.scenarios_per_step",
-    "prompts_per_step": "train.scenarios_per_step",
-    "groups_per_step": "train.scenarios_per_step",
-    "num_generations": "train.group_size",
-    "rollouts_per_example": "train.group_size",
-    "trajectories_per_group": "train.group_size",
-    "num_iterations": "train.passes",
-    "ppo_epochs": "train.passes",
-    "max_steps": "train.steps",
-    "num_steps": "train.steps",
-    "iterations": "train.steps",
-    "beta": "train.kl_coef",
-    "kl_penalty_coef": "train.kl_coef",
-    "epsilon": "train.clip_low",
-    "epsilon_low": "train.clip_low",
-    "epsilon_high": "train.clip_high",
-    "loss_type": "train.loss",
-    "scale_rewards": "train.advantage",
-    "warmup_steps": "train.schedule_warmup_steps",
-    "lr_scheduler_type": "train.schedule",
-    "max_grad_norm_clip": "train.max_grad_norm",
-    "max_completion_length": "sampling.max_tokens",
-    "max_new_tokens": "sampling.max_tokens",
-    "max_tokens_per_turn": "sampling.max_tokens",
-    "max_seq_len": "engine.max_model_len",
-    "max_seq_length": "engine.max_model_len",
-    "tensor_parallel_size": "engine.tensor_parallel",
-    "gpu_memory_utilization": "engine.gpu_memory_fraction",
-    "lora": "model.adapter",
-    "lora_rank": "model.adapter.rank",
-    "lora_alpha": "model.adapter.alpha",
-    "target_modules": "model.adapter.targets",
-    "base_model": "model.base",
-    "model_name": "model.base",
-    "model_name_or_path": "model.base",
-    "environment": "env",
-    "wandb": "track.wandb",
-    "report_to": "track.wandb",
-    "eval_steps": "eval.every",
-    "save_steps": "checkpoint.every",
-    "save_total_limit": "checkpoint.keep",
-    "ruler": "judge",
 }
 _OF_ANY = {"model": "model: openai/o3"}  # wherever the key stands
 _EXAMPLE_VALUES = {int: "1", float: "0.5", bool: "true", str: "text"}
@@ -250,14 +206,17 @@ def _redacted(message: str, data: Any, secrets: Mapping[KeyPath, str]) -> str:
 def nearest_key(key: str, *sections: type) -> str:
     """Return what to write instead of a key that none of the sections has."""
     known = [each.name for section in sections for each in fields(section)]
+    foreign = key_for(key, known)
+    if foreign in known:
+        return _did_you_mean([foreign])
     if near := get_close_matches(key, known, n=1):
         return _did_you_mean(near)
     if EnvConfig in sections:
         return "The env's own settings go under env.args"
     if elsewhere := [path for path in _key_paths(Experiment) if path.endswith(f".{key}")]:
         return _did_you_mean(elsewhere)
-    if alias := _ALIASES.get(key.lower()):
-        return _did_you_mean([alias])
+    if foreign:
+        return _did_you_mean([foreign])
     return f"Known here: {', '.join(known)}" if known else "Remove it"
 
 

@@ -25,7 +25,7 @@ from art_cli.config.interpolate import Resolved, escape, resolve
 from art_cli.config.problem import KeyPath, Problem, dotted
 from art_cli.config.rules import broken_rules
 from art_cli.config.schema import Experiment
-from art_cli.config.targets import TARGETS
+from art_cli.config.sections.deploy import TARGETS
 from art_cli.config.unions import section_type
 from art_cli.config.values import FORBID_UNKNOWN
 from art_cli.config.yaml import (

@@ -1,6 +1,6 @@
 """What is known of each key of a config: its meaning, what it takes, its default, what it needs.
 
-All of it is read from schema.py: the comments there are what a user is told.
+All of it is read from schema.py and sections/: the text under a key there is what a user is told.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
+from itertools import pairwise
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
@@ -19,6 +19,8 @@ from pydantic import TypeAdapter
 from art_cli.config import schema
 from art_cli.config.explain import nearest_key
 from art_cli.config.marks import NotWith, OnlyWith
+from art_cli.config.sections import train
+from art_cli.config.sections.train import MIN_MICROBATCH_TOKENS
 from art_cli.config.unions import section_types
 from art_cli.errors import UsageError
 
@@ -65,19 +67,19 @@ class Key:
     @property
     def in_words(self) -> str:
         """Its meaning and its needs."""
-        return ". ".join(filter(None, [self.meaning.rstrip("."), *self.needs]))
+        return " ".join([self.meaning, *(f"{need}." for need in self.needs)])
 
 
 def keys_of(section: type) -> list[Key]:
     """Return the keys of a section of the schema, in its order."""
     hints = get_type_hints(section, include_extras=True)
-    comments = _comments(section)
+    texts = _texts(section)
     return [
         Key(
             name=f.name,
             takes=_kind(ast.parse(str(f.type), mode="eval").body),
             default=_default(f),
-            meaning=comments.get(f.name, ""),
+            meaning=texts[f.name],
             needs=list(_needs(hints[f.name])),
             sections=section_types(hints[f.name]),
         )
@@ -115,8 +117,7 @@ def json_schema(env: str | None, env_config: type | None) -> dict[str, Any]:
             if not key.sections:
                 value: dict[str, Any] = {"anyOf": [value, REFERENCE]}
                 part["properties"][key.name] = value
-            if key.in_words:
-                value["description"] = key.in_words
+            value["description"] = key.in_words
     found["required"].remove("name")  # the file's own, where nobody gives one
     if env_config:
         args = TypeAdapter(env_config).json_schema(ref_template="#/$defs/env.args/$defs/{model}")
@@ -188,29 +189,27 @@ def _kind(node: ast.expr) -> str:
 
 def _range(limits: ast.expr) -> str:
     assert isinstance(limits, ast.Call)
-    names = {"MIN_MICROBATCH_TOKENS": schema.MIN_MICROBATCH_TOKENS, "2 ** 31": 2**31}
+    names = {"MIN_MICROBATCH_TOKENS": MIN_MICROBATCH_TOKENS, "2 ** 31": 2**31}
     given = {str(k.arg): ast.unparse(k.value) for k in limits.keywords}
     return ", ".join(f"{LIMITS[k]} {names.get(v, v)}" for k, v in given.items())
 
 
 @cache
 def _assigned(name: str) -> ast.expr:
-    for node in ast.parse(inspect.getsource(schema)).body:
+    for node in ast.parse(inspect.getsource(train)).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
             return node.value
     raise LookupError(name)
 
 
 @cache
-def _comments(section: type) -> dict[str, str]:
-    """Return what the comments behind the fields say, or those in the line before."""
+def _texts(section: type) -> dict[str, str]:
+    """Return the text under each field, as one line."""
     found: dict[str, str] = {}
     for each in reversed(section.__mro__[:-1]):
-        before = ""
-        for line in inspect.getsource(each).splitlines():
-            if comment := re.match(r"    # (.*)", line):
-                before = comment[1]
-            elif named := re.match(r"    (\w+): .*?(?:  # (.*))?$", line):
-                found[named[1]] = named[2] or before
-                before = ""
+        [definition] = ast.parse(inspect.getsource(each)).body
+        assert isinstance(definition, ast.ClassDef)
+        for key, text in pairwise(definition.body):
+            if isinstance(key, ast.AnnAssign) and isinstance(text, ast.Expr):
+                found[ast.unparse(key.target)] = " ".join(ast.literal_eval(text.value).split())
     return found

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from art_cli.config.schema import ModelConfig
+from art_cli.config.sections.model import ModelConfig
 from art_cli.errors import UsageError
 from art_cli.models.dialect import TOOL, Dialect
 from art_cli.models.history import DESCRIBED, RESULT

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from art_cli.config.targets import TARGETS, read_settings
+from art_cli.config.sections.deploy import TARGETS
+from art_cli.config.targets import read_settings
 from art_cli.deploy.base import Deployment, Job, Plan, Source, Target
 from art_cli.deploy.build import make_target
 from art_cli.deploy.store import Store

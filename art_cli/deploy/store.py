@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from art_cli.config.targets import TARGETS
+from art_cli.config.sections.deploy import TARGETS
 from art_cli.deploy.base import Deployment
 from art_cli.errors import ArtError, UsageError
 from art_cli.runs.directory import RunDir

@@ -13,9 +13,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from art_cli.config.llm import PricesConfig
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig, PricesConfig
 from art_cli.deploy.base import Deployment, Source
 from art_cli.evaluation.candidates import Candidate
 from art_cli.evaluation.policies import RunPolicies

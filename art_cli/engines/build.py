@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from art_cli.config.schema import EngineConfig, Experiment, SamplingConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.base import Engine
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.engines.vllm.engine import VLLMEngine

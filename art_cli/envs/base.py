@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.files import MOST_BYTES, read_below
 from art_cli.envs.tools import InvalidCallError, Tool, ToolError, offered_by, tool
 from art_cli.types import Message, Scenario, Split, Trajectory

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from art_cli.config.credentials import written_credentials
 from art_cli.config.explain import read_into
 from art_cli.config.problem import dotted
-from art_cli.config.schema import Experiment, LLMConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.config.yaml_values import read_yaml
 from art_cli.errors import UsageError, did_you_mean
 from art_cli.runs.checkpoint import find_checkpoint
@@ -90,7 +91,7 @@ def _candidate(name: str, cfg: Experiment, run: RunDir | None) -> Candidate:
     if name == "untrained":
         return Candidate(name=name, source="start")
     if name == "base":
-        if cfg.warmup is None:
+        if cfg.sft is None:
             raise UsageError("there is no warm-up, so `base` is the same as `untrained`")
         return Candidate(name=name, source="base")
     if name == RANDOM:

@@ -34,12 +34,12 @@ def random_agents(cfg: Experiment, env_class: type[Env], settings: Any) -> Rando
 
     Raises UsageError where there are none.
     """
-    if cfg.agent.type != "builtin":
+    if cfg.agent.use != "builtin":
         raise UsageError(
             "the candidate random says turns itself, and does not play through an agent "
-            f"(agent.type={cfg.agent.type}); leave it out"
+            f"(agent.use={cfg.agent.use}); leave it out"
         )
-    source = cfg.warmup.demonstrations if cfg.warmup else "env"
+    source = cfg.sft.demonstrations if cfg.sft else "env"
     try:
         found = load_demonstrations(source, env_class, settings, NUM_DEMONSTRATIONS)
     except UsageError as e:

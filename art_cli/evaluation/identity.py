@@ -15,7 +15,9 @@ from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from art_cli.config.schema import AgentConfig, Experiment, LLMConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.agent import AgentConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.base import Env
 from art_cli.envs.digest import code_digest, files_digest
 from art_cli.errors import CheckpointError
@@ -53,7 +55,7 @@ def policy_identity(cfg: Experiment, run: RunDir | None, source: str, step: int 
     if source == "base":
         return ["base", made]
     if run is None:
-        return ["start", made, how["warmup"], cfg.train.microbatch_tokens]
+        return ["start", made, how["sft"], cfg.train.microbatch_tokens]
     folders = [run.base, run.checkpoint(step or 0)]
     return ["weights", made, [folder_digest(f) if f.exists() else None for f in folders]]
 
@@ -79,14 +81,14 @@ def weights_identity(cfg: Experiment) -> list[Any]:
     reward, found = cfg.reward, []
     if reward and reward.invalid_action_cost:
         found.append(["price", reward.invalid_action_cost, reward.max_invalid_cost])
-    if reward and reward.agent and not reward.ruler:
+    if reward and reward.agent and not reward.judge:
         found.append(["weights", reward.env, reward.agent])
     return found
 
 
 def llm_identity(llm: LLMConfig, agent: AgentConfig) -> Any:
     """Return a model that is asked, and who plays with it where that is not our own loop."""
-    if agent.type == "builtin":
+    if agent.use == "builtin":
         return identity_of(llm)
     return [identity_of(llm), asdict(agent), agent_digest(agent)]
 
@@ -113,13 +115,13 @@ def folder_digest(folder: Path) -> str:
 def agent_digest(agent: AgentConfig) -> str | None:
     """Return a digest of a program or function that plays: its files, and those beside them that
     end alike. Others may be a log that grows, or notes."""
-    words = [*(agent.command or ()), *((agent.use or "").rpartition(":")[:1])]
+    words = [*(agent.command or ()), *((agent.function or "").rpartition(":")[:1])]
     if agent.command and Path(agent.command[0]).is_absolute():
         words.pop(0)  # /usr/bin/node is not what someone is working on
     named = [Path(word) for word in words if word and os.path.isfile(word)]
-    if agent.use and not named:
+    if agent.function and not named:
         with suppress(ImportError, ValueError):
-            spec = importlib.util.find_spec(agent.use.partition(":")[0])
+            spec = importlib.util.find_spec(agent.function.partition(":")[0])
             named = [Path(spec.origin)] if spec and spec.origin else []
     code = {*named}
     for file in named:

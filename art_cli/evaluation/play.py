@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from art_cli.config.schema import RewardConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.envs.base import Env, Services
 from art_cli.evaluation.attempts import Attempt, AttemptStore, digest_of
 from art_cli.evaluation.candidates import Candidate

@@ -67,7 +67,7 @@ class RunPolicies:
             env = dataclasses.replace(model.experiment.env, opponents=opponents)
             model.experiment = dataclasses.replace(model.experiment, env=env)
         if is_base:
-            model.experiment = dataclasses.replace(model.experiment, warmup=None)
+            model.experiment = dataclasses.replace(model.experiment, sft=None)
         with_these: dict[str, Any] = {"report": self._report, "services": self._services}
         if self._run and not is_base:
             local = LocalBackend.of_run(self._run, **with_these)

@@ -17,7 +17,8 @@ from typing import Any
 
 from art_cli.backends.local import LocalBackend
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.schema import REFERENCE, JudgeConfig
+from art_cli.config.sections.judge import JudgeConfig
+from art_cli.config.sections.llm import REFERENCE
 from art_cli.errors import JudgeError, UsageError
 from art_cli.evaluation.policies import player
 from art_cli.llms.judges.audit import JudgedGroup

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
 
-from art_cli.config.agent import asks_base, models_of
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.opponents import Opponent, SavedPolicyConfig
 from art_cli.config.schema import Experiment
+from art_cli.config.sections.agent import asks_base, models_of
+from art_cli.config.sections.env import Opponent, SavedPolicyConfig
 from art_cli.envs.base import NoServices, Services
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import EnvError, UsageError
@@ -174,7 +174,7 @@ class EvalSession:
                 stack.push_async_callback(opened.close)
                 return opened
 
-            hosted = self.experiment.agent.type != "builtin"
+            hosted = self.experiment.agent.use != "builtin"
             asked = [
                 *models_of_env(self.experiment.env, settings),
                 *models_of(self.experiment.agent),
@@ -211,7 +211,7 @@ class EvalSession:
         `given` plays with the policy. And how many episodes of it go on together.
         """
         cfg, tools = self.experiment.agent, schemas_of(self.task.env_class)
-        if cfg.type == "builtin":
+        if cfg.use == "builtin":
             return self._seated(PromptedAgents(llm, tools), given, services), {
                 "at_once": llm.concurrency
             }

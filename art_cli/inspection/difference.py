@@ -9,7 +9,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from art_cli.config.resume import flat
-from art_cli.config.schema import EnvConfig, Experiment, ModelConfig, TrainConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import EnvConfig
+from art_cli.config.sections.model import ModelConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.config.yaml import read_document
 from art_cli.evaluation.attempts import digest_of
 from art_cli.evaluation.statistics import Estimate, difference, mean

@@ -28,7 +28,7 @@ PACKAGES = ("art-cli", "torch", "transformers", "peft", "tokenizers", "vllm", "l
 GIT_SECONDS = 5.0
 CODE = {  # the key that names it
     "env code": "env.use",
-    "agent code": "agent.use",
+    "agent code": "agent.function",
     "loss code": "train.loss",
     "advantage code": "train.advantage",
     "curriculum code": "train.curriculum",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.base import Services
 from art_cli.errors import ArtError, LLMError, UsageError
 from art_cli.llms.base import LLM, ChatMessage, Reply, Schema, Tools

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.llms.answer import Answer, first_choice, read_body
 from art_cli.llms.base import ChatMessage
 

@@ -9,7 +9,7 @@ import hashlib
 import time
 from typing import Any
 
-from art_cli.config.schema import REFERENCE
+from art_cli.config.sections.llm import REFERENCE
 from art_cli.engines.base import Engine
 from art_cli.envs.base import seed_of
 from art_cli.errors import ConstraintError, EngineError, LLMError

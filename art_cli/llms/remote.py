@@ -22,7 +22,7 @@ from typing import Any
 
 import httpx
 
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.errors import BudgetError, LLMError, PreflightError
 from art_cli.keys import mask_keys
 from art_cli.llms.answer import Answer, BadAnswer, answer_of

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any, cast
 
-from art_cli.config.opponents import opponents_asked
-from art_cli.config.schema import REFERENCE, EnvConfig, LLMConfig
+from art_cli.config.sections.env import EnvConfig, opponents_asked
+from art_cli.config.sections.llm import REFERENCE, LLMConfig
 from art_cli.errors import LLMError, PreflightError
 from art_cli.llms.base import LLM, QUESTION, AskedLLM, Budget
 from art_cli.llms.remote import RemoteLLM

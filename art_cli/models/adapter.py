@@ -1,4 +1,4 @@
-"""Which parts of a base get LoRA (model.adapter.targets), and PEFT's adapter on them."""
+"""Which parts of a base get LoRA (model.adapter.target_modules), and PEFT's adapter on them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from peft.utils.transformers_weight_conversion import convert_peft_config_for_tr
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from art_cli.config.schema import DEFAULT_TARGETS, AdapterConfig
+from art_cli.config.sections.model import DEFAULT_TARGETS, AdapterConfig
 from art_cli.errors import UsageError
 from art_cli.models.experts import fits, use_own_experts
 from art_cli.models.lora import use_own_linear
 from art_cli.models.roles import LINEAR, ModelPart, parts_of
 
-KEY = "model.adapter.targets"
+KEY = "model.adapter.target_modules"
 ROLES = (*DEFAULT_TARGETS, "experts")
 
 
@@ -28,7 +28,7 @@ def with_adapter(base: PreTrainedModel, cfg: AdapterConfig) -> PeftModel:
 
     Raises UsageError where the base has no such parts, or they cannot be adapted.
     """
-    parts = chosen_parts(base, cfg.targets)
+    parts = chosen_parts(base, cfg.target_modules)
     modules, parameters = _targets(base, parts)
     lora = LoraConfig(
         r=cfg.rank,

@@ -18,7 +18,7 @@ from transformers import (
 from transformers.utils import logging
 
 from art_cli.config.auto import device_of, dtype_of
-from art_cli.config.schema import ModelConfig
+from art_cli.config.sections.model import ModelConfig
 from art_cli.errors import PreflightError, UsageError
 from art_cli.models.base_folder import check_base_folder
 from art_cli.models.classes import class_of

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from art_cli.config.auto import recomputes
-from art_cli.config.schema import AdapterConfig
+from art_cli.config.sections.model import AdapterConfig
 from art_cli.models.adapter import with_adapter
 from art_cli.models.grammar.grammars import Grammars, Vocabulary
 from art_cli.models.merge import write_merged

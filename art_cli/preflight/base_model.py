@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.schema import ModelConfig
+from art_cli.config.sections.model import ModelConfig
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import ConfigError, UsageError
 from art_cli.models.classes import class_of
@@ -135,7 +135,7 @@ def _of_length(loaded: LoadedExperiment, base: str, whole: PreTrainedConfig) -> 
 
 def _of_routers(loaded: LoadedExperiment, whole: PreTrainedConfig) -> Iterator[Finding]:
     """Return whether an auxiliary loss finds a router, of the base without its weights."""
-    coef, key = loaded.experiment.train.router_aux_coef, "train.router_aux_coef"
+    coef, key = loaded.experiment.train.router_aux_loss_coef, "train.router_aux_loss_coef"
     if not coef:
         return
     with torch.device("meta"):

@@ -190,11 +190,10 @@ def _check_programs(cfg: Experiment) -> Iterator[Finding]:
             read_rubric(cfg.judge)
     except (PreflightError, UsageError) as e:
         yield failed(str(e))
-    if cfg.agent.type != "builtin":
+    if cfg.agent.use != "builtin":
+        who = str(cfg.agent.function or cfg.agent.url)
         where = f" (in {cfg.agent.sandbox})" if cfg.agent.sandbox != "none" else ""
-        yield ok(
-            f"agent: {' '.join(cfg.agent.command or [str(cfg.agent.use or cfg.agent.url)])}{where}"
-        )
+        yield ok(f"agent: {' '.join(cfg.agent.command or [who])}{where}")
     if cfg.judge and cfg.judge.command and "{" not in cfg.judge.command[0]:
         program = cfg.judge.command[0]
         if shutil.which(program) is None:

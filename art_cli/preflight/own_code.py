@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.opponents import opponents_saved
-from art_cli.config.schema import Experiment, WarmupConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import opponents_saved
+from art_cli.config.sections.sft import SFTConfig
 from art_cli.envs.base import Env
 from art_cli.errors import ConfigError, UsageError
 from art_cli.rollout.env_worker.remote import env_of
@@ -31,7 +32,7 @@ def check_own_code(loaded: LoadedExperiment, run: RunDir | None = None) -> list[
     cfg, settings = loaded.experiment, loaded.env_settings
     train, told = cfg.train, list(too_few_scenarios(loaded))
     if run is None:
-        key = "warmup.demonstrations" if cfg.warmup else "model.base"
+        key = "sft.demonstrations" if cfg.sft else "model.base"
         _check(loaded, key, lambda: _check_demonstrations(cfg))
     if ":" in train.loss:
         from art_cli.training.algorithm.loss import loss_named
@@ -53,13 +54,13 @@ def check_own_code(loaded: LoadedExperiment, run: RunDir | None = None) -> list[
 
 def _check_demonstrations(cfg: Experiment) -> None:
     """Raise UsageError if the run needs the env's demonstrations and the env defines none."""
-    warmup, own = cfg.warmup or WarmupConfig(), env_of(cfg.env).demonstrations
-    is_needed = cfg.warmup is not None or cfg.model.base == "tiny"
-    if is_needed and warmup.demonstrations == "env" and _is_default(own):
-        why = "" if cfg.warmup else ", of which model.base: tiny makes its tokenizer"
+    sft, own = cfg.sft or SFTConfig(), env_of(cfg.env).demonstrations
+    is_needed = cfg.sft is not None or cfg.model.base == "tiny"
+    if is_needed and sft.demonstrations == "env" and _is_default(own):
+        why = "" if cfg.sft else ", of which model.base: tiny makes its tokenizer"
         raise UsageError(
             f"{env_of(cfg.env).__name__} has no demonstrations{why}; override demonstrations(), or "
-            "give a JSONL file in warmup.demonstrations"
+            "give a JSONL file in sft.demonstrations"
         )
 
 

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from art_cli.config.schema import REFERENCE, Experiment, LLMConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.llm import REFERENCE, LLMConfig
 from art_cli.llms.judges.build import KEYS, key_of
 from art_cli.llms.services import models_of_env
 from art_cli.llms.stand_in import STAND_IN

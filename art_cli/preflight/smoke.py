@@ -19,8 +19,10 @@ from pydantic_core import to_jsonable_python
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config
 from transformers.utils import logging as transformers_logging
 
-from art_cli.config.opponents import opponents_asked, opponents_saved
-from art_cli.config.schema import Experiment, LLMConfig, ModelConfig, TinyConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import opponents_asked, opponents_saved
+from art_cli.config.sections.llm import LLMConfig
+from art_cli.config.sections.model import ModelConfig, TinyConfig
 from art_cli.envs.base import Env, NoServicesError
 from art_cli.errors import UsageError
 from art_cli.llms.services import llm_settings
@@ -39,7 +41,7 @@ from art_cli.preflight.memory.shape import UnknownSizeError, read_config
 from art_cli.preflight.small_model import small_model, vocabulary_of
 from art_cli.training.algorithm.advantage import set_advantages, teaches
 from art_cli.training.model import TrainableModel
-from art_cli.training.trainers.warmup import demonstration
+from art_cli.training.trainers.sft import demonstration
 from art_cli.types import Message, TrajectoryGroup
 
 transformers_logging.disable_progress_bar()
@@ -67,11 +69,11 @@ def overrides(cfg: Experiment, settings: Any, base: StandIn) -> list[str]:
         "sampling.max_tokens": min(cfg.sampling.max_tokens, LONGEST_TURN),
         "train.steps": 1,
         "train.scenarios_per_step": 2,
-        "train.minibatches": min(cfg.train.minibatches, 2),
+        "train.num_minibatches": min(cfg.train.num_minibatches, 2),
         "train.group_size": 2,
-        "train.schedule_warmup_steps": 0,
-        "train.overlong": "keep",  # a random model never ends a turn
-        "train.refill": False,
+        "train.warmup_steps": 0,
+        "train.mask_truncated_completions": "keep",  # a random model never ends a turn
+        "train.dynamic_sampling": False,
         "train.num_processes": 1,
         "train.optimizer": "adamw",
         "train.max_staleness": 0,
@@ -79,14 +81,14 @@ def overrides(cfg: Experiment, settings: Any, base: StandIn) -> list[str]:
     }
     lines = [_line(path, value) for path, value in changes.items()]
     longest = cfg.engine.max_model_len if base.has_tokenizer else LONGEST
-    engine = {"use": "transformers", "max_concurrent": 8, "max_model_len": longest}
+    engine = {"use": "transformers", "max_num_seqs": 8, "max_model_len": longest}
     lines += [_line("engine", engine), _line("model", _model(cfg, base))]
     lines += [_line("backend", {"use": "local"}), _line("track", {})]
     if cfg.eval:
         lines += [_line("eval.episodes", 2), _line("eval.every", 1)]
-    if cfg.warmup:
-        lines += [_line("warmup.num_demonstrations", 8), _line("warmup.epochs", 1)]
-    if cfg.agent.type != "builtin":
+    if cfg.sft:
+        lines += [_line("sft.num_demonstrations", 8), _line("sft.epochs", 1)]
+    if cfg.agent.use != "builtin":
         lines.append(_line("agent.timeout", min(cfg.agent.timeout, AGENT_SECONDS)))
     return [*lines, *_nobody(cfg, settings)]
 
@@ -109,7 +111,7 @@ def _nobody(cfg: Experiment, settings: Any) -> Iterator[str]:
         yield _line("judge.cache", False)
         yield _line("judge.max_usd", None)
         own = cfg.reward.env if cfg.reward else 0.0
-        yield _line("reward", {"env": own, "ruler": 1.0, "gate": None})
+        yield _line("reward", {"env": own, "judge": 1.0, "gate": None})
     for name in llm_settings(settings):
         yield from _asking_nobody(f"env.args.{name}")
     for name in opponents_asked(cfg.env.opponents):

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from art_cli.config.schema import RewardConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.envs.base import Done, Env
 from art_cli.envs.files import checked_files, write_files
 from art_cli.envs.game import Game

@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, Coroutine
 from itertools import islice
 from typing import Any
 
-from art_cli.config.schema import EnvConfig, RewardConfig
+from art_cli.config.sections.env import EnvConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.envs.base import Env, Services, seed_of
 from art_cli.errors import UsageError, blame
 from art_cli.rollout.agent import Agent

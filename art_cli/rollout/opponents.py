@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from art_cli.config.llm import LLMConfig
-from art_cli.config.opponents import Opponent, OpponentsConfig, SavedPolicyConfig
+from art_cli.config.sections.env import Opponent, OpponentsConfig, SavedPolicyConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.base import Env, Services
 from art_cli.envs.game import Game
 from art_cli.errors import UsageError

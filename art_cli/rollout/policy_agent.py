@@ -74,7 +74,7 @@ class PolicyAgent(TurnAgent):
 
 @dataclass(frozen=True, slots=True)
 class PolicyAgents:
-    """Implement AgentFactory: what `agent.type: builtin` means."""
+    """Implement AgentFactory: what `agent.use: builtin` means."""
 
     engine: Engine
     renderer: Renderer

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from art_cli.config.schema import RewardConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.envs.base import Env, NoServices, Services
 from art_cli.errors import AgentError, ArtError, EnvError, LLMError, UsageError, blame
 from art_cli.llms.meter import MeteredServices

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.config.load import load_experiment
-from art_cli.config.opponents import OpponentsConfig, SavedPolicyConfig, opponents_saved
-from art_cli.config.schema import ModelConfig
+from art_cli.config.sections.env import OpponentsConfig, SavedPolicyConfig, opponents_saved
+from art_cli.config.sections.model import ModelConfig
 from art_cli.errors import ArtError, CheckpointError, UsageError
 from art_cli.runs.checkpoint import MAKE_AGAIN, TO_TRAIN_ON, check_weights, find_checkpoint
 from art_cli.runs.directory import RunDir

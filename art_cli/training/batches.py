@@ -99,21 +99,21 @@ class Batches:
     async def _gather(self, number: int, first: int, scenarios: list[Scenario]) -> Batch:
         """Roll out batch `number`, whose scenarios were taken after `first` others.
 
-        With `train.refill`, add groups for those without a gradient, in rounds.
+        With `train.dynamic_sampling`, add groups for those without a gradient, in rounds.
         """
         cfg = self._model.experiment.train
         began = rolled = time.monotonic()
         groups: list[TrajectoryGroup] = []
         cursor = first
-        for _ in range(1 + (MAX_REFILLS if cfg.refill else 0)):
+        for _ in range(1 + (MAX_REFILLS if cfg.dynamic_sampling else 0)):
             cursor += len(scenarios)
             more, rolled = await self._roll_out(scenarios, f"{number}+{cursor}")
             groups += more
             missing = cfg.scenarios_per_step - sum(has_gradient(g.rewards) for g in groups)
-            if missing <= 0 or not cfg.refill:
+            if missing <= 0 or not cfg.dynamic_sampling:
                 break
             scenarios = self._sampler.take(cursor, missing)
-        if cfg.refill:  # it runs nothing ahead: the next batch begins behind this one
+        if cfg.dynamic_sampling:  # it runs nothing ahead: the next batch begins behind this one
             self._cursor = cursor
         return Batch(groups=groups, first=first, cursor=cursor, began=began, rolled=rolled)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from art_cli.config.schema import SamplingConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.base import Engine
 from art_cli.errors import EngineError
 from art_cli.models.policy import Policy

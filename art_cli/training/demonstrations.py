@@ -18,7 +18,7 @@ from art_cli.types import Message
 def load_demonstrations(
     source: str, env_class: type[Env], settings: Any, num: int
 ) -> list[list[Message]]:
-    """Load at most `num` conversations from `warmup.demonstrations`.
+    """Load at most `num` conversations from `sft.demonstrations`.
 
     Raises UsageError where there is none, or with file:line where one is malformed.
     """
@@ -33,7 +33,7 @@ def load_demonstrations(
         if not found:
             raise UsageError(
                 f"{env_class.__name__} has no demonstrations; override demonstrations(), or give "
-                "a JSONL file in warmup.demonstrations"
+                "a JSONL file in sft.demonstrations"
             )
         return found
     path = Path(source)
@@ -41,13 +41,13 @@ def load_demonstrations(
         # Not splitlines: it also splits at characters that JSON allows within a line.
         lines = read_text(path, largest=None).split("\n")
     except FileNotFoundError:
-        raise UsageError(f"warmup.demonstrations: there is no file {path.absolute()}") from None
+        raise UsageError(f"sft.demonstrations: there is no file {path.absolute()}") from None
     except (OSError, UnicodeDecodeError) as e:
-        raise UsageError(f"warmup.demonstrations: cannot read {path}: {e}") from None
+        raise UsageError(f"sft.demonstrations: cannot read {path}: {e}") from None
     numbered = ((n, line) for n, line in enumerate(lines, 1) if line.strip())
     found = [_conversation(line, f"{path}:{n}") for n, line in islice(numbered, num)]
     if not found:
-        raise UsageError(f"warmup.demonstrations: {path} holds no conversation")
+        raise UsageError(f"sft.demonstrations: {path} holds no conversation")
     return found
 
 

@@ -16,19 +16,15 @@ from typing import Any, Protocol
 import yaml
 
 from art_cli.config.load import read_settings
-from art_cli.config.opponents import OpponentsConfig
-from art_cli.config.schema import (
-    AdapterConfig,
-    EngineConfig,
-    EnvConfig,
-    Experiment,
-    JudgeConfig,
-    ModelConfig,
-    RewardConfig,
-    SamplingConfig,
-    TrainConfig,
-    WarmupConfig,
-)
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.env import EnvConfig, OpponentsConfig
+from art_cli.config.sections.judge import JudgeConfig
+from art_cli.config.sections.model import AdapterConfig, ModelConfig
+from art_cli.config.sections.reward import RewardConfig
+from art_cli.config.sections.sampling import SamplingConfig
+from art_cli.config.sections.sft import SFTConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.engines.base import Engine
 from art_cli.envs.base import Env
 from art_cli.errors import UsageError
@@ -103,7 +99,7 @@ class TrainableModel:
         python: str | None = None,
         opponents: OpponentsConfig | None = None,
         adapter: AdapterConfig | None = None,
-        warmup: WarmupConfig | None = None,
+        sft: SFTConfig | None = None,
         engine: EngineConfig | None = None,
         sampling: SamplingConfig | None = None,
         judge: JudgeConfig | None = None,
@@ -137,7 +133,7 @@ class TrainableModel:
             seed=seed,
             env=EnvConfig(use=use, python=python, args=asdict(settings), opponents=opponents),
             model=base_model,
-            warmup=warmup,
+            sft=sft,
             engine=engine or EngineConfig(),
             sampling=sampling or SamplingConfig(),
             judge=judge,

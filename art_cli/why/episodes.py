@@ -43,7 +43,7 @@ def truncated(run: Evidence) -> Iterator[RunFinding]:
         reason="Nothing stops a turn: the template ends it otherwise than the model learned."
         if endless
         else "A turn that is cut off calls no tool and gives no answer.",
-        change="model.base (an instruct model), its chat template, or a warmup"
+        change="model.base (an instruct model), its chat template, or sft"
         if endless
         else f"sampling.max_tokens: {2 * tokens}, or ask for less in the prompt",
         certainty=min(1.0, 0.4 + share),

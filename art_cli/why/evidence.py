@@ -12,7 +12,10 @@ from functools import cached_property
 from typing import Any
 
 from art_cli.config.load import load_experiment
-from art_cli.config.schema import EnvConfig, Experiment, ModelConfig, TrainConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import EnvConfig
+from art_cli.config.sections.model import ModelConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.envs.game import SEAT
 from art_cli.errors import ArtError
 from art_cli.evaluation.statistics import Estimate, difference

@@ -52,7 +52,7 @@ def no_signal(run: Evidence) -> Iterator[RunFinding]:
             evidence=evidence,
             reason="An update compares siblings, and these all earn the same.",
             change="partial credit in the env's score(), an easier level in env.args, a longer "
-            "warmup, or a larger train.group_size",
+            "sft, or a larger train.group_size",
             certainty=0.8,
         )
 
@@ -100,7 +100,8 @@ def unsolvable(run: Evidence) -> Iterator[RunFinding]:
             f"in the others {statistics.fmean(paid):.2f} on average",
             reason="These groups cost as much as others and teach nothing. Perhaps they cannot be "
             "solved.",
-            change="the env: play such a scenario by hand; train.refill: true, or a curriculum",
+            change="the env: play such a scenario by hand; train.dynamic_sampling: true, or a "
+            "curriculum",
             certainty=0.65,
             example=next(place(g[0]) for g in run.groups if rewards_of(g) in unpaid),
         )

@@ -126,7 +126,7 @@ def entropy(run: Evidence) -> Iterator[RunFinding]:
             else "The policy stopped exploring before the task was learned",
             evidence=f"entropy was {points[0].value:.3f} at first and is {ended:.4f}",
             reason="Siblings that all do the same cannot be compared.",
-            change="fewer warmup.epochs, or sampling.temperature: 1.0"
+            change="fewer sft.epochs, or sampling.temperature: 1.0"
             if early
             else f"train.learning_rate: {rate / 3:.2g}, or train.clip_high: 0.28",
             certainty=0.75,
@@ -172,7 +172,7 @@ def gradients(run: Evidence) -> Iterator[RunFinding]:
             title="The gradient is nothing, though groups differ",
             evidence=f"its length is {mean(taught):.1e} on average",
             reason="No trained token of these groups depends on a trained weight.",
-            change="model.adapter.targets, or an own loss",
+            change="model.adapter.target_modules, or an own loss",
             certainty=0.95,
         )
 

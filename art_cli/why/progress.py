@@ -192,7 +192,7 @@ def gap_from_start(run: Evidence) -> Iterator[RunFinding]:
             f"before them {held.value:.2f} (apart by {gap:.2f} +/- {error:.2f})",
             reason="The warm-up learned them by heart, or they are easier. RL has not made this "
             "gap, and has little to learn from where they are solved.",
-            change="warmup.epochs, other scenarios for demonstrations, or splits of one difficulty",
+            change="sft.epochs, other scenarios for demonstrations, or splits of one difficulty",
             certainty=0.9,
         )
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from art_cli.config.schema import RewardConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.why.episodes import weight_of
 from art_cli.why.evidence import Evidence, Row, place, reward_scale, rewards_of
 from art_cli.why.finding import RunFinding
@@ -61,8 +61,7 @@ def _broken(wrong: list[tuple[str, Row]], total: int, reward: RewardConfig | Non
         title="Calls of tools cannot be read",
         evidence=f"{len(wrong)} of the last {total} calls; the last answer: {_short(wrong[-1][0])}",
         reason="The model does not write calls as its template says.",
-        change="model.tool_format, a longer warmup, or a base that was trained to call tools"
-        + price,
+        change="model.tool_format, a longer sft, or a base that was trained to call tools" + price,
         certainty=min(1.0, 0.5 + len(wrong) / total),
         example=place(wrong[-1][1]),
     )

@@ -18,7 +18,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from art_cli.config.schema import EngineConfig, SamplingConfig, TinyConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.model import TinyConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.base import Session
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.models import tiny

@@ -16,7 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from art_cli.config.schema import ModelConfig, TinyConfig
+from art_cli.config.sections.model import ModelConfig, TinyConfig
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
 from art_cli.models.reading.kv_cache import KVCache

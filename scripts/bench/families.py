@@ -26,7 +26,7 @@ os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from art_cli.config.schema import TinyConfig
+from art_cli.config.sections.model import TinyConfig
 from art_cli.envs.tools import schemas_of
 from art_cli.models import tiny
 from art_cli.training.demonstrations import texts_of
@@ -87,7 +87,7 @@ def both(family: str, seed: int, steps: int, root: Path) -> None:
     train(name, seed, steps, root, [f"model.base={fresh}"])
     warm = root / "families" / name / "base"
     rank = "rank: 16, alpha: 32" + (f", targets: {TARGETS[family]}" if family in TARGETS else "")
-    adapter = ["warmup=null", f"model.adapter={{{rank}}}", "train.learning_rate=5.0e-3"]
+    adapter = ["sft=null", f"model.adapter={{{rank}}}", "train.learning_rate=5.0e-3"]
     train(f"{family}-{seed}-LoRA", seed, steps, root, [f"model.base={warm}", *adapter])
 
 
@@ -125,7 +125,7 @@ def train(name: str, seed: int, steps: int, root: Path, overrides: list[str]) ->
     begun = time.monotonic()
     art = str(Path(sys.executable).with_name("art"))
     same = [f"seed={seed}", "project=families", f"name={name}", f"train.steps={steps}"]
-    same += ["train.minibatches=1", "train.passes=1"]
+    same += ["train.num_minibatches=1", "train.num_iterations=1"]
     evaluated = [f"eval.every={steps // 2}", "eval.episodes=256", f"checkpoint.every={steps}"]
     out = subprocess.run(
         [art, "run", str(QUICKSTART), *same, *evaluated, *overrides, "--runs-dir", str(root)],

@@ -24,7 +24,7 @@ from planted import FAULTS, HARMLESS, HEALTHY, SETS
 CONFIG = Path(__file__).parents[2] / "configs/quickstart.yaml"
 WARM = "warm"  # the run whose base, after its warm-up, all others begin with
 SIZE = ["train.steps=21", "train.scenarios_per_step=8", "eval.every=7", "eval.episodes=64"]
-SIZE += ["train.minibatches=1", "train.passes=1"]
+SIZE += ["train.num_minibatches=1", "train.num_iterations=1"]
 LIMIT = 900  # seconds of one run
 
 
@@ -57,7 +57,7 @@ def play_one(name: str, runs_dir: Path, log: Path) -> None:
         fault.patch()
     if name != WARM and not any("demo" in override for override in overrides):
         base = runs_dir / "faults" / WARM / "base"
-        overrides = [f"model.base={base}", "warmup=null", *overrides]
+        overrides = [f"model.base={base}", "sft=null", *overrides]
     sys.argv = ["art", "run", str(CONFIG), *SIZE, f"name={folder_of(name)}", "project=faults"]
     sys.argv += [*overrides, "--runs-dir", str(runs_dir), "--overwrite", "--yes"]
     try:

@@ -29,7 +29,7 @@ from art_cli.cli import run
 import art_cli.backends.local
 from art_cli import loop
 from art_cli.training import model
-from art_cli.training.trainers import warmup
+from art_cli.training.trainers import sft
 from art_cli.cli.main import main
 
 took = {"imports": time.process_time(), "warm-up": 0, "evaluations": 0, "updates": 0, "end": 0}
@@ -53,7 +53,7 @@ def time_call(where, name, part):
             add(part, began)
     setattr(where, name, awaited if inner.__code__.co_flags & 0x80 else timed)
 
-time_call(warmup, "_step", "warm-up")
+time_call(sft, "_step", "warm-up")
 time_call(loop, "_evaluate", "evaluations")
 time_call(model.TrainableModel, "update", "updates")
 time_call(run, "_report", "end")

@@ -28,7 +28,7 @@ from typing import Any
 
 from aiohttp import ClientSession, TCPConnector, web
 
-from art_cli.config.schema import TinyConfig
+from art_cli.config.sections.model import TinyConfig
 from art_cli.envs.tools import schemas_of
 from art_cli.models import tiny
 from art_cli.models.render import Renderer

@@ -34,7 +34,10 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from art_cli.config.schema import MAX_MODEL_LEN, AdapterConfig, SamplingConfig, TrainConfig
+from art_cli.config.sections.engine import MAX_MODEL_LEN
+from art_cli.config.sections.model import AdapterConfig
+from art_cli.config.sections.sampling import SamplingConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.models.policy import Policy
 from art_cli.models.reading.tree_attention import works
 from art_cli.training.algorithm.advantage import set_advantages

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from gpu import SIZES, make_policy, synchronize
 
-from art_cli.config.schema import SamplingConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.sampler import draw
 from art_cli.models.policy import Policy
 from art_cli.models.reading.kv_cache import KVCache

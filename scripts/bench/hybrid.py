@@ -21,7 +21,7 @@ os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="
 import torch
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
-from art_cli.config.schema import TinyConfig
+from art_cli.config.sections.model import TinyConfig
 from art_cli.models import tiny
 from art_cli.models.policy import Policy
 from art_cli.training.algorithm.packing import TrainSequence, pack

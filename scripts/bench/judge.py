@@ -31,7 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from rule_based_judge import serve
 
-from art_cli.config.schema import JudgeConfig
+from art_cli.config.sections.judge import JudgeConfig
 from art_cli.llms.base import ChatMessage, Reply, Schema, Tools, Usage
 from art_cli.llms.judges.base import Transcript
 from art_cli.llms.judges.build import ask_once

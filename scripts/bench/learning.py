@@ -78,7 +78,7 @@ def run(
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     how = ["--split", "test", "--episodes", str(episodes), "--json"]
     experiment = load([str(config), *overrides]).experiment
-    is_shown = experiment.warmup is not None and experiment.agent.type == "builtin"
+    is_shown = experiment.sft is not None and experiment.agent.use == "builtin"
     for who in ("untrained", "last", *["random"] * is_shown):
         how += ["--candidate", who]
     evaluated = subprocess.run(

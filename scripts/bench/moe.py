@@ -21,7 +21,7 @@ import torch
 from peft.tuners.lora.layer import ParamWrapper
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from art_cli.config.schema import AdapterConfig
+from art_cli.config.sections.model import AdapterConfig
 from art_cli.models.adapter import with_adapter
 
 SHAPE: dict[str, Any] = {
@@ -78,7 +78,7 @@ def model_of(side: str) -> Any:
     base: Any = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SHAPE)).eval()
     if not SIDES[side]:
         return base.requires_grad_(False)
-    model = with_adapter(base, AdapterConfig(targets=SIDES[side])).eval()
+    model = with_adapter(base, AdapterConfig(target_modules=SIDES[side])).eval()
     if side == "dense":
         for module in model.modules():
             if isinstance(module, ParamWrapper):

@@ -27,7 +27,7 @@ from art_cli.training.metrics import batch_metrics
 from art_cli.types import ToolCall
 from art_envs.order_desk import OrderDesk
 
-WARMUP = art.WarmupConfig(
+WARMUP = art.SFTConfig(
     num_demonstrations=1600, epochs=4, batch_size=8, learning_rate=5.0e-3, optimizer="muon"
 )
 
@@ -59,7 +59,7 @@ async def warm_start(root: Path, seed: int, env: type[OrderDesk] = OrderDesk) ->
             project="bench",
             base_model=art.ModelConfig(base="tiny", adapter=None),
             env=env,
-            warmup=WARMUP,
+            sft=WARMUP,
             seed=seed,
         )
         await model.register(backend)

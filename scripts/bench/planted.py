@@ -260,7 +260,7 @@ def _by_length(place: int, shown: dict[str, Any]) -> float:
     return float(len(json.dumps(shown["messages"])))
 
 
-JUDGED = ("judge={model: stand-in, cache: false}", "reward={env: 1.0, ruler: 0.5}")
+JUDGED = ("judge={model: stand-in, cache: false}", "reward={env: 1.0, judge: 0.5}")
 
 
 def _no_step() -> None:
@@ -497,11 +497,11 @@ def _absolute(groups: list[Any]) -> None:
 FIRST: dict[str, Fault] = {
     "learning rate x 100": Fault(
         ("updates_too_long", "rate_too_high", "moves_away", "entropy_explodes", "truncated"),
-        ("train.learning_rate=0.1", "train.schedule=constant"),
+        ("train.learning_rate=0.1", "train.lr_scheduler_type=constant"),
     ),
     "learning rate x 30": Fault(
         ("updates_too_long", "rate_too_high", "moves_away", "entropy_explodes"),
-        ("train.learning_rate=0.03", "train.schedule=constant"),
+        ("train.learning_rate=0.03", "train.lr_scheduler_type=constant"),
     ),
     "learning rate / 300": Fault(("rate_too_low",), ("train.learning_rate=3e-6",)),
     "learning rate / 100": Fault(("rate_too_low",), ("train.learning_rate=1e-5",)),
@@ -513,7 +513,7 @@ FIRST: dict[str, Fault] = {
     "turns of 8 tokens": Fault(("truncated",), ("sampling.max_tokens=8",)),
     "turns of 26 tokens": Fault(("truncated",), ("sampling.max_tokens=26",)),
     "no warm-up to speak of": Fault(
-        ("truncated", "broken_calls", "too_hard"), ("warmup.num_demonstrations=16",)
+        ("truncated", "broken_calls", "too_hard"), ("sft.num_demonstrations=16",)
     ),
     "small context": Fault(("context_full",), ("engine.max_model_len=190",)),
     "top_p 0.5": Fault(("cut_distribution",), ("sampling.top_p=0.5",)),
@@ -565,7 +565,7 @@ SECOND: dict[str, Fault] = {
     "groups of 2": Fault(("small_groups",), ("train.group_size=2",)),
     "warm-up by heart": Fault(
         ("gap_from_start",),
-        ("warmup.num_demonstrations=24", "warmup.epochs=200", "env.args.demo_noise=0.0"),
+        ("sft.num_demonstrations=24", "sft.epochs=200", "env.args.demo_noise=0.0"),
         patch=_few_learned_by_heart,
     ),
 }
@@ -635,8 +635,8 @@ SETTINGS = {
     "sampling": ["sampling.temperature=0.9", "sampling.max_tokens=96"],
     "loop": [
         "train.max_staleness=1 engine.deterministic=false",
-        "train.refill=true",
-        "train.overlong=mask",
+        "train.dynamic_sampling=true",
+        "train.mask_truncated_completions=true",
     ],
     "noise": ["env.args.demo_noise=0.4", "env.args.demo_noise=0.8"],
 }

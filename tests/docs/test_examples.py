@@ -20,8 +20,9 @@ from typer.testing import CliRunner
 
 from art_cli.cli.main import app
 from art_cli.config.load import load_experiment
-from art_cli.config.schema import AgentConfig
-from art_cli.config.targets import TARGETS, read_settings
+from art_cli.config.sections.agent import AgentConfig
+from art_cli.config.sections.deploy import TARGETS
+from art_cli.config.targets import read_settings
 from art_cli.envs.registry import env_class
 from art_cli.preflight.envs.check import check
 from art_cli.preflight.own_code import too_few_scenarios
@@ -74,7 +75,7 @@ def test_the_games_fail_no_check_and_are_played(tmp_path: Path) -> None:
 
 def test_the_agent_plays(tmp_path: Path, make_policy: Any) -> None:
     (tmp_path / "agent.py").write_text(_recipes("python")[0])
-    runner = make_runner(AgentConfig(type="function", use=f"{tmp_path}/agent.py:play"))
+    runner = make_runner(AgentConfig(use="function", function=f"{tmp_path}/agent.py:play"))
     policy = make_policy()
     call = '<tool_call>{"name": "sell", "arguments": {"item": "mug"}}</tool_call>'
     trajectory = asyncio.run(host(policy, script(policy, call, "bye"), runner))
@@ -153,9 +154,7 @@ def test_a_shipped_config_loads_and_its_env_plays(path: Path) -> None:
 def test_every_evaluation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)
-    short = (
-        "train.steps=2 train.schedule_warmup_steps=0 eval.episodes=4 warmup.num_demonstrations=64"
-    )
+    short = "train.steps=2 train.warmup_steps=0 eval.episodes=4 sft.num_demonstrations=64"
     art("run", "configs/quickstart.yaml", *short.split())
     commands = re.findall(r"^    art (eval .*)", PAGES["docs/evaluate.md"], re.M)
     assert len(commands) == 4

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from art_cli.config.load import load_experiment
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.base import Done, ToolError
 from art_cli.envs.tools import tools_of
 from art_cli.errors import UsageError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from art_cli.config.opponents import OpponentsConfig
+from art_cli.config.sections.env import OpponentsConfig
 from art_cli.errors import UsageError
 from art_cli.rollout.agent import TurnAgent
 from art_cli.rollout.match import SeatedAgents

@@ -39,14 +39,14 @@ judge:
   cache: false
   retries: 1
   on_failure: stop
-reward: {{env: 1.0, ruler: 0.5}}
+reward: {{env: 1.0, judge: 0.5}}
 """
 ELSEWHERE = CONFIG.replace('Opposites"', f'Opposites", python: "{sys.executable}"')
 AGENT = f"{sys.executable} -I -S {TESTS / 'hostile' / 'agent.py'}"
 # The shell outlives the program, so that it is not the program that is waited for.
-PROGRAMS = f"{CONFIG}agent: {{type: program, command: [sh, -c, '{AGENT}; true']}}\n"
+PROGRAMS = f"{CONFIG}agent: {{use: program, command: [sh, -c, '{AGENT}; true']}}\n"
 ADAPTER = CONFIG.replace("adapter: null", "adapter: {rank: 4}").replace(
-    "warmup: {", "warmup: {weights: all, "
+    "sft: {", "sft: {weights: all, "
 )
 pytestmark = pytest.mark.timeout(0)  # it lasts as long as it is told to
 

@@ -9,7 +9,7 @@ from short_run import CONFIG, Art, held_after, results, with_pauses
 
 FAMILIES = ("qwen3_5_text", "gpt_oss", "gemma3_text", "qwen3_moe", "lfm2")
 STEPS, KILLED_AFTER = 4, 2
-WARMUP = "warmup: {num_demonstrations: 200, epochs: 4, learning_rate: 5.0e-3, optimizer: muon}\n"
+WARMUP = "sft: {num_demonstrations: 200, epochs: 4, learning_rate: 5.0e-3, optimizer: muon}\n"
 CHANGES = {
     WARMUP: "",
     "  tiny: {hidden_size: 32, num_layers: 1, vocab_size: 300}\n": "",

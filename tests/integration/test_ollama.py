@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
-from art_cli.config.schema import ModelConfig
+from art_cli.config.sections.model import ModelConfig
 from art_cli.deploy.chat_template import served_template
 from art_cli.deploy.targets.ollama.target import prompt_of
 from art_cli.envs.registry import env_class
@@ -212,7 +212,7 @@ def test_tools_of_others_are_told_as_far_as_ollama_knows_them(
 def test_a_trained_run_is_deployed(env: str, tag: str, tmp_path: Path, execute: Execute) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     words = [f"env.use={env}", "train.steps=1", "eval=null", "sampling.max_tokens=20"]
-    art = Art(tmp_path, "config.yaml", *words, "warmup.epochs=1", "warmup.num_demonstrations=8")
+    art = Art(tmp_path, "config.yaml", *words, "sft.epochs=1", "sft.num_demonstrations=8")
     assert art.wait() == 0, art.output
     result = CliRunner().invoke(app, ["deploy", str(art.run.root), "--to", "ollama"])
     assert result.exit_code == 0, f"{result.output}{result.exception}"

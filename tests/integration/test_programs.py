@@ -28,7 +28,7 @@ AGENTS = Path(__file__).with_name("agents")
 SMALL = [
     "train.scenarios_per_step=4",
     "train.group_size=4",
-    "train.schedule_warmup_steps=0",
+    "train.warmup_steps=0",
     "agent.timeout=900",  # on a busy machine
     "eval.episodes=8",
 ]
@@ -75,7 +75,7 @@ def python() -> str:
 
 def train(folder: Path, base: Path, command: list[str], steps: int) -> RunDir:
     """`art run` of the shipped config, smaller, with this program."""
-    own = [f"agent.command={json.dumps(command)}", f"model.base={base}", "warmup=null"]
+    own = [f"agent.command={json.dumps(command)}", f"model.base={base}", "sft=null"]
     ends = [f"train.steps={steps}", f"checkpoint.every={steps}", f"--runs-dir={folder}"]
     art("run", str(CONFIG), *SMALL, *own, *ends)
     return RunDir(folder / "default" / "program-node")

@@ -25,7 +25,8 @@ from batches import hf_copy
 from held import END, masked_logprobs, sequence_of
 from jsonschema.validators import validator_for
 
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.base import Session
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import ConstraintError
@@ -115,7 +116,7 @@ def test_what_is_sampled_under_published_schemas_is_valid(
     policy: Policy, schemas: list[Any]
 ) -> None:
     how = SamplingConfig(max_tokens=TOKENS, temperature=0.8)
-    cfg = EngineConfig(deterministic=False, max_concurrent=64)
+    cfg = EngineConfig(deterministic=False, max_num_seqs=64)
     engine = TransformersEngine(policy, cfg, how, frozenset({END}))
     tokenizer, model = policy.tokenizer, hf_copy(policy)
     counts, refused, worst = Counter[str](), Counter[str](), 0.0

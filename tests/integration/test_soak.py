@@ -43,17 +43,17 @@ name: short
 env: {{use: "{env}:Hostile"}}
 agent: {agent}
 model: {{base: tiny, adapter: null, tiny: {{hidden_size: 32, num_layers: 1, vocab_size: 300}}}}
-warmup: {{num_demonstrations: 100}}
+sft: {{num_demonstrations: 100}}
 engine: {{max_model_len: 512}}
 sampling: {{max_tokens: 8}}
 judge: {{model: "{model}", api_base: "{api_base}", retries: 1, on_failure: env, cache: false}}
-reward: {{env: 1.0, ruler: 0.5}}
+reward: {{env: 1.0, judge: 0.5}}
 train: {{steps: 1000000, scenarios_per_step: 8, group_size: 8, learning_rate: 1.0e-5}}
 eval: {{every: 20, episodes: 16}}
 checkpoint: {{every: 10, keep: 2}}
 """
-BUILTIN = "{type: builtin}"
-PROGRAM = "{{type: program, command: [sh, -c, '{command}; true'], concurrency: 64}}"
+BUILTIN = "{use: builtin}"
+PROGRAM = "{{use: program, command: [sh, -c, '{command}; true'], concurrency: 64}}"
 DEEP = "[" * 900 + "]" * 900
 WRONG = (
     *(refused(500), refused(400), dying),

@@ -71,7 +71,7 @@ def test_the_official_client_sees_the_same_deployment(
     (tmp_path / "config.yaml").write_text(CONFIG)
     words = ["train.steps=1", "eval=null"]
     if kind == "adapter":
-        words += ["model.adapter={rank: 4}", "warmup.weights=all"]
+        words += ["model.adapter={rank: 4}", "sft.weights=all"]
     trained = Art(tmp_path, "config.yaml", *words)
     assert trained.wait() == 0, trained.output
     with LoopbackTogether() as service:

@@ -27,7 +27,7 @@ from batches import (
 )
 from own_venv import python_with
 
-from art_cli.config.schema import MAX_MODEL_LEN
+from art_cli.config.sections.engine import MAX_MODEL_LEN
 from art_cli.models.policy import Policy
 from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.algorithm.loss import LOSSES

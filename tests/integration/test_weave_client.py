@@ -12,7 +12,10 @@ import pytest
 from loopback_wandb import LoopbackWandb
 from own_venv import python_with
 
-from art_cli.config.schema import EnvConfig, Experiment, ModelConfig, TrainConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import EnvConfig
+from art_cli.config.sections.model import ModelConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.wandb.weave import weave_mirror
 from art_cli.types import Scenario, Trajectory, TrajectoryGroup

@@ -19,7 +19,8 @@ from secrets import token_urlsafe as new_token
 from typing import Any
 
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.schema import BackendConfig, Experiment
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.backend import BackendConfig
 from art_cli.config.yaml import dump
 from art_cli.engines.base import TOKEN
 from art_cli.llms.judges.build import KEYS, key_of

@@ -11,7 +11,7 @@ from pathlib import Path
 from huggingface_hub import HfApi, constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
 
-from art_cli.config.targets import HubConfig
+from art_cli.config.sections.deploy import HubConfig
 from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.store import Store
 from art_cli.deploy.targets.card import write_card

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from art_cli.config.targets import MergedConfig
+from art_cli.config.sections.deploy import MergedConfig
 from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.chat_template import served_template
 from art_cli.deploy.store import Store

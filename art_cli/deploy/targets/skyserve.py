@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from art_cli.config.targets import SkyServeConfig
+from art_cli.config.sections.deploy import SkyServeConfig
 from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.chat_template import parser_words
 from art_cli.deploy.targets.merged import (

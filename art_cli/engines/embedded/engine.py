@@ -16,7 +16,8 @@ import asyncio
 import random
 from dataclasses import dataclass
 
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.row import Occupant
 from art_cli.engines.embedded.rows import SHORTEST_PREFIX, Rows
 from art_cli.engines.embedded.turn import Reason

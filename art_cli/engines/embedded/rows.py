@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.row import Occupant, Row
 from art_cli.engines.embedded.seats import Seats
 from art_cli.engines.embedded.stops import StopTexts
@@ -31,7 +32,7 @@ JOIN_AT = 0.34  # of the rows waiting for prefill: let them join, else decode th
 
 
 class Rows:
-    """Rows for at most `max_concurrent` occupants, and those who wait for a place."""
+    """Rows for at most `max_num_seqs` occupants, and those who wait for a place."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Rows:
         if any(s.is_asking for s in seated):
             return True
         taken = sum(not s.is_idle for s in seated)
-        return bool(self.queue) and taken < self._cfg.max_concurrent
+        return bool(self.queue) and taken < self._cfg.max_num_seqs
 
     def turn(
         self, room: int, stop: tuple[str, ...], grammar: str | None, top_logprobs: int
@@ -145,7 +146,7 @@ class Rows:
             return
         self.queue.sort(key=lambda s: s.order)
         self._evict()
-        room = self._cfg.max_concurrent - len(self._seats.occupants)
+        room = self._cfg.max_num_seqs - len(self._seats.occupants)
         arriving, self.queue = self.queue[:room], self.queue[room:]
         alike = {(*row.cached, *row.following): row for row in self._seats.taken}
         new: list[Row] = []
@@ -164,7 +165,7 @@ class Rows:
     def _evict(self) -> None:
         """Take rows back from those that may never ask again, where others wait for one."""
         seated = self._seats.occupants
-        missing = len(self.queue) + len(seated) - self._cfg.max_concurrent
+        missing = len(self.queue) + len(seated) - self._cfg.max_num_seqs
         if missing <= 0:
             return
         idle = [s for s in seated if s.is_idle]

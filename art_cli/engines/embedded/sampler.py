@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from art_cli.config.schema import SamplingConfig
+from art_cli.config.sections.sampling import SamplingConfig
 
 
 def draw(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from art_cli.config.schema import SamplingConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.sampler import draw, likeliest, log_distribution
 from art_cli.engines.embedded.stops import StopTexts
 from art_cli.models.grammar.allowed import is_forced, unpacked

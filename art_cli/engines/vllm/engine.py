@@ -26,7 +26,8 @@ from typing import Any
 import aiohttp
 import torch
 
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.engines.vllm.machines import LocalMachine, Machine, Started, seats
 from art_cli.engines.vllm.server import BASE

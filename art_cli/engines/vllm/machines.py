@@ -18,7 +18,7 @@ import aiohttp
 import httpx
 import torch
 
-from art_cli.config.schema import EngineConfig
+from art_cli.config.sections.engine import EngineConfig
 from art_cli.engines.base import HOSTS, TOKEN
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.engines.vllm.host import CHUNK, LONGEST_ANSWER
@@ -218,18 +218,18 @@ class _RemoteServer:
 
 def seats(cfg: EngineConfig) -> list[tuple[Machine, list[int]]]:
     """Return where each replica runs, and on which GPUs of that machine."""
-    each = range(cfg.tensor_parallel)
+    each = range(cfg.tensor_parallel_size)
     if cfg.nodes:
         per_node = range(cfg.replicas // cfg.nodes)
         return [
-            (place, [i * cfg.tensor_parallel + gpu for gpu in each])
+            (place, [i * cfg.tensor_parallel_size + gpu for gpu in each])
             for place in _nodes(cfg)
             for i in per_node
         ]
     here = LocalMachine()
     gpus = cfg.gpus or ([torch.cuda.current_device()] if torch.cuda.is_available() else [])
-    starts = (i * cfg.tensor_parallel for i in range(cfg.replicas))
-    return [(here, gpus[at : at + cfg.tensor_parallel]) for at in starts]
+    starts = (i * cfg.tensor_parallel_size for i in range(cfg.replicas))
+    return [(here, gpus[at : at + cfg.tensor_parallel_size]) for at in starts]
 
 
 def on_one_machine(cfg: EngineConfig) -> EngineConfig:
@@ -240,8 +240,8 @@ def on_one_machine(cfg: EngineConfig) -> EngineConfig:
     """
     if not cfg.nodes:
         return cfg
-    behind = list(range(1, cfg.tensor_parallel + 1))
-    return replace(cfg, nodes=0, replicas=1, gpus=behind if cfg.tensor_parallel > 1 else None)
+    behind = list(range(1, cfg.tensor_parallel_size + 1))
+    return replace(cfg, nodes=0, replicas=1, gpus=behind if cfg.tensor_parallel_size > 1 else None)
 
 
 def check_nodes(cfg: EngineConfig) -> None:
@@ -250,7 +250,7 @@ def check_nodes(cfg: EngineConfig) -> None:
     Raises PreflightError where one does not, or lacks GPUs or vLLM.
     """
     deadline = time.monotonic() + JOIN_TIMEOUT
-    wanted = cfg.replicas // cfg.nodes * cfg.tensor_parallel
+    wanted = cfg.replicas // cfg.nodes * cfg.tensor_parallel_size
     for place in _nodes(cfg):
         found = _about(place, deadline)
         if found["missing"]:
@@ -259,7 +259,7 @@ def check_nodes(cfg: EngineConfig) -> None:
             raise PreflightError(
                 f"{place.name} has {found['gpus']} GPUs, but {wanted} are needed on each: "
                 f"engine.replicas ({cfg.replicas}) / engine.nodes ({cfg.nodes}) x "
-                f"engine.tensor_parallel ({cfg.tensor_parallel})"
+                f"engine.tensor_parallel_size ({cfg.tensor_parallel_size})"
             )
 
 

@@ -17,7 +17,8 @@ from typing import Any
 import httpx
 import torch
 
-from art_cli.config.schema import EngineConfig, TrainConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.engines.vllm.worker import Reload
 from art_cli.errors import PreflightError, UsageError
 from art_cli.models.experts import adapts_experts
@@ -109,12 +110,12 @@ def api_root(url: str) -> str:
 
 
 def check_model(cfg: EngineConfig, policy: Policy) -> None:
-    """Raise UsageError where the model cannot be split as engine.tensor_parallel says."""
+    """Raise UsageError where the model cannot be split as engine.tensor_parallel_size says."""
     heads = policy.base.config.num_attention_heads
-    if heads % cfg.tensor_parallel:
+    if heads % cfg.tensor_parallel_size:
         raise UsageError(
-            f"engine.tensor_parallel must divide the model's {heads} attention heads, got "
-            f"{cfg.tensor_parallel}"
+            f"engine.tensor_parallel_size must divide the model's {heads} attention heads, got "
+            f"{cfg.tensor_parallel_size}"
         )
 
 
@@ -162,8 +163,8 @@ def options_of(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
         "served_model_name": BASE,
         "dtype": str(policy.dtype).removeprefix("torch."),
         "max_model_len": cfg.max_model_len,
-        "max_num_seqs": cfg.max_concurrent,
-        "tensor_parallel_size": cfg.tensor_parallel,
+        "max_num_seqs": cfg.max_num_seqs,
+        "tensor_parallel_size": cfg.tensor_parallel_size,
         "logprobs_mode": "processed_logprobs",  # after temperature, cuts and grammars
         "max_logprobs": 21,  # 20 are what OpenAI's clients may ask for; see TurnRequest
         "structured_outputs_config": {"backend": "guidance"},  # as the update's masks are made
@@ -172,7 +173,7 @@ def options_of(policy: Policy, cfg: EngineConfig) -> dict[str, Any]:
         "worker_extension_cls": f"{Reload.__module__}.{Reload.__qualname__}",
         "uvicorn_log_level": "warning",
         "enable_sleep_mode": cfg.shares_gpu,
-        "gpu_memory_utilization": cfg.gpu_memory_fraction or _free(cfg),
+        "gpu_memory_utilization": cfg.gpu_memory_utilization or _free(cfg),
     }
     if policy.has_adapter:
         rank = policy.adapter_rank

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from art_cli.config.schema import SamplingConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.errors import EngineError
 from art_cli.models.grammar.allowed import has, is_forced
 from art_cli.models.grammar.grammars import Grammars

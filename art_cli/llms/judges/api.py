@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
-from art_cli.config.schema import JudgeConfig
+from art_cli.config.sections.judge import JudgeConfig
 from art_cli.errors import ArtError
 from art_cli.llms.judges.base import Judge, Transcript
 from art_cli.llms.judges.build import make_judge

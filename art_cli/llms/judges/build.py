@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from art_cli.config.schema import JudgeConfig, LLMConfig
-from art_cli.errors import JudgeError, PreflightError
+from art_cli.config.sections.judge import JudgeConfig
+from art_cli.config.sections.llm import LLMConfig
+from art_cli.envs.registry import find
+from art_cli.errors import JudgeError, PreflightError, UsageError, blame
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.judges.base import Judge
 from art_cli.llms.judges.cache import AnswerCache
@@ -19,6 +21,7 @@ from art_cli.system.child_server import ChildServer
 from art_cli.system.files import cache_folder, read_text
 from art_cli.system.progress import silent
 
+REQUIRED = ("judge", "check_room", "ping", "usage", "spent", "close")  # of a Judge
 KEYS = {  # of the providers that most people use; litellm knows the others'
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
@@ -42,9 +45,12 @@ async def make_judge(
     """A judge that is ready to be asked; close it. `costs` is where money spent is noted, `say` is
     told what the user should know of how it is counted.
 
-    Raises PreflightError: no key, no such model, no price to count, a server that does not start.
+    Raises PreflightError: no key, no such model, no price to count, a server that does not start;
+    UsageError where a judge of the user's own cannot be made.
     """
     check_setup(cfg)
+    if cfg.use != "ruler":
+        return _own(cfg)
     return Ruler(
         reference or await _remote(cfg, costs, say),
         rubric=read_rubric(cfg),
@@ -61,7 +67,7 @@ def check_setup(cfg: JudgeConfig) -> None:
     Raises PreflightError.
     """
     read_rubric(cfg)
-    key = key_of(cfg)
+    key = key_of(cfg) if cfg.use == "ruler" else None
     if key and not os.environ.get(key):
         raise PreflightError(
             f"judge.model={cfg.model} needs {key}, which is not set; put it into the environment "
@@ -99,6 +105,21 @@ async def ask_once(judge: Judge, opening: list[Any], tools: list[Any]) -> None:
         await judge.ping()
     except JudgeError as e:
         raise PreflightError(f"the judge cannot be used: {e}") from e
+
+
+def _own(cfg: JudgeConfig) -> Judge:
+    """Return a judge of the user's own. Raises UsageError, with its place."""
+    try:
+        make = find(cfg.use)
+    except UsageError as e:
+        raise UsageError(f"judge.use: {e}") from None
+    try:
+        judge = make(cfg)
+    except Exception as e:
+        raise UsageError(f"judge.use: {cfg.use}: {blame(e, make)}") from e
+    if missing := [name for name in REQUIRED if not hasattr(judge, name)]:
+        raise UsageError(f"judge.use: {cfg.use} has no {', '.join(missing)}; see Judge")
+    return judge
 
 
 async def _remote(cfg: JudgeConfig, costs: Path | None, say: Callable[[str], None]) -> LLM:

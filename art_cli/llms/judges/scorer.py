@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from art_cli.config.schema import RewardConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.errors import JudgeError
 from art_cli.keys import mask_keys, mask_keys_in
 from art_cli.llms.judges.base import Judge, Transcript, Verdict

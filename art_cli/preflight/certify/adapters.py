@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from art_cli.config.schema import AdapterConfig
+from art_cli.config.sections.model import AdapterConfig
 from art_cli.models.saved_adapter import with_saved_adapter
 from art_cli.preflight.certify.numbers import apart, compared, objective_of, values, values_of
 from art_cli.preflight.certify.specimen import SEED, Specimen, Trial

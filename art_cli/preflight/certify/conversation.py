@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from art_cli.config.schema import ModelConfig
+from art_cli.config.sections.model import ModelConfig
 from art_cli.models.render import Conversation, Renderer
 from art_cli.models.turns import call_text, parse_tool_calls
 from art_cli.preflight.base_model import ANY_TOOL, eos_of, of_tokenizer

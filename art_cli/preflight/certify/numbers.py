@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.preflight.certify.specimen import SEED, Specimen, Trial, logprobs
 from art_cli.training.algorithm.logprobs import Objective

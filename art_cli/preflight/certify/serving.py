@@ -6,7 +6,7 @@ import shlex
 
 from transformers import PreTrainedConfig
 
-from art_cli.config.schema import EngineConfig
+from art_cli.config.sections.engine import EngineConfig
 from art_cli.engines.vllm.server import flags_of, options_of
 from art_cli.preflight.base_model import longest_of
 from art_cli.preflight.certify.specimen import Specimen

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from art_cli.config.schema import ModelConfig, TinyConfig
+from art_cli.config.sections.model import ModelConfig, TinyConfig
 from art_cli.models import tiny
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy

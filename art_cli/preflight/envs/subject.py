@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import islice, repeat
 from typing import Any, get_args, get_type_hints
 
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.base import Env
 from art_cli.envs.tools import tools_of
 from art_cli.preflight.envs.play import MakePlayer, Played, play_one

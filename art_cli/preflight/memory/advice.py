@@ -87,11 +87,14 @@ KNOBS: tuple[tuple[str, Steps], ...] = (
         lambda job: [("on", replace(job, checkpointing=True))],
     ),
     ("train.microbatch_tokens", _halved("microbatch_tokens", FEWEST_TOKENS)),
-    ("engine.gpu_memory_fraction", _to("gpu_memory_fraction", *(n / 20 for n in range(19, 1, -1)))),
-    ("engine.max_concurrent", _halved("max_concurrent", FEWEST_ROWS)),
     (
-        "engine.tensor_parallel",
-        _shared_out("tensor_parallel", " (GPUs of the engine)"),
+        "engine.gpu_memory_utilization",
+        _to("gpu_memory_utilization", *(n / 20 for n in range(19, 1, -1))),
+    ),
+    ("engine.max_num_seqs", _halved("max_num_seqs", FEWEST_ROWS)),
+    (
+        "engine.tensor_parallel_size",
+        _shared_out("tensor_parallel_size", " (GPUs of the engine)"),
     ),
     ("engine.gpus", _apart),
     ("train.num_processes", _shared_out("num_processes")),

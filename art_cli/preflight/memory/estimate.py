@@ -52,13 +52,13 @@ class Workload:
     engine: Engine = "transformers"
     max_tokens: int = 0  # of one turn
     max_model_len: int
-    max_concurrent: int
+    max_num_seqs: int
     episodes: int  # that are played at once, if the engine takes them all
     num_opponents: int = 0  # checkpoints that play in a game, each on weights of its own
     reference_rows: int = 0  # conversations of a judge or user that is the base itself
     shares_gpu: bool = True  # engine and trainer take turns on one GPU
-    tensor_parallel: int = 1
-    gpu_memory_fraction: float | None = None  # that vllm takes; None: nine tenths of what is free
+    tensor_parallel_size: int = 1
+    gpu_memory_utilization: float | None = None  # None: nine tenths of what is free
 
     @property
     def weight_bytes(self) -> int:
@@ -68,7 +68,7 @@ class Workload:
     @property
     def rows(self) -> int:
         """Episodes that hold a KV cache at once."""
-        return min(self.max_concurrent, self.episodes)
+        return min(self.max_num_seqs, self.episodes)
 
     @property
     def trained_bytes(self) -> int:
@@ -299,15 +299,15 @@ def _vllm(shape: Shape, job: Workload, gpu: int | None) -> Iterator[Part]:
     """vLLM takes a fraction of the GPU, whatever it needs; it must at least hold the weights and
     one sequence of max_model_len, or it refuses to start. While the trainer updates, it sleeps."""
     b, asleep = job.weight_bytes, VLLM_ASLEEP if job.shares_gpu else 0.0
-    episode = job.max_model_len * shape.kv_bytes * b / 2 / job.tensor_parallel
-    least = shape.num_params * b / job.tensor_parallel + episode + VLLM_WORKING
+    episode = job.max_model_len * shape.kv_bytes * b / 2 / job.tensor_parallel_size
+    least = shape.num_params * b / job.tensor_parallel_size + episode + VLLM_WORKING
     if job.shares_gpu:
         yield from _cache("KV cache of the reference", job.reference_rows, shape, job)
     if gpu is None:
         note = f"at least: weights and {job.max_model_len} tokens"
         yield Part(name="vllm", note=note, rollout=least, update=asleep)
         return
-    fraction = job.gpu_memory_fraction or _free(shape, job, gpu)
+    fraction = job.gpu_memory_utilization or _free(shape, job, gpu)
     taken = fraction * gpu
     holds = f"{1 + int((taken - least) // episode)} x {job.max_model_len} tokens"
     if is_short := taken < least:

@@ -8,8 +8,10 @@ from typing import Any
 
 from art_cli.config.auto import dtype_of, recomputes
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.opponents import opponents_saved
-from art_cli.config.schema import REFERENCE, AdapterConfig, Experiment
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import opponents_saved
+from art_cli.config.sections.llm import REFERENCE
+from art_cli.config.sections.model import AdapterConfig
 from art_cli.errors import PreflightError
 from art_cli.llms.services import needs_reference
 from art_cli.preflight.memory.advice import KNOBS, Advice, Change, advise
@@ -104,7 +106,7 @@ def forecast(loaded: LoadedExperiment, gpu: Gpu | None) -> Forecast | None:
     }
     try:
         adapter = cfg.model.adapter or AdapterConfig()
-        shape = shape_of_base(cfg.model.base, adapter.targets)
+        shape = shape_of_base(cfg.model.base, adapter.target_modules)
     except UnknownSizeError as e:
         return Forecast(**found, job=job_of(cfg, loaded.env_settings, None), unknown=str(e))
     job = job_of(cfg, loaded.env_settings, shape)
@@ -137,7 +139,7 @@ def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
     """Return what the experiment asks of the GPU."""
     adapter, train, judge = cfg.model.adapter, cfg.train, cfg.judge
     at_once = max(train.scenarios_per_step * train.group_size, cfg.eval.episodes if cfg.eval else 0)
-    if cfg.agent.type != "builtin":
+    if cfg.agent.use != "builtin":
         at_once = min(at_once, cfg.agent.concurrency)
     at_once = min(at_once, cfg.env.concurrency or at_once)
     others = cfg.env.opponents
@@ -163,13 +165,13 @@ def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
         has_twin="start" in seats or (train.max_staleness > 0 and cfg.engine.use == "transformers"),
         engine="elsewhere" if cfg.engine.url else cfg.engine.use,
         shares_gpu=cfg.engine.shares_gpu,
-        tensor_parallel=cfg.engine.tensor_parallel,
-        gpu_memory_fraction=cfg.engine.gpu_memory_fraction,
+        tensor_parallel_size=cfg.engine.tensor_parallel_size,
+        gpu_memory_utilization=cfg.engine.gpu_memory_utilization,
         max_tokens=cfg.sampling.max_tokens,
         max_model_len=cfg.engine.max_model_len,
-        max_concurrent=cfg.engine.max_concurrent,
+        max_num_seqs=cfg.engine.max_num_seqs,
         episodes=at_once,
-        reference_rows=min(asking, cfg.engine.max_concurrent),
+        reference_rows=min(asking, cfg.engine.max_num_seqs),
     )
 
 

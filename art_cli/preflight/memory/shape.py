@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from art_cli.config.schema import DEFAULT_TARGETS
+from art_cli.config.sections.model import DEFAULT_TARGETS
 from art_cli.errors import UsageError
 from art_cli.models.base_folder import check_base_folder
 from art_cli.preflight.memory.dimensions import Shape

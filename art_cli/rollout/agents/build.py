@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from art_cli.config.agent import AgentConfig, TrainedConfig, models_of
-from art_cli.config.schema import RewardConfig
+from art_cli.config.sections.agent import AgentConfig, TrainedConfig, models_of
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.engines.base import Engine
 from art_cli.envs.registry import find
 from art_cli.errors import UsageError
@@ -36,7 +36,7 @@ async def open_agents(
     say: Callable[[str], None],
 ) -> HostedAgents:
     """Return the agents behind a gateway that the stack closes. Raises PreflightError."""
-    at = Entrance.at(cfg.bind, cfg.public_url) if cfg.type == "service" else None
+    at = Entrance.at(cfg.bind, cfg.public_url) if cfg.use == "service" else None
     gateway = Gateway(served, at, drops_hosted=cfg.hosted_tools == "drop", say=say)
     await gateway.start()
     stack.push_async_callback(gateway.close)
@@ -77,12 +77,12 @@ def make_runner(cfg: AgentConfig) -> Runner | None:
         return KeptRunner(cfg.command, cfg.pass_env, sandbox, cfg.timeout, workdir)
     if cfg.command:
         return ProgramRunner(cfg.command, cfg.pass_env, sandbox, workdir)
-    if cfg.use and cfg.python:
-        return WorkerRunner(cfg.python, cfg.use, cfg.pass_env, sandbox, cfg.timeout, workdir)
-    if cfg.use:
-        function = find(cfg.use)
+    if cfg.function and cfg.python:
+        return WorkerRunner(cfg.python, cfg.function, cfg.pass_env, sandbox, cfg.timeout, workdir)
+    if cfg.function:
+        function = find(cfg.function)
         if not inspect.iscoroutinefunction(function):
-            raise UsageError(f"agent.use: {cfg.use!r} is not an async function")
+            raise UsageError(f"agent.function: {cfg.function!r} is not an async function")
         return FunctionRunner(function, workdir)
     if cfg.url:
         return ServiceRunner(cfg.url, cfg.api_key_env, cfg.timeout)

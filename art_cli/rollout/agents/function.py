@@ -1,4 +1,4 @@
-"""`agent.type: function`: an async Python function that gets an OpenAI client for its episode.
+"""`agent.use: function`: an async Python function that gets an OpenAI client for its episode.
 
 async def agent(client: openai.AsyncOpenAI, task: Task) -> str | None:
     answer = await client.chat.completions.create(

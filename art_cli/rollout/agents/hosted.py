@@ -123,7 +123,7 @@ class HostedAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedAgents:
-    """Implement AgentFactory: what an `agent.type` that is not builtin means."""
+    """Implement AgentFactory: what an `agent.use` that is not builtin means."""
 
     gateway: Gateway
     runner: Runner

@@ -143,7 +143,7 @@ class WorkerRunner(KeptRunner):
         timeout: float,
         workdir: Workdir | None = None,
     ) -> None:
-        """`use` is what `agent.use` says. Raises as ProgramRunner does."""
+        """`use` is what `agent.function` says. Raises as ProgramRunner does."""
         code = WORKER.read_text(encoding="utf-8")  # its file need not be seen in a sandbox
         super().__init__([python, "-u", "-c", code, use], pass_env, sandbox, timeout, workdir)
         self._name = f"agent.python: {python} cannot run {use}"

@@ -1,4 +1,4 @@
-"""`agent.type: program`: a process an episode, in any language."""
+"""`agent.use: program`: a process an episode, in any language."""
 
 from __future__ import annotations
 

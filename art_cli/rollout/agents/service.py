@@ -1,4 +1,4 @@
-"""`agent.type: service`: an agent that runs already, here or elsewhere, as an HTTP service.
+"""`agent.use: service`: an agent that runs already, here or elsewhere, as an HTTP service.
 
     POST URL  {"id", "messages", "tools", "model", "base_url", "mcp_url", "api_key", "end_url",
                "deadline"}

@@ -54,7 +54,7 @@ class WorkerTask:
 
 
 def find(use: str) -> Any:
-    """Return the function that `agent.use` names."""
+    """Return the function that `agent.function` names."""
     where, _, name = use.rpartition(":")
     # Never "", which would be each episode's folder, with whatever the policy wrote there.
     own = os.path.dirname(os.path.abspath(where)) if where.endswith(".py") else os.getcwd()
@@ -68,7 +68,7 @@ def find(use: str) -> Any:
         module = importlib.import_module(where)
     function = getattr(module, name)
     if not inspect.iscoroutinefunction(function):
-        sys.exit(f"agent.use: {use!r} is not an async function")
+        sys.exit(f"agent.function: {use!r} is not an async function")
     return function
 
 

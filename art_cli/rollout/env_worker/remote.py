@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
-from art_cli.config.schema import EnvConfig, LLMConfig
+from art_cli.config.sections.env import EnvConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.base import Done, Env, RemoteFacts
 from art_cli.envs.registry import env_class, env_names
 from art_cli.envs.tools import Tool

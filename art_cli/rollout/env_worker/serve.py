@@ -23,7 +23,7 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.base import Done, Env
 from art_cli.envs.digest import code_digest
 from art_cli.envs.files import checked_files

@@ -7,7 +7,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from art_cli.config.load import LoadedExperiment
-from art_cli.config.schema import Experiment, TrackConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.track import TrackConfig
 from art_cli.errors import ConfigError
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.base import Tracker

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from art_cli.config.schema import TrainConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.training.algorithm.advantage import teaches
 from art_cli.training.algorithm.packing import TrainSequence
 from art_cli.training.trainers.budget import TokenBudget
@@ -65,8 +65,8 @@ def take_updates(
     but what tells of the ratio is of the last; gradient and step are the largest of all, tokens
     those of all, and `loss/shortened` is a share of all.
     """
-    updates = [update_with(part) for part in minibatches(groups, cfg.minibatches)]
-    each = [update() for _ in range(cfg.passes) for update in updates]
+    updates = [update_with(part) for part in minibatches(groups, cfg.num_minibatches)]
+    each = [update() for _ in range(cfg.num_iterations) for update in updates]
     taken = [metrics for metrics in each if metrics["data/tokens_trained"]]
     tokens = {name: sum(metrics[name] for metrics in taken) for name in TOKENS}
     if not taken:

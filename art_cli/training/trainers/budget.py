@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import torch
 
-from art_cli.config.schema import MIN_MICROBATCH_TOKENS
+from art_cli.config.sections.train import MIN_MICROBATCH_TOKENS
 from art_cli.errors import TrainerError
 from art_cli.training.algorithm.packing import TrainSequence, num_packed, partition
 

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from art_cli.config.schema import MAX_MODEL_LEN, SamplingConfig, TrainConfig
+from art_cli.config.sections.engine import MAX_MODEL_LEN
+from art_cli.config.sections.sampling import SamplingConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.errors import EngineError, TrainerError
 from art_cli.models.saved_weights import damage_told, load_state
 from art_cli.system.progress import silent
@@ -73,7 +75,7 @@ class GRPOTrainer:
         self._updated = False
         self.budget = TokenBudget(cfg.microbatch_tokens, say, policy.ways.shares)
         self.forward = forward or Forward(policy, sampling.temperature)
-        self._routers = RouterLoad(policy.model, cfg.router_aux_coef)
+        self._routers = RouterLoad(policy.model, cfg.router_aux_loss_coef)
         self._all_ranks = all_ranks
 
     @cached_property
@@ -200,7 +202,7 @@ class GRPOTrainer:
                 "Lower train.learning_rate, or use model.dtype=float32"
             )
         cfg = self._cfg
-        scale = factor(cfg.schedule, step, cfg.steps, cfg.schedule_warmup_steps)
+        scale = factor(cfg.lr_scheduler_type, step, cfg.steps, cfg.warmup_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = cfg.learning_rate * scale
         metrics = {"loss/grad_norm": norm}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from art_cli.config.schema import TrainConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.errors import PreflightError
 
 BETAS = (0.9, 0.95)

@@ -19,10 +19,11 @@ AllRanks = Callable[[Tensor], Tensor]  # the sum of a tensor over all ranks
 
 
 def check_router(model: Any, coef: float) -> None:
-    """Raise UsageError where train.router_aux_coef has no effect."""
+    """Raise UsageError where train.router_aux_loss_coef has no effect."""
     if coef and not len(Routers(model)):
         raise UsageError(
-            f"train.router_aux_coef: has no effect: {type(model).__name__} has no router; remove it"
+            f"train.router_aux_loss_coef: has no effect: {type(model).__name__} has no router; "
+            "remove it"
         )
 
 

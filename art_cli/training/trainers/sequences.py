@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from art_cli.config.schema import TrainConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.errors import TrainerError
 from art_cli.training.algorithm.advantage import teaches
 from art_cli.training.algorithm.loss import Counts, loss_named
@@ -71,4 +71,4 @@ def _advantages(trajectory: Trajectory) -> list[list[float] | float]:
 
 
 def _is_trained(trajectory: Trajectory, cfg: TrainConfig) -> bool:
-    return not (trajectory.truncated and cfg.overlong == "mask")
+    return not (trajectory.truncated and cfg.mask_truncated_completions)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from art_cli.cli.main import app
 from art_cli.runs.beginning import began
 from art_cli.runs.directory import RunDir
-from art_cli.training.trainers import warmup
+from art_cli.training.trainers import sft
 
 
 def test_its_prompts_show_the_tools_that_an_episode_offers_token_by_token(
@@ -26,13 +26,13 @@ def test_its_prompts_show_the_tools_that_an_episode_offers_token_by_token(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     late_tools.write(tmp_path)
     shown: list[Any] = []
-    read = warmup.demonstration
+    read = sft.demonstration
 
     def reading(*args: Any) -> Any:
         shown.extend(read(*args))
         return shown[-1:]
 
-    monkeypatch.setattr(warmup, "demonstration", reading)
+    monkeypatch.setattr(sft, "demonstration", reading)
     result = CliRunner().invoke(app, ["run", "config.yaml"])
     assert result.exit_code == 0, result.output
     [row, *_] = RunDir(tmp_path / "runs" / "test" / "late").read_trajectories(1, "train")
@@ -54,7 +54,7 @@ def test_a_template_is_told_the_time_that_the_run_began(
     (base / "checksums.sha256").unlink()  # it is the user's own from here on
     lines = CONFIG.replace("base: tiny", f"base: {base}").splitlines(True)
     (tmp_path / "c.yaml").write_text(
-        "".join(line for line in lines if "tiny:" not in line and "warmup:" not in line)
+        "".join(line for line in lines if "tiny:" not in line and "sft:" not in line)
     )
     few.append("name=dated")
     assert CliRunner().invoke(app, ["run", *few, "train.steps=1"]).exit_code == 0

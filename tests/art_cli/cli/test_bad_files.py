@@ -77,7 +77,7 @@ def test_a_long_override_is_one_and_is_shown_short(folder: Path) -> None:
     (folder / "env.py").write_text(ENV)
     rubric = "be kind " * 100
     code, said = ended(
-        folder, "validate", "config.yaml", "env.use=env.py:Mine", "warmup=null",
+        folder, "validate", "config.yaml", "env.use=env.py:Mine", "sft=null",
         f"judge={{model: stand-in, rubric: {rubric}}}",
     )  # fmt: skip
     assert code == 0, said
@@ -126,7 +126,7 @@ def test_a_config_that_is_none_is_told(
             EXIT_PREFLIGHT,
             f"cannot read 'named': {NO_FILE}",
         ),
-        ("warmup.demonstrations=named", EXIT_USAGE, NO_FILE),
+        ("sft.demonstrations=named", EXIT_USAGE, NO_FILE),
         ("env.use=named.py:Mine", EXIT_USAGE, "there is no file"),
     ],
 )
@@ -230,7 +230,7 @@ def test_an_import_that_leaves_is_told_with_its_line(
 
 def test_what_an_import_prints_is_not_in_the_json(folder: Path) -> None:
     (folder / "env.py").write_text(f"print('hello from the env')\n{ENV}")
-    overrides = ("env.use=env.py:Mine", "warmup=null")
+    overrides = ("env.use=env.py:Mine", "sft=null")
     code, out, said = in_process(folder, ("validate", "config.yaml", *overrides, "--json"))
     assert code == EXIT_USAGE or json.loads(out)["valid"] is True
     assert json.loads(out).keys() and "hello from the env" in said

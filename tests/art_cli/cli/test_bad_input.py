@@ -48,7 +48,7 @@ BODIES = {
     "demonstrations": "return [[{'role': 'user', 'content': 'a'},"
     " {'role': 'assistant', 'content': 'b'}]]",
 }
-QUICK = ("warmup=null", "eval=null", "train.steps=1", "train.scenarios_per_step=1")
+QUICK = ("sft=null", "eval=null", "train.steps=1", "train.scenarios_per_step=1")
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def write_env(**bodies: str) -> str:
         ("env.use=json:JSONDecoder", "JSONDecoder is not a subclass of art_cli.Env"),
         ("env.use=missing.py:Env", "there is no file"),
         (f"env.use={COLOURS}:Colours", "has no 'Colours'; it has Opposites"),
-        ("train.router_aux_coef=0.1", "train.router_aux_coef: has no effect with model.base=tiny"),
+        ("train.router_aux_loss_coef=0.1", "coef: has no effect with model.base=tiny"),
     ],
 )
 def test_a_wrong_setting_is_named(art: Command, override: str, words: str) -> None:
@@ -119,7 +119,7 @@ def test_a_wrong_setting_is_named(art: Command, override: str, words: str) -> No
 
 def test_what_the_base_has_not_is_told_before_the_warm_up(art: Command) -> None:
     override = "model.adapter={targets: [experts]}"
-    result = art("run", "config.yaml", override, "warmup.weights=all")
+    result = art("run", "config.yaml", override, "sft.weights=all")
     assert result.code == EXIT_USAGE
     assert "'experts' finds nothing in Qwen3ForCausalLM" in result.err
     assert "warming up" not in result.out + result.err
@@ -270,8 +270,8 @@ def test_an_async_env_that_blocks_is_ended_by_the_watchdog(tmp_path: Path) -> No
 def use_model(base: str) -> None:
     """Make config.yaml use a model that is not made by the run."""
     before, _, after = CONFIG.partition("model:\n")
-    after = after.partition("warmup: ")[2]
-    Path("config.yaml").write_text(f"{before}model: {{base: {base}}}\nwarmup: {after}")
+    after = after.partition("sft: ")[2]
+    Path("config.yaml").write_text(f"{before}model: {{base: {base}}}\nsft: {after}")
 
 
 def test_a_model_that_does_not_exist_is_named(
@@ -298,7 +298,7 @@ def test_a_model_without_a_chat_template_is_refused(
 def test_a_broken_line_of_demonstrations_has_its_place(art: Command) -> None:
     good = '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}'
     Path("demos.jsonl").write_text(f"{good}\n{good[:-2]}\n")
-    result = art("run", "config.yaml", "warmup.demonstrations=demos.jsonl")
+    result = art("run", "config.yaml", "sft.demonstrations=demos.jsonl")
     assert result.code == EXIT_USAGE
     assert "demos.jsonl:2: not valid JSON" in result.err
 
@@ -333,9 +333,9 @@ def test_a_run_does_not_go_on_with_another_config(art: Command) -> None:
 
 
 def test_a_run_within_the_warm_up_of_its_schedule_is_a_trial_with_a_note(art: Command) -> None:
-    result = art("run", "config.yaml", *QUICK, "train.schedule_warmup_steps=9")
+    result = art("run", "config.yaml", *QUICK, "train.warmup_steps=9")
     assert result.code == 0
-    assert "train.steps=1 ends within train.schedule_warmup_steps=9" in result.out
+    assert "train.steps=1 ends within train.warmup_steps=9" in result.out
     assert "rises to 10% of" in result.out
 
 

@@ -18,7 +18,7 @@ from art_cli.cli.main import app
 from art_cli.errors import ArtError, Interrupted, UsageError
 from art_cli.lab import fleet
 
-SHORT = "train.steps=2 eval.every=2 warmup.num_demonstrations=40 warmup.epochs=1"
+SHORT = "train.steps=2 eval.every=2 sft.num_demonstrations=40 sft.epochs=1"
 
 
 @pytest.fixture

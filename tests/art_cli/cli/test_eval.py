@@ -108,7 +108,7 @@ def test_chance_says_what_is_demonstrated_and_loads_no_model(
     told = [[{"role": "assistant", "content": call("answer", text=t)}] for t in ("yes", "no")]
     lines = [json.dumps({"messages": messages}) for messages in told]
     (folder / "told.jsonl").write_text("\n".join(lines))
-    own = "warmup={demonstrations: told.jsonl, weights: all}"
+    own = "sft={demonstrations: told.jsonl, weights: all}"
     row = evaluated(own, "--candidate", "random", "--trials", "16")["random"]
     assert row["metrics"]["reward"]["value"] == pytest.approx(0.5, abs=0.12)
     assert 0 < row["metrics"]["pass^2"]["value"] < 0.4  # drawn anew in each trial
@@ -335,7 +335,7 @@ async def play(client, task):
 
 def test_an_agent_of_ones_own_plays_with_a_model_in_the_policys_place(folder: Path) -> None:
     (folder / "agent.py").write_text(AGENT)
-    own = ["agent.type=function", "agent.use=agent.py:play"]
+    own = ["agent.use=function", "agent.function=agent.py:play"]
     priced = ("prices.input=1", "prices.output=1", "params.max_tokens=200")
     with LoopbackJudge(then=Player()) as server:
         found = evaluated(*own, *model(server, "player", *priced), "--trials", "4")
@@ -365,8 +365,8 @@ def test_a_threshold_on_the_reward_says_what_passes(folder: Path) -> None:
             "random says turns of demonstrations, but Essay has no demonstrations",
         ),
         (
-            ["agent={type: program, command: [x]}", "--candidate", "random"],
-            "does not play through an agent (agent.type=program); leave it out",
+            ["agent={use: program, command: [x]}", "--candidate", "random"],
+            "does not play through an agent (agent.use=program); leave it out",
         ),
         (["--candidate", "openai/x,timout=3"], "timout: unknown key. Did you mean 'timeout'?"),
         (

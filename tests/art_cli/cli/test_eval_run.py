@@ -152,7 +152,7 @@ def test_a_run_without_steps_leaves_what_its_warm_up_made(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("config.yaml").write_text(CONFIG.replace("adapter: null", f"adapter: {adapter}"))
-    started = ["run", "config.yaml", "warmup={weights: all, num_demonstrations: 20}"]
+    started = ["run", "config.yaml", "sft={weights: all, num_demonstrations: 20}"]
     done = CliRunner().invoke(app, [*started, "train.steps=0"])
     assert done.exit_code == 0, (done.output, done.exception)
     made = RunDir(tmp_path / "runs/test/short")

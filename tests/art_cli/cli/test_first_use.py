@@ -31,7 +31,7 @@ class Slow(Env):
     async def score(self, trajectory):
         return 1.0
 """
-QUICK = "warmup=null eval=null train.steps=1 train.scenarios_per_step=1"
+QUICK = "sft=null eval=null train.steps=1 train.scenarios_per_step=1"
 VALIDATE = ("validate", "config.yaml", "env.use=env.py:Slow", "--json")
 
 

@@ -75,7 +75,7 @@ class Closed(Hostile):
 PROGRAM = f"import sys; print({HOSTILE!r}); sys.exit(3)"
 SMALL = (
     *("env.use=env.py:Hostile", "eval={every: 1, episodes: 3}", "train.steps=1"),
-    *("train.scenarios_per_step=2", "warmup.num_demonstrations=1", "warmup.epochs=1"),
+    *("train.scenarios_per_step=2", "sft.num_demonstrations=1", "sft.epochs=1"),
 )
 
 Art = Callable[..., tuple[int, str]]
@@ -192,7 +192,7 @@ def test_a_judge_and_a_server_that_fail(art: Art) -> None:
 
 
 def test_a_program_that_fails(art: Art) -> None:
-    agent = f"agent={{type: program, command: ['{sys.executable}', program.py]}}"
+    agent = f"agent={{use: program, command: ['{sys.executable}', program.py]}}"
     code, printed = art("run", "config.yaml", agent, *SMALL)
     assert code == EXIT_FAILED and "the agent failed: ended with exit code 3" in printed
     assert art("runs")[0] == 0

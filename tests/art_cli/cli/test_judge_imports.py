@@ -11,7 +11,7 @@ import pytest
 from short_run import CONFIG
 
 JUDGE = "judge.model=openai/o3"
-ONE_STEP = ("warmup=null", "eval=null", "train.steps=1", "train.scenarios_per_step=1")
+ONE_STEP = ("sft=null", "eval=null", "train.steps=1", "train.scenarios_per_step=1")
 
 
 @pytest.mark.slow
@@ -21,7 +21,7 @@ ONE_STEP = ("warmup=null", "eval=null", "train.steps=1", "train.scenarios_per_st
         ["--help"],
         ["run", "--help"],
         ["validate", "config.yaml"],
-        ["validate", "config.yaml", JUDGE, "judge.max_usd=5", "reward.ruler=1"],
+        ["validate", "config.yaml", JUDGE, "judge.max_usd=5", "reward.judge=1"],
         ["run", "config.yaml", "--dry-run", JUDGE],
         ["run", "config.yaml", *ONE_STEP],
     ],

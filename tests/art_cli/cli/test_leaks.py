@@ -163,7 +163,7 @@ def test_the_search_of_these_tests_finds_what_is_packed() -> None:
 def test_a_key_that_an_env_leaks_in_every_way_is_masked_wherever_it_is_written(art: Art) -> None:
     args = "{password: '${oc.env:ART_X}'}"
     env = f"{{use: 'env.py:Mine', python: '{sys.executable}', args: {args}}}"
-    small = ("eval={every: 1, episodes: 4}", "train.steps=2", "warmup.epochs=1")
+    small = ("eval={every: 1, episodes: 4}", "train.steps=2", "sft.epochs=1")
     more = ("train.scenarios_per_step=4", "train.curriculum=signal", "checkpoint.every=1")
     with LoopbackOtlp() as collector:
         to = f'track={{wandb: {{mode: offline}}, otlp: {{endpoint: "{collector.url}/v1/traces"}}, '
@@ -196,7 +196,7 @@ def test_a_key_that_an_env_leaks_in_every_way_is_masked_wherever_it_is_written(a
 
 @pytest.mark.slow
 def test_masking_changes_nothing_that_is_trained(art: Art) -> None:
-    small = ("eval=null", "train.steps=2", "warmup.epochs=1", "train.scenarios_per_step=4")
+    small = ("eval=null", "train.steps=2", "sft.epochs=1", "train.scenarios_per_step=4")
     found = []
     for name, password in (("masked", "${oc.env:ART_X}"), ("plain", SECRET)):
         # What stands in the config itself is no key.

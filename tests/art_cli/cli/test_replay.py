@@ -174,7 +174,7 @@ def test_the_agents_steps_are_enough_where_its_words_are_its_own(run: RunDir) ->
     row.messages = [{"role": "user", "content": "its own prompt"}]
     row.metrics["crashed"] = 0.0
     run.write_trajectories(2, "train", [TrajectoryGroup([row])])
-    hosted = "agent: {type: program, command: [my-agent]}\n"
+    hosted = "agent: {use: program, command: [my-agent]}\n"
     run.config.write_text(CONFIG + hosted)
     assert replay(run.root, 2, 0).exit_code == 0
 

@@ -17,7 +17,7 @@ from short_run import results
 
 from art_cli.backends.frozen import FrozenPlayers
 from art_cli.config.load import load_experiment
-from art_cli.config.opponents import SavedPolicyConfig
+from art_cli.config.sections.env import SavedPolicyConfig
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import CheckpointError, ConfigError, UsageError
 from art_cli.models.loading import load_policy
@@ -35,7 +35,7 @@ model:
   base: tiny
   adapter: {{rank: 4}}
   tiny: {{hidden_size: 32, num_layers: 1, vocab_size: 300}}
-warmup:
+sft:
   num_demonstrations: 300
   epochs: 6
   learning_rate: 5.0e-3
@@ -138,7 +138,7 @@ def test_a_checkpoint_of_all_weights_plays_as_the_start_of_a_run_that_begins_wit
     (tmp_path / "config.yaml").write_text(CONFIG)
     art(tmp_path, "run", "config.yaml", "model.adapter=null")
     base = "{base: runs/test/first/checkpoints/2, adapter: null}"
-    begin = "model=null", f"model={base}", "warmup=null", "train.steps=1"
+    begin = "model=null", f"model={base}", "sft=null", "train.steps=1"
     runs = [
         against(tmp_path, "a", *begin, who="start"),
         against(tmp_path, "b", *begin, who="{checkpoint: runs/test/first, step: 2}"),

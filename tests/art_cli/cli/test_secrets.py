@@ -82,10 +82,10 @@ def art(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         (f"./{SECRET}.py:Mine", ["env.use=${oc.env:ART_X}"]),
         (f"{SECRET}.module:Mine", ["env.use=${oc.env:ART_X}"]),
         (SECRET, ["env.use=env.py:${oc.env:ART_X}"]),
-        (f"./{SECRET}.py:play", ["agent={type: function, use: '${oc.env:ART_X}'}"]),
-        ("pw", ["agent={type: function, use: '${oc.env:ART_X}'}"]),
-        (SECRET, ["agent={type: program, command: ['${oc.env:ART_X}']}"]),
-        ("pw", ["agent={type: program, command: ['${oc.env:ART_X}']}"]),
+        (f"./{SECRET}.py:play", ["agent={use: function, function: '${oc.env:ART_X}'}"]),
+        ("pw", ["agent={use: function, function: '${oc.env:ART_X}'}"]),
+        (SECRET, ["agent={use: program, command: ['${oc.env:ART_X}']}"]),
+        ("pw", ["agent={use: program, command: ['${oc.env:ART_X}']}"]),
         (f"./{SECRET}", ["judge={model: openai/x, rubric_file: '${oc.env:ART_X}'}"]),
         ("pw", ["judge={model: openai/x, rubric_file: '${oc.env:ART_X}'}"]),
         (SECRET, ["judge={model: '${oc.env:ART_X}', api_key_env: ART_NONE}"]),
@@ -113,7 +113,7 @@ def test_an_error_shows_the_variable_and_not_its_value(
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["warmup.demonstrations=./${oc.env:ART_X}"], "there is no file"),
+        (["sft.demonstrations=./${oc.env:ART_X}"], "there is no file"),
         (["model.base=${oc.env:ART_X}/m", *NOT_TINY], "cannot load"),
         (["judge={model: openai/x, command: ['${oc.env:ART_X}', serve]}"], "there is no program"),
         (["judge={model: openai/x, command: [ls, '${oc.env:ART_X}']}"], "ended with exit code"),
@@ -134,7 +134,7 @@ def test_an_env_that_tells_its_password_does_not_bring_it_into_the_run_directory
 ) -> None:
     monkeypatch.setenv("ART_X", SECRET)
     env = "env={use: 'env.py:Mine', args: {password: '${oc.env:ART_X}'}}"
-    small = ("eval={every: 1, episodes: 2}", "train.steps=1", "warmup.epochs=1")
+    small = ("eval={every: 1, episodes: 2}", "train.steps=1", "sft.epochs=1")
     code, said = art("run", "config.yaml", env, *small, "train.scenarios_per_step=4")
     assert code == 0 and SECRET not in said
     command = ("eval", "runs/test/short", "--checkpoint", "last", "--episodes", "4")

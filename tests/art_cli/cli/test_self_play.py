@@ -18,7 +18,7 @@ from loopback_judge import LoopbackJudge, says, scored
 from short_run import results
 
 import art_cli as api
-from art_cli.config.schema import TinyConfig
+from art_cli.config.sections.model import TinyConfig
 from art_cli.errors import ConfigError, UsageError
 from art_cli.rollout.match import SeatedAgents
 from art_cli.rollout.policy_agent import PolicyAgents
@@ -34,7 +34,7 @@ model:
   base: tiny
   adapter: null
   tiny: {{hidden_size: 32, num_layers: 1, vocab_size: 300}}
-warmup: {{num_demonstrations: 100, epochs: 3, learning_rate: 1.25e-2, optimizer: muon}}
+sft: {{num_demonstrations: 100, epochs: 3, learning_rate: 1.25e-2, optimizer: muon}}
 sampling: {{max_tokens: 4}}
 train: {{steps: 4, scenarios_per_step: 3, group_size: 4, learning_rate: 4.0e-3}}
 eval: {{every: 4, episodes: 12}}
@@ -164,7 +164,7 @@ def test_against_the_start_only_the_seat_itself_is_trained(tmp_path: Path) -> No
 
 
 def test_fewer_rows_than_seats_hold_up_no_game(tmp_path: Path) -> None:
-    run = trained(tmp_path, "engine.max_concurrent=2", "train.steps=1", "eval.episodes=4")
+    run = trained(tmp_path, "engine.max_num_seqs=2", "train.steps=1", "eval.episodes=4")
     rows = run.read_trajectories(1, "train")
     assert len(rows) == 24 and all(r["reward"] is not None for r in rows)
 
@@ -200,7 +200,7 @@ def test_a_run_that_begins_with_a_checkpoint_meets_that_checkpoint(
 ) -> None:
     """All games of the frozen one and of the policy are then one and the same, greedily played."""
     words = CONFIG.splitlines()
-    kept = [line for line in words if not line.startswith(("  tiny", "warmup"))]
+    kept = [line for line in words if not line.startswith(("  tiny", "sft"))]
     (tmp_path / "config.yaml").write_text("\n".join(kept))
     change = f"model.base={whole.checkpoint(4)}", "train.steps=1", "eval.episodes=8"
     art(tmp_path, "run", "config.yaml", *change, "env.opponents.train=start", "sampling.top_k=1")
@@ -261,7 +261,7 @@ def test_a_judge_compares_the_games_of_one_seat(tmp_path: Path) -> None:
     with LoopbackJudge(then=scored(brief)) as server:
         judge = {"model": server.model, "api_base": server.api_base}
         run = trained(
-            tmp_path, f"judge={json.dumps(judge)}", "train.steps=1", "eval=null", "reward.ruler=1.0"
+            tmp_path, f"judge={json.dumps(judge)}", "train.steps=1", "eval=null", "reward.judge=1.0"
         )
     groups = grouped(run.read_trajectories(1, "train"))
     assert len(groups) == 6
@@ -287,7 +287,7 @@ def test_the_opponent_from_the_start_stays_what_it_was(tmp_path: Path) -> None:
             ),
             env=counting.Counting,
             opponents=api.OpponentsConfig(eval="start"),
-            warmup=api.WarmupConfig(
+            sft=api.SFTConfig(
                 num_demonstrations=100,
                 epochs=3,
                 learning_rate=5e-3,

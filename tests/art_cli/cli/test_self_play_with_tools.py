@@ -24,18 +24,18 @@ model:
   base: tiny
   adapter: null
   tiny: {{hidden_size: 32, num_layers: 1, vocab_size: 400}}
-warmup: {{num_demonstrations: 250, epochs: 6, learning_rate: 1.0e-2, optimizer: muon}}
+sft: {{num_demonstrations: 250, epochs: 6, learning_rate: 1.0e-2, optimizer: muon}}
 sampling: {{max_tokens: 40}}
 train: {{steps: 2, scenarios_per_step: 2, group_size: 4, learning_rate: 4.0e-3}}
 eval: {{every: 2, episodes: 8}}
 checkpoint: {{every: 1, keep: 9}}
 """
-OWN = "agent.type=function", f"agent.use={counting.__file__}:plays"
+OWN = "agent.use=function", f"agent.function={counting.__file__}:plays"
 
 
 def trained(folder: Path, *overrides: str, base: Path | None = None) -> RunDir:
     """Train; where there is a `base`, that is a policy which has been warmed up."""
-    kept = [x for x in CONFIG.splitlines() if not base or not x.startswith(("  tiny", "warmup"))]
+    kept = [x for x in CONFIG.splitlines() if not base or not x.startswith(("  tiny", "sft"))]
     (folder / "config.yaml").write_text("\n".join(kept))
     art(folder, "run", "config.yaml", *overrides, *([f"model.base={base}"] if base else []))
     return RunDir(folder / "runs/test/game")

@@ -26,7 +26,7 @@ from art_cli.system.lock import hold
 from art_cli.view import file
 
 ROOT = Path(__file__).parents[3]
-QUICK = "warmup=null train.steps=2 train.scenarios_per_step=1 eval.every=2 eval.episodes=4"
+QUICK = "sft=null train.steps=2 train.scenarios_per_step=1 eval.every=2 eval.episodes=4"
 RUN = ("run", "config.yaml", *QUICK.split())
 Art = Callable[..., Result]
 

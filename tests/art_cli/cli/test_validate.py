@@ -179,7 +179,7 @@ def test_numbers_beyond_the_scenarios_of_an_env_are_told_before_anything_is_load
     assert result.exit_code == 0 and "scenarios" not in result.output
 
 
-@pytest.mark.parametrize("change", ["model.base=tiny", "warmup={}"])
+@pytest.mark.parametrize("change", ["model.base=tiny", "sft={}"])
 def test_demonstrations_that_an_env_has_not_are_asked_for_at_once(art: Art, change: str) -> None:
     Path("few.py").write_text(FEW)
     result = art("validate", "config.yaml", "env.use=few.py:Few", change)
@@ -190,5 +190,5 @@ def test_demonstrations_that_an_env_has_not_are_asked_for_at_once(art: Art, chan
 def test_demonstrations_may_be_a_static_method(art: Art) -> None:
     own = "    @staticmethod\n    def demonstrations(cfg, num): return [[]]\n"
     Path("few.py").write_text(FEW + own)
-    result = art("validate", "config.yaml", "env.use=few.py:Few", "warmup={}", "eval=null")
+    result = art("validate", "config.yaml", "env.use=few.py:Few", "sft={}", "eval=null")
     assert result.exit_code == 0, (result.output, result.exception)

@@ -12,7 +12,8 @@ from art_cli.config.auto import (
     recomputes,
     warms_all,
 )
-from art_cli.config.schema import AdapterConfig, ModelConfig, WarmupConfig
+from art_cli.config.sections.model import AdapterConfig, ModelConfig
+from art_cli.config.sections.sft import SFTConfig
 
 ADAPTER = AdapterConfig()
 
@@ -51,7 +52,7 @@ def test_a_gpu_is_used_where_there_is_one_but_not_for_a_tiny_model(
 def test_what_the_config_names_is_taken() -> None:
     assert dtype_of(ModelConfig(base="some/model", dtype="float32"), on_gpu=True) == "float32"
     assert recomputes("on", 1, on_gpu=False) and not recomputes("off", 10**12, on_gpu=True)
-    assert warms_all(WarmupConfig(weights="all"), ModelConfig(base="some/model", adapter=ADAPTER))
+    assert warms_all(SFTConfig(weights="all"), ModelConfig(base="some/model", adapter=ADAPTER))
 
 
 def test_large_models_on_a_gpu_recompute_their_layers() -> None:
@@ -63,4 +64,4 @@ def test_large_models_on_a_gpu_recompute_their_layers() -> None:
 @pytest.mark.parametrize("adapter", [ADAPTER, None])
 def test_a_warm_up_trains_what_the_run_trains(adapter: AdapterConfig | None) -> None:
     model = ModelConfig(base="some/model", adapter=adapter)
-    assert warms_all(WarmupConfig(), model) == (adapter is None)
+    assert warms_all(SFTConfig(), model) == (adapter is None)

@@ -22,7 +22,7 @@ REFUSED = [
     ([VLLM, "engine.deterministic=false"], "engine.deterministic: has no effect with"),
     ([VLLM, "engine.gpus=[1, 1]", "engine.replicas=2"], "must name as many GPUs as"),
     ([VLLM, "engine.gpus=[1, 2]"], "must name as many GPUs as engine.replicas (1) times"),
-    ([VLLM, "engine.tensor_parallel=2"], "engine.gpus: is missing: 1 replicas of 2 GPUs"),
+    ([VLLM, "engine.tensor_parallel_size=2"], "engine.gpus: is missing: 1 replicas of 2 GPUs"),
     (["engine.nodes=1"], "engine.nodes: has no effect with engine.use=transformers"),
     ([VLLM, "engine.nodes=1", "engine.url=http://x"], "engine.nodes: has no effect with"),
     ([VLLM, "engine.nodes=1", "engine.gpus=[1]"], "engine.gpus: has no effect with engine.nodes=1"),
@@ -33,15 +33,15 @@ REFUSED = [
     ([VLLM, "model.adapter.rank=513"], "must be at most 512 with engine.use=vllm, got 513"),
     (["train.max_staleness=1"], "add engine.deterministic: false"),
     (
-        ["train.max_staleness=1", "engine.deterministic=false", "train.refill=true"],
-        "train.max_staleness: does not go with train.refill",
+        ["train.max_staleness=1", "engine.deterministic=false", "train.dynamic_sampling=true"],
+        "train.max_staleness: does not go with train.dynamic_sampling",
     ),
 ]
 FINE = [
     [VLLM],
-    [VLLM, "engine.gpus=[1, 2, 3, 4]", "engine.replicas=2", "engine.tensor_parallel=2"],
+    [VLLM, "engine.gpus=[1, 2, 3, 4]", "engine.replicas=2", "engine.tensor_parallel_size=2"],
     [VLLM, "engine.url=http://127.0.0.1:8000"],
-    [VLLM, "engine.nodes=1", "engine.replicas=4", "engine.tensor_parallel=2"],  # as nodes get it
+    [VLLM, "engine.nodes=1", "engine.replicas=4", "engine.tensor_parallel_size=2"],
     [VLLM, "train.max_staleness=1"],
     ["train.max_staleness=2", "engine.deterministic=false"],
 ]

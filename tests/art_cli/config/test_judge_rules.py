@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from art_cli.config.llm import PricesConfig
 from art_cli.config.load import LoadedExperiment, load_experiment
 from art_cli.config.resume import changes_on_resume
-from art_cli.config.schema import JudgeConfig, RewardConfig
+from art_cli.config.sections.judge import JudgeConfig
+from art_cli.config.sections.llm import PricesConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.errors import ConfigError
 
 BASE = "env: {use: tic_tac_toe}\nmodel: {base: some/model}\ntrain: {steps: 3}\n"
@@ -46,13 +47,13 @@ def test_without_a_judge_there_is_none() -> None:
 
 def test_everything_about_a_judge_can_be_said() -> None:
     Path("config.yaml").write_text(
-        BASE + "judge: {use: ruler, model: openai/x, api_base: 'http://localhost:8000/v1', "
+        BASE + "judge: {model: openai/x, api_base: 'http://localhost:8000/v1', "
         "api_key_env: MY_KEY, params: {reasoning_effort: low}, prices: {input: 2, output: 8.0}, "
         "fallbacks: [openai/o3], votes: 4, max_usd: 5, on_failure: env, rubric: short is good}\n"
-        "reward: {env: 1, ruler: 0.5, gate: env}\n"
+        "reward: {env: 1, judge: 0.5, gate: env}\n"
     )
     experiment = load().experiment
-    assert experiment.reward == RewardConfig(env=1.0, ruler=0.5, gate="env")
+    assert experiment.reward == RewardConfig(env=1.0, judge=0.5, gate="env")
     assert experiment.judge and experiment.judge.prices == PricesConfig(input=2.0, output=8.0)
     assert experiment.judge.params == {"reasoning_effort": "low"}
 
@@ -68,7 +69,7 @@ def test_everything_about_a_judge_can_be_said() -> None:
         ([JUDGE, "judge.max_usd=0"], "judge.max_usd: must be"),
         ([JUDGE, "judge.timeout=0"], "judge.timeout: must be"),
         ([JUDGE, "judge.use=pairs"], "judge.use: "),
-        ([JUDGE, "reward.ruler=-1"], "reward.ruler: must be"),
+        ([JUDGE, "reward.judge=-1"], "reward.judge: must be"),
         ([JUDGE, "reward.gate=ruler"], "reward.gate: "),
         ([JUDGE, "judge.prices.input=1"], "judge.prices.output"),
         ([JUDGE, "judge.command=serve"], "judge.command: "),
@@ -88,13 +89,13 @@ def test_a_wrong_value_is_named(overrides: list[str], words: str) -> None:
             "judge.rubric_file: stands beside judge.rubric; keep one of them",
         ),
         ([JUDGE, "judge.command=[a]", "judge.api_base=b"], "so judge.api_base has no effect"),
-        (["reward.ruler=1"], "needs a judge; add for example: judge: {model: openai/o3}"),
+        (["reward.judge=1"], "needs a judge; add for example: judge: {model: openai/o3}"),
         ([JUDGE, "reward.env=1"], "is 0, so the judge has no effect; remove the section judge"),
         (
             ["reward.env=0"],
             "there is nothing to learn from; for the env's own score write reward.env",
         ),
-        (["reward.env=1", "reward.gate=env"], "has no effect with reward.ruler=0; remove it"),
+        (["reward.env=1", "reward.gate=env"], "has no effect with reward.judge=0; remove it"),
         (
             ["judge.model=reference", "model.adapter=null"],
             "but model.adapter is null; name another model, or train an adapter",
@@ -125,7 +126,7 @@ def test_the_reference_takes_no_settings_of_a_remote_model(key: str, value: str)
     assert f"judge.{key}" in found and "has no effect with judge.model=reference" in found
 
 
-@pytest.mark.parametrize("reward", [[], ["reward.ruler=1"], ["reward.ruler=0.5", "reward.env=1"]])
+@pytest.mark.parametrize("reward", [[], ["reward.judge=1"], ["reward.judge=0.5", "reward.env=1"]])
 def test_good_combinations_are_good(reward: list[str]) -> None:
     load(JUDGE, *reward)
     load("judge.model=reference", *reward)

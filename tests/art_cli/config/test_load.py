@@ -11,7 +11,10 @@ import pytest
 
 from art_cli.config.interpolate import escape, resolve
 from art_cli.config.load import LoadedExperiment, load_experiment
-from art_cli.config.schema import AdapterConfig, EnvConfig, Experiment, ModelConfig, TrainConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import EnvConfig
+from art_cli.config.sections.model import AdapterConfig, ModelConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.config.yaml import dump
 from art_cli.errors import ConfigError, UsageError
 
@@ -123,11 +126,11 @@ def test_anchors_and_merge_keys_work_and_own_keys_win(load):
 
 def test_later_files_win_and_null_replaces_a_section(tmp_path):
     base, over = tmp_path / "base.yaml", tmp_path / "over.yaml"
-    base.write_text(MINIMAL + "warmup: {epochs: 2}\ntrack: {wandb: {mode: offline}}\n")
-    over.write_text("warmup: null\ntrain: {steps: 7, loss: dapo}\ntrack: {wandb: {entity: me}}\n")
+    base.write_text(MINIMAL + "sft: {epochs: 2}\ntrack: {wandb: {mode: offline}}\n")
+    over.write_text("sft: null\ntrain: {steps: 7, loss: dapo}\ntrack: {wandb: {entity: me}}\n")
     loaded = load_experiment([base, over])
     assert loaded.experiment.name == "base"
-    assert loaded.experiment.warmup is None
+    assert loaded.experiment.sft is None
     assert loaded.experiment.train == TrainConfig(steps=7, loss="dapo")
     wandb = {"mode": "offline", "entity": "me", "upload": "auto", "weave": False}
     others = {"otlp": None, "mlflow": None, "tensorboard": False, "trackio": False}
@@ -137,18 +140,18 @@ def test_later_files_win_and_null_replaces_a_section(tmp_path):
 
 def test_overrides_are_yaml_and_create_sections(load):
     loaded = load(
-        MINIMAL + "warmup: null\n",
+        MINIMAL + "sft: null\n",
         "train.steps=20",
         "model.adapter=null",
         "env.args={level: 2}",
-        "warmup.epochs=4",
+        "sft.epochs=4",
         "name=x",
         "train.learning_rate=1e-4",
     )
     experiment = loaded.experiment
     assert (experiment.train.steps, experiment.train.learning_rate) == (20, 1e-4)
     assert (experiment.model.adapter, experiment.env.args) == (None, {"level": 2})
-    assert experiment.warmup is not None and experiment.warmup.epochs == 4
+    assert experiment.sft is not None and experiment.sft.epochs == 4
     assert (experiment.name, loaded.origins["name"]) == ("x", "override")
 
 
@@ -270,7 +273,7 @@ def test_all_mistakes_are_reported_in_the_order_of_the_file(problems):
         "config.yaml:11:3: train.group_size: given twice, first on line 10; keep one of them",
         "config.yaml:12:18: train.max_grad_norm: the environment variable ART_UNSET is not set; "
         "set it, or give a default: ${oc.env:ART_UNSET,default}",
-        "config.yaml:13:1: learning_rate: unknown key. Did you mean 'warmup.learning_rate' or "
+        "config.yaml:13:1: learning_rate: unknown key. Did you mean 'sft.learning_rate' or "
         "'train.learning_rate'?",
         "override 'foo': expected key.path=value, for example train.steps=20",
         "override 'train.stps=3': train.stps: unknown key. Did you mean 'steps'?",
@@ -285,7 +288,7 @@ def test_all_mistakes_are_reported_in_the_order_of_the_file(problems):
         ("train.steps=true", "expected an integer of at least 0, got true"),
         ("train.steps=[1]", "expected an integer of at least 0, got a list"),
         ("train.steps.x=1", "expected an integer of at least 0, got a mapping"),
-        ("engine.max_concurrent=1:30", "expected an integer of at least 1, got '1:30'"),
+        ("engine.max_num_seqs=1:30", "expected an integer of at least 1, got '1:30'"),
         ("train.kl_coef=x", "expected a number of at least 0, got 'x'"),
         ("train.clip_low=x", "expected a number of at least 0, got 'x'"),
         ("train.kl_coef=.nan", "expected a finite number, got nan"),
@@ -293,8 +296,8 @@ def test_all_mistakes_are_reported_in_the_order_of_the_file(problems):
         ("sampling.temperature=.inf", "must be at most 5, got inf"),
         ("seed=2147483648", "must be less than 2147483648, got 2147483648"),
         ("model.tiny.hidden_size=17", "must be a multiple of 16, got 17"),
-        ("train.refill=no", "expected true or false, got 'no' (which is text here): write true "),
-        ("train.refill=1", "expected true or false, got 1"),
+        ("train.dynamic_sampling=no", "got 'no' (which is text here): write true "),
+        ("train.dynamic_sampling=1", "expected true or false, got 1"),
         ("model.base=5", "expected text, got 5; put it in quotes"),
         ("model.adapter=8", "expected a mapping, got 8"),
         ("checkpoint=", "expected a mapping, got null; write its keys under it, or remove it"),
@@ -389,14 +392,17 @@ def test_a_malformed_override_is_a_problem(problems, override):
         (["train.loss=cispo", "train.clip_low=.2"], "train.clip_low: has no effect with train.los"),
         (["engine.max_model_len=512"], "engine.max_model_len: must be more than sampling.max_toke"),
         (["sampling.max_tokens=9999"], "engine.max_model_len: must be more than sampling.max_toke"),
-        (["train.minibatches=9"], "train.minibatches: is 9, but train.scenarios_per_step is 8"),
-        (["warmup.weights=adapter", "model.adapter=null"], "warmup.weights: is adapter, but model"),
-        (["model.base=tiny", "warmup.epochs=1"], "warmup.weights: must be all with model.base=ti"),
+        (
+            ["train.num_minibatches=9"],
+            "train.num_minibatches: is 9, but train.scenarios_per_step is 8",
+        ),
+        (["sft.weights=adapter", "model.adapter=null"], "sft.weights: is adapter, but model"),
+        (["model.base=tiny", "sft.epochs=1"], "sft.weights: must be all with model.base=ti"),
         (["model.quantize=4bit", "model.adapter=null"], "model.quantize: keeps the base as it is"),
         (["model.quantize=8bit", "model.base=tiny"], "model.quantize: has no effect with model."),
         (["model.quantize=8bit", "model.device=cpu"], "model.quantize: needs a GPU, but model.de"),
         (["model.quantize=4bit", "engine.use=vllm"], "model.quantize: leaves nothing that an ad"),
-        (["model.quantize=8bit", "warmup.weights=all"], "model.quantize: keeps the base as it is"),
+        (["model.quantize=8bit", "sft.weights=all"], "model.quantize: keeps the base as it is"),
         (
             ["model.quantize=8bit", "train.num_processes=2"],
             "model.quantize: 8bit works in ",
@@ -419,11 +425,11 @@ def test_settings_that_do_not_go_together_are_refused(problems, overrides, messa
     [
         ["model.tiny.num_layers=2"],
         ["model.base=tiny", "model.tiny.num_layers=3"],
-        ["model.base=tiny", "warmup.weights=all"],
-        ["model.base=tiny", "model.adapter=null", "warmup={}"],
-        ["train.schedule_warmup_steps=3"],
+        ["model.base=tiny", "sft.weights=all"],
+        ["model.base=tiny", "model.adapter=null", "sft={}"],
+        ["train.warmup_steps=3"],
         ["train.loss=cispo", "train.clip_low=null", "train.clip_high=5"],
-        ["warmup.num_demonstrations=5"],
+        ["sft.num_demonstrations=5"],
         ["model.quantize=4bit", "train.optimizer=adamw_8bit"],
         ["model.quantize=4bit", "engine={use: vllm, sync: adapter}"],
         ["train.num_processes=8", "train.gradient_checkpointing=on"],
@@ -561,7 +567,7 @@ def test_any_text_survives_escaping_and_resolving():
 
 CONFIGS = [
     [],
-    ["model.base=tiny", "warmup={weights: all}", "model.tiny.num_layers=4"],
+    ["model.base=tiny", "sft={weights: all}", "model.tiny.num_layers=4"],
     ["train={loss: gspo, clip_low: 3e-4, learning_rate: 1e-5}", "track.wandb={entity: '010'}"],
     ["eval=null", "model.adapter=null", "project=1e5x", "env.use='1:30'"],
     ['env.args={no: "no", "1": "2020-01-01", e: [], m: {}, n: [[1, {a: 1e-5}]], "a.b": .inf}'],

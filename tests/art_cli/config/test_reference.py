@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 import yaml
 
 from art_cli.config import schema
+from art_cli.config.foreign_keys import ELSEWHERE
 from art_cli.config.reference import json_schema, key_at, keys_of
+from art_cli.config.sections.deploy import TARGETS
 from art_cli.errors import UsageError
 
 CONFIGS = [
@@ -24,7 +27,7 @@ CONFIGS = [
 def test_a_key_has_its_meaning_what_it_takes_its_default_and_what_it_needs() -> None:
     key = key_at("engine.gpus")
     assert (key.takes, key.default) == ("list of: integer from 0 or null", "`null`")
-    assert key.meaning == "for vLLM alone"
+    assert key.meaning.startswith("The numbers of the GPUs that vLLM has to itself.")
     assert key.needs == ["Only with `engine.use` vllm", "Not with `engine.url`"]
     assert key_at("train.steps").default == "**needed**" and key_at("train").sections
 
@@ -32,7 +35,7 @@ def test_a_key_has_its_meaning_what_it_takes_its_default_and_what_it_needs() -> 
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("train.lr", "no key 'lr' under 'train'. Did you mean 'train.learning_rate'?"),
+        ("train.lr", "no key 'lr' under 'train'. Did you mean 'learning_rate'?"),
         (
             "num_generations",
             "no key 'num_generations' at the top. Did you mean 'train.group_size'?",
@@ -47,8 +50,44 @@ def test_a_key_that_is_none_is_said_with_the_right_one(path: str, says: str) -> 
     assert says in str(raised.value)
 
 
-def test_each_key_of_the_update_has_a_meaning() -> None:
-    assert [key.name for key in keys_of(schema.TrainConfig) if not key.meaning] == []
+def test_every_key_has_a_description_of_whole_sentences() -> None:
+    seen, todo = 0, [schema.Experiment, *TARGETS.values()]
+    while todo:
+        section = todo.pop()
+        for key in keys_of(section):
+            seen += 1
+            where = f"{section.__name__}.{key.name}"
+            assert re.fullmatch(r"[A-Z`].{8,}[.]", key.meaning), where
+            todo += key.sections
+    assert seen > 150
+
+
+@pytest.mark.parametrize(
+    ("foreign", "key"),
+    [
+        ("train.num_generations", "group_size"),
+        ("train.beta", "kl_coef"),
+        ("train.per_device_train_batch_size", "scenarios_per_step"),
+        ("train.passes", "num_iterations"),
+        ("train.schedule_warmup_steps", "warmup_steps"),
+        ("train.refill", "dynamic_sampling"),
+        ("engine.gpu_memory_fraction", "gpu_memory_utilization"),
+        ("engine.max_concurrent", "max_num_seqs"),
+        ("model.adapter.lora_r", "rank"),
+        ("model.lora_r", "model.adapter.rank"),
+        ("reward.ruler", "judge"),
+        ("deploy.to", "use"),
+        ("warmup", "sft"),
+    ],
+)
+def test_a_foreign_or_former_name_is_answered_with_the_key(foreign: str, key: str) -> None:
+    with pytest.raises(UsageError, match=f"Did you mean '{key}'"):
+        key_at(foreign)
+
+
+def test_each_foreign_name_leads_to_a_key() -> None:
+    for key in ELSEWHERE:
+        assert key_at(key).meaning
 
 
 @dataclass(frozen=True)

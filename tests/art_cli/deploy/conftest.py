@@ -17,7 +17,7 @@ from art_cli.deploy.targets.together import target as together
 from art_cli.deploy.targets.together import upload
 from art_cli.runs.directory import RunDir
 
-ADAPTER = ["model.adapter={rank: 4}", "warmup.weights=all", "train.steps=2", "eval.every=1"]
+ADAPTER = ["model.adapter={rank: 4}", "sft.weights=all", "train.steps=2", "eval.every=1"]
 ADAPTER += ["checkpoint={every: 1, keep: 2}"]  # both, whichever is the best
 Deploy = Callable[..., Result]
 Train = Callable[..., RunDir]

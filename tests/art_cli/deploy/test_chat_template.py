@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from chat_models import BY_NAME
 
-from art_cli.config.schema import ModelConfig, TinyConfig
+from art_cli.config.sections.model import ModelConfig, TinyConfig
 from art_cli.deploy.chat_template import parser_words, served_template
 from art_cli.errors import UsageError
 from art_cli.models import tiny

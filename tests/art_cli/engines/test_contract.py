@@ -12,7 +12,8 @@ from architectures import chatml_tokenizer, make_architecture
 from engine_contract import *  # noqa: F403 (the tests of the contract)
 from engine_contract import NEVER, PROMPTS, SHARED, Start, assert_exact, play, sampled
 
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.base import Engine
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.engines.embedded.sampler import log_distribution
@@ -49,7 +50,7 @@ def test_more_sessions_than_fit_take_turns(
     policy = make_policy()
     engine = start(
         policy,
-        max_concurrent=concurrent,
+        max_num_seqs=concurrent,
         deterministic=deterministic,
         max_tokens=5,
         stop_ids=frozenset(range(30)),
@@ -63,7 +64,7 @@ def test_more_sessions_than_fit_take_turns(
 def test_other_ways_of_reading_take_turns_too(start: Start, architecture: str) -> None:
     """Recurrent states, caches of transformers' own, and none at all."""
     policy = Policy(make_architecture(architecture), chatml_tokenizer())
-    engine = start(policy, max_concurrent=5, max_tokens=4, stop_ids=frozenset(range(30)))
+    engine = start(policy, max_num_seqs=5, max_tokens=4, stop_ids=frozenset(range(30)))
     sequences = play(engine, PROMPTS["some_share_one"], turns=2, jitter=1)
     assert len(sequences) == 12
     assert_exact(policy, sequences)
@@ -94,7 +95,7 @@ def test_two_runs_are_the_same_to_the_bit_whatever_the_envs_latencies(
     policy = make_policy()
     runs = []
     for jitter in (1, 2, 3):
-        engine = start(policy, max_tokens=9, max_concurrent=8, stop_ids=frozenset(range(40)))
+        engine = start(policy, max_tokens=9, max_num_seqs=8, stop_ids=frozenset(range(40)))
         runs.append(play(engine, PROMPTS["some_share_one"], jitter=jitter))
     assert runs[0] == runs[1] == runs[2]
 
@@ -139,7 +140,7 @@ def test_a_session_closed_while_it_waits_leaves_the_others_alone(
     start: Start, make_policy: Any, concurrent: int, deterministic: bool
 ) -> None:
     policy = make_policy()
-    engine = start(policy, max_tokens=30, max_concurrent=concurrent, deterministic=deterministic)
+    engine = start(policy, max_tokens=30, max_num_seqs=concurrent, deterministic=deterministic)
 
     async def two_of_four() -> list[Completion]:
         sessions = [engine.open(i) for i in range(4)]
@@ -188,7 +189,7 @@ def test_a_forward_that_fails_fails_all_who_wait_and_all_who_come_later(
     start: Start, make_policy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = make_policy()
-    engine = start(policy, max_concurrent=2)
+    engine = start(policy, max_num_seqs=2)
 
     def broken(*_: Any) -> None:
         raise RuntimeError("CUDA error: out of memory")

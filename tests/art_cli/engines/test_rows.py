@@ -12,7 +12,8 @@ from architectures import chatml_tokenizer, make_architecture
 from engine_contract import SHARED, assert_exact, play, some_ids
 from torch import Tensor
 
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.engines.embedded.row import Occupant, Row
 from art_cli.engines.embedded.seats import Seats
@@ -59,7 +60,7 @@ def test_what_siblings_have_in_common_is_read_once(
 @pytest.mark.parametrize("concurrent", [3, 20, 64])
 def test_siblings_who_come_and_go(make_policy: Any, concurrent: int, deterministic: bool) -> None:
     policy = make_policy()
-    engine = engine_of(policy, max_concurrent=concurrent, deterministic=deterministic)
+    engine = engine_of(policy, max_num_seqs=concurrent, deterministic=deterministic)
     sequences = play(engine, GROUPS, jitter=1)
     assert len(sequences) == len(GROUPS)
     assert_exact(policy, sequences, 0.1)

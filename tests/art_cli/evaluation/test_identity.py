@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from art_cli.config.schema import AgentConfig
+from art_cli.config.sections.agent import AgentConfig
 from art_cli.envs.digest import code_digest
 from art_cli.envs.registry import env_class
 from art_cli.errors import CheckpointError
@@ -39,7 +39,7 @@ def test_a_program_is_the_files_beside_it(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     assert agent_digest(AgentConfig()) is None
     (tmp_path / "agent.js").write_text("play()")
-    agent = AgentConfig(type="program", command=["node", "agent.js"])
+    agent = AgentConfig(use="program", command=["node", "agent.js"])
     first = agent_digest(agent)
     (tmp_path / "out.txt").write_text("what it printed")
     assert first and agent_digest(agent) == first

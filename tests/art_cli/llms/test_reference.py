@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import JudgeError, LLMError
 from art_cli.llms.judges.base import Transcript

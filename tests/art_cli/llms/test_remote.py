@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from loopback_judge import Answer, Ask, LoopbackJudge, Step, dying, hanging, refused, says
 
-from art_cli.config.llm import PricesConfig
-from art_cli.config.schema import JudgeConfig, LLMConfig
+from art_cli.config.sections.judge import JudgeConfig
+from art_cli.config.sections.llm import LLMConfig, PricesConfig
 from art_cli.errors import BudgetError, LLMError, PreflightError
 from art_cli.llms.base import Budget, NativeCall, Reply, Usage
 from art_cli.llms.remote import RemoteLLM

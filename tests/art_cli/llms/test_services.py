@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from loopback_judge import LoopbackJudge, refused, says
 
-from art_cli.config.llm import PricesConfig
-from art_cli.config.schema import EnvConfig, LLMConfig
+from art_cli.config.sections.env import EnvConfig
+from art_cli.config.sections.llm import LLMConfig, PricesConfig
 from art_cli.envs.base import Done, Env
 from art_cli.envs.tools import Tool
 from art_cli.errors import PreflightError

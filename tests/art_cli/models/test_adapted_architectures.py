@@ -8,7 +8,7 @@ import pytest
 from architectures import NAMES, make_config, write_architecture
 from peft.utils import get_peft_model_state_dict
 
-from art_cli.config.schema import AdapterConfig
+from art_cli.config.sections.model import AdapterConfig
 from art_cli.models.adapter import adapted_names, with_adapter
 from art_cli.models.classes import class_of
 from art_cli.preflight.certify.adapters import check_adapter

@@ -24,7 +24,7 @@ from transformers import (
     SiglipVisionConfig,
 )
 
-from art_cli.config.schema import AdapterConfig
+from art_cli.config.sections.model import AdapterConfig
 from art_cli.errors import CheckpointError, UsageError
 from art_cli.models import experts
 from art_cli.models.adapter import adapted_names, with_adapter

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from architectures import write_architecture
 
-from art_cli.config.schema import AdapterConfig, ModelConfig
+from art_cli.config.sections.model import AdapterConfig, ModelConfig
 from art_cli.models.loading import load_policy
 from art_cli.models.merge import merge_folder
 

@@ -8,7 +8,7 @@ from architectures import write_architecture
 from batches import MakePolicy
 from safetensors.torch import load_file, save_file
 
-from art_cli.config.schema import ModelConfig
+from art_cli.config.sections.model import ModelConfig
 from art_cli.errors import UsageError
 from art_cli.models.loading import load_policy
 

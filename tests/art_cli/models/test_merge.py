@@ -21,7 +21,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from art_cli.config.schema import AdapterConfig
+from art_cli.config.sections.model import AdapterConfig
 from art_cli.errors import TrainerError
 from art_cli.models import merge
 from art_cli.models.adapter import with_adapter

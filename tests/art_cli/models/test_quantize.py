@@ -8,7 +8,7 @@ import pytest
 import torch
 from batches import SAMPLING, MakePolicy, config
 
-from art_cli.config.schema import ModelConfig
+from art_cli.config.sections.model import ModelConfig
 from art_cli.errors import PreflightError
 from art_cli.models import loading
 from art_cli.models.loading import load_policy

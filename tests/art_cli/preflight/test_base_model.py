@@ -99,14 +99,14 @@ def test_a_template_without_tools_is_said_where_there_are_tools(art: Art) -> Non
 
 
 def test_a_loss_of_routers_needs_a_router(art: Art) -> None:
-    said = said_by(art("validate", "config.yaml", "train.router_aux_coef=0.1"))
+    said = said_by(art("validate", "config.yaml", "train.router_aux_loss_coef=0.1"))
     assert said == (
-        "command line: train.router_aux_coef: has no effect: LlamaForCausalLM has no router; "
+        "command line: train.router_aux_loss_coef: has no effect: LlamaForCausalLM has no router; "
         "remove it"
     )
-    assert said_by(art("run", "config.yaml", "train.router_aux_coef=0.1")) == said
+    assert said_by(art("run", "config.yaml", "train.router_aux_loss_coef=0.1")) == said
     write_base(Path("base"), "qwen3_moe")
-    assert art("validate", "config.yaml", "train.router_aux_coef=0.1").exit_code == 0
+    assert art("validate", "config.yaml", "train.router_aux_loss_coef=0.1").exit_code == 0
 
 
 def test_a_default_that_is_too_long_names_what_to_add(art: Art) -> None:

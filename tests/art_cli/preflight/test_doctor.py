@@ -21,7 +21,7 @@ from art_cli.errors import EXIT_PREFLIGHT, ConfigError
 from art_cli.preflight import machine, services
 from art_cli.preflight.machine import check_driver, clash_of, free_memory
 
-BIG = "model={base: big, adapter: {rank: 16}, tiny: null}", "model.tiny={}", "warmup=null"
+BIG = "model={base: big, adapter: {rank: 16}, tiny: null}", "model.tiny={}", "sft=null"
 Art = Callable[..., Result]
 
 
@@ -193,5 +193,5 @@ def test_an_engine_elsewhere_must_answer(art: Art) -> None:
 
 
 def test_an_agent_that_is_not_there_is_a_failure(art: Art) -> None:
-    result = art("config.yaml", "agent={type: program, command: [no-such-program]}", "--json")
+    result = art("config.yaml", "agent={use: program, command: [no-such-program]}", "--json")
     assert any("there is no program 'no-such-program'" in line for line in failed(result))

@@ -99,7 +99,7 @@ def test_a_demonstration_that_is_too_long_for_the_engine_is_odd(
         "model={base: base, adapter: {rank: 4}, tiny: null}",
         "model.tiny={}",
         "engine.max_model_len=16",
-        "warmup=null",
+        "sft=null",
     )
     ran = smoke(art, "config.yaml", *small)
     assert any("engine.max_model_len is 16" in line for line in ran["smoke"]["odd"])
@@ -133,7 +133,7 @@ def test_nothing_of_what_costs_money_is_asked_and_no_secret_is_written(
     monkeypatch.setenv("SECRET_BASE", "http://127.0.0.1:1/s3cret")
     judge = "judge={model: openai/o3, api_base: '${oc.env:SECRET_BASE}', max_usd: 5}"
     user = "env.args.user={model: openai/gpt-4.1, api_base: 'http://127.0.0.1:1/v1'}"
-    words = ("reward={env: 1.0, ruler: 0.3, gate: env}", user)
+    words = ("reward={env: 1.0, judge: 0.3, gate: env}", user)
     ran = smoke(art, str(CONFIGS / "gpu-80gb.yaml"), judge, *words)
     written = Path(ran["run"], "config.yaml").read_text()
     assert "s3cret" not in written and "127.0.0.1:1" not in written
@@ -157,11 +157,13 @@ async def play(client, task):
         raise RuntimeError("there is a bug")
 """
     Path("agent.py").write_text(agent.replace("{always}", "False"))
-    ran = smoke(art, "config.yaml", "agent={type: function, use: 'agent.py:play'}")
+    ran = smoke(art, "config.yaml", "agent={use: function, function: 'agent.py:play'}")
     assert "agent: your function, 4 times" in ran["smoke"]["tried"]
     assert any("there is a bug" in line for line in ran["smoke"]["odd"])
     Path("always.py").write_text(agent.replace("{always}", "True"))
-    result = art("run", "config.yaml", "--smoke", "agent={type: function, use: 'always.py:play'}")
+    result = art(
+        "run", "config.yaml", "--smoke", "agent={use: function, function: 'always.py:play'}"
+    )
     assert isinstance(result.exception, AgentError) and "there is a bug" in str(result.exception)
 
 
@@ -182,7 +184,7 @@ class Broken(Opposites):
 
 
 def test_nobody_as_the_judge_of_a_real_run_is_warned_of(art: Art) -> None:
-    words = ("warmup=null", "eval=null", "train.steps=1", "judge={model: stand-in, cache: false}")
+    words = ("sft=null", "eval=null", "train.steps=1", "judge={model: stand-in, cache: false}")
     result = art("run", "config.yaml", *words)
     assert result.exit_code == 0
     assert "judge.model=stand-in is nobody" in " ".join(result.output.split())

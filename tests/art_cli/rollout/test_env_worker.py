@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from art_cli.config.load import load_experiment
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.base import Env
 from art_cli.envs.digest import code_digest
 from art_cli.envs.registry import env_class
@@ -40,7 +40,7 @@ ODD = '''
 import asyncio, os, sys, time
 from dataclasses import dataclass
 from art_cli import Done, Env, Tool, ToolError, UsageError, tool
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 
 class Odd(Env):
     """Does what it is told."""

@@ -13,7 +13,7 @@ import pytest
 from hosted import Shop
 
 from art_cli import errors
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.errors import ArtError, BudgetError, EngineError, UsageError
 from art_cli.rollout.agent import TurnAgent
 from art_cli.rollout.env_worker.remote import env_in
@@ -25,7 +25,7 @@ ENV = '''
 import asyncio, sys
 from dataclasses import dataclass
 from art_cli import Done, Env, errors, tool
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 
 class Raises(Env):
     """Raises what its scenario names, where its scenario names."""

@@ -10,7 +10,7 @@ from counting import Hidden, call, plays
 from hosted import ROOM, ScriptEngine
 from seats import SEATS, Players, scenario
 
-from art_cli.config.schema import RewardConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.envs.base import tool
 from art_cli.envs.game import Game
 from art_cli.errors import LLMError

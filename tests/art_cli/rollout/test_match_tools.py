@@ -7,7 +7,7 @@ import pytest
 from counting import Hidden, call
 from seats import SEATS, Players, Script, scenario
 
-from art_cli.config.schema import RewardConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.engines.base import Session
 from art_cli.envs.base import Done, Tool, ToolError, tool
 from art_cli.envs.game import Game

@@ -17,7 +17,7 @@ from art_cli.envs.tools import schemas_of
 from art_cli.models.render import Renderer
 from art_cli.rollout.policy_agent import PolicyAgent
 from art_cli.rollout.rollout import rollout
-from art_cli.training.trainers.warmup import demonstration
+from art_cli.training.trainers.sft import demonstration
 from art_cli.types import Completion, Message, Trajectory
 
 BOTH = call("price", item="a mug") + call("sell", item="mug")

@@ -9,7 +9,7 @@ import pytest
 from colours import colours_model
 
 import art_cli as art
-from art_cli.config.schema import EnvConfig
+from art_cli.config.sections.env import EnvConfig
 from art_cli.envs.base import Done, Env
 from art_cli.rollout.agent import TurnAgent
 from art_cli.rollout.groups import play_groups, slots_of

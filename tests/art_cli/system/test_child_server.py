@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from art_cli.config.schema import JudgeConfig
+from art_cli.config.sections.judge import JudgeConfig
 from art_cli.errors import PreflightError
 from art_cli.llms.judges.build import make_judge
 from art_cli.system.child_server import ChildServer

@@ -23,10 +23,10 @@ STARTER = """
 import asyncio, json, os, sys
 from types import SimpleNamespace
 from art_cli.rollout.agents.build import make_runner
-from art_cli.config.schema import AgentConfig
+from art_cli.config.sections.agent import AgentConfig
 from art_cli.types import Scenario, Trajectory
 
-runner = make_runner(AgentConfig(type="program", command=["sh", "look"]))
+runner = make_runner(AgentConfig(use="program", command=["sh", "look"]))
 trajectory = Trajectory(scenario=Scenario(id="a", split="train", seed=1))
 async def work_in(*_): pass
 hosted = SimpleNamespace(opening=[], tools=[], work_in=work_in)

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from art_cli.config.schema import EngineConfig, SamplingConfig, TrainConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import EngineError
 from art_cli.models.policy import Policy

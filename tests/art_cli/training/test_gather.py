@@ -64,7 +64,7 @@ def groups(
 def untrained(env: type[art.Env], seed: int) -> art.TrainableModel:
     model = colours_model(seed)
     model.env_class = env
-    model.experiment = dataclasses.replace(model.experiment, warmup=None)
+    model.experiment = dataclasses.replace(model.experiment, sft=None)
     return model
 
 

@@ -13,7 +13,7 @@ project: test
 name: game
 env: {{use: "{hidden_nim.__file__}:HiddenNim", opponents: {{train: policy, eval: start}}}}
 model: {{base: tiny, adapter: null, tiny: {{vocab_size: 400}}}}
-warmup: {{num_demonstrations: 1200, epochs: 4, learning_rate: 5.0e-3, optimizer: muon}}
+sft: {{num_demonstrations: 1200, epochs: 4, learning_rate: 5.0e-3, optimizer: muon}}
 sampling: {{max_tokens: 40}}
 train: {{steps: 24, scenarios_per_step: 8, group_size: 8, learning_rate: 1.0e-3}}
 eval: {{every: 24, episodes: 200}}

@@ -30,7 +30,7 @@ def model(name: str, **more: Any) -> art.TrainableModel:
         project="test",
         base_model=made.model,
         env=f"{colours.__file__}:Opposites",
-        warmup=made.warmup,
+        sft=made.sft,
         sampling=made.sampling,
         train=art.TrainConfig(steps=1, learning_rate=4e-3),
         **more,

@@ -15,14 +15,12 @@ from shown_runs import make_run, trajectory, write_step
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
-from art_cli.config.schema import (
-    EnvConfig,
-    Experiment,
-    ModelConfig,
-    RewardConfig,
-    SamplingConfig,
-    TrainConfig,
-)
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import EnvConfig
+from art_cli.config.sections.model import ModelConfig
+from art_cli.config.sections.reward import RewardConfig
+from art_cli.config.sections.sampling import SamplingConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.runs.directory import RunDir
 from art_cli.why.diagnose import diagnose, verdict
 from art_cli.why.evidence import Evidence, read_evidence

@@ -19,7 +19,7 @@ from loopback_judge import Answer, Ask, LoopbackJudge
 from own_venv import ROOT, python_with
 
 from art_cli.config.load import load_env
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.errors import ConfigError, UsageError
 from art_cli.llms.base import Reply, calls_of
 from art_cli.preflight.envs.check import check

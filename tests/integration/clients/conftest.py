@@ -14,7 +14,7 @@ from integration.clients.packages import AGENTS, BUILT, ENVIRONMENT, ON_PATH, PA
 from integration.clients.stage import Task, tasks
 from own_venv import node_modules_with, python_with
 
-from art_cli.config.schema import TinyConfig
+from art_cli.config.sections.model import TinyConfig
 from art_cli.models import tiny
 from art_cli.models.policy import Policy
 

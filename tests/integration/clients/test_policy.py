@@ -21,7 +21,8 @@ from integration.clients.stage import (
     perform,
 )
 
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.build import make_engine
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.models.policy import Policy

@@ -9,8 +9,8 @@ from integration.clients.oracle import Oracle
 from integration.clients.stage import ROOM, Played, Task, assert_perfect, perform
 from loopback_judge import LoopbackJudge, says
 
-from art_cli.config.agent import AgentConfig
-from art_cli.config.llm import LLMConfig
+from art_cli.config.sections.agent import AgentConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.llms.base import Budget
 from art_cli.llms.services import RunServices
 from art_cli.models.policy import Policy
@@ -23,7 +23,7 @@ NAME = "gpt-4.1-mini"  # as the program has it
 def play(task: Task, policy: Policy, words: list[str], api: LoopbackJudge) -> Played:
     """Return an episode in which `api` answers to the name."""
     llm = LLMConfig(model=api.model, api_base=api.api_base)
-    cfg = AgentConfig(type="program", command=words, models={NAME: llm})
+    cfg = AgentConfig(use="program", command=words, models={NAME: llm})
     oracle = Oracle(Renderer(policy.tokenizer), policy.grammars, task.gold())
 
     async def run() -> Played:

@@ -83,8 +83,8 @@ def test_skypilot_s_own_command_rents_a_cluster_with_art_on_it(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     quickstart = request.config.rootpath / "configs" / "quickstart.yaml"
-    short = ("train.steps=3", "eval.every=3", "checkpoint.every=3", "warmup.epochs=4")
-    short += ("warmup.num_demonstrations=200", "warmup.batch_size=8")
+    short = ("train.steps=3", "eval.every=3", "checkpoint.every=3", "sft.epochs=4")
+    short += ("sft.num_demonstrations=200", "sft.batch_size=8")
     printed = user.art("run", str(quickstart), *short, "--on", "art-own")
     assert "step 3/3" in printed
     run = RunDir(user.folder / "runs" / "default" / "quickstart")

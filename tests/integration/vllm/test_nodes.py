@@ -20,11 +20,11 @@ ART = Path(sys.executable).with_name("art")
 TOKEN = "only-for-this-test"
 SMALL = [
     *(
-        "warmup.num_demonstrations=400",
-        "warmup.epochs=4",
-        "warmup.batch_size=8",
+        "sft.num_demonstrations=400",
+        "sft.epochs=4",
+        "sft.batch_size=8",
         "train.steps=3",
-        "train.schedule_warmup_steps=1",
+        "train.warmup_steps=1",
     ),
     *("eval.episodes=16", "eval.every=3", "engine.use=vllm", "engine.max_model_len=1024"),
     *("engine.extra={enforce_eager: true}", "engine.nodes=1", "name=small"),

@@ -11,14 +11,14 @@ ROOT = Path(__file__).parents[3]
 ART = str(Path(sys.executable).with_name("art"))
 SMALL = [
     *(
-        "warmup.num_demonstrations=400",
-        "warmup.epochs=4",
-        "warmup.batch_size=8",
+        "sft.num_demonstrations=400",
+        "sft.epochs=4",
+        "sft.batch_size=8",
         "train.steps=3",
-        "train.schedule_warmup_steps=1",
+        "train.warmup_steps=1",
     ),
     *("eval.episodes=16", "eval.every=3", "engine.use=vllm", "engine.max_model_len=1024"),
-    *("train.minibatches=1", "train.passes=1"),  # all on-policy
+    *("train.num_minibatches=1", "train.num_iterations=1"),  # all on-policy
     "engine.extra={enforce_eager: true}",
 ]
 

@@ -13,11 +13,11 @@ ROOT = Path(__file__).parents[3]
 ART = str(Path(sys.executable).with_name("art"))
 SHORT = [
     *(
-        "warmup.num_demonstrations=1000",
-        "warmup.epochs=4",
-        "warmup.batch_size=8",
+        "sft.num_demonstrations=1000",
+        "sft.epochs=4",
+        "sft.batch_size=8",
         "train.steps=2",
-        "train.schedule_warmup_steps=1",
+        "train.warmup_steps=1",
     ),
     *("eval.episodes=8", "eval.every=2", "name=short"),
 ]

@@ -18,7 +18,9 @@ import torch
 from engine_contract import PROMPTS, SHARED, Start, assert_exact, play
 from vllm_servers import EXTRA
 
-from art_cli.config.schema import EngineConfig, SamplingConfig, TrainConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.engines.vllm.engine import VLLMEngine
 from art_cli.errors import EngineError, PreflightError
 from art_cli.models.policy import Policy
@@ -200,10 +202,10 @@ def test_it_ends_without_an_orphan_when_the_run_is_killed(
     script = f"""
 import asyncio
 from pathlib import Path
-from art_cli.config.schema import EngineConfig
+from art_cli.config.sections.engine import EngineConfig
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.models.loading import load_policy
-from art_cli.config.schema import ModelConfig
+from art_cli.config.sections.model import ModelConfig
 async def hold():
     base = {str(tmp_path / "base")!r}
     policy = load_policy(ModelConfig(base=base, adapter=None), [], 0)

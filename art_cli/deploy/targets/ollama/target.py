@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from art_cli.config.targets import OllamaConfig
+from art_cli.config.sections.deploy import OllamaConfig
 from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.chat_template import served_template
 from art_cli.deploy.targets.merged import (

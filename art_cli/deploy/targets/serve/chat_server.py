@@ -21,7 +21,9 @@ from dataclasses import replace
 import torch
 from aiohttp import web
 
-from art_cli.config.schema import LEAST, EngineConfig, ModelConfig, SamplingConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.model import ModelConfig
+from art_cli.config.sections.sampling import LEAST, SamplingConfig
 from art_cli.deploy.targets.serve.access import Access, checked
 from art_cli.engines.base import Engine
 from art_cli.engines.embedded.engine import TransformersEngine

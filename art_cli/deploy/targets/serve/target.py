@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 
-from art_cli.config.targets import ServeConfig
+from art_cli.config.sections.deploy import ServeConfig
 from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.chat_template import parser_words
 from art_cli.deploy.store import Store

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from art_cli.config.targets import TogetherConfig
+from art_cli.config.sections.deploy import TogetherConfig
 from art_cli.deploy.base import ADAPTER_FILES, Deployment, Job, Plan, Source
 from art_cli.deploy.store import begin_billing, end_billing
 from art_cli.deploy.targets.merged import write_template

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from art_cli.config.schema import WandbConfig
+from art_cli.config.sections.track import WandbConfig
 from art_cli.errors import PreflightError
 from art_cli.system.deadline import within
 

@@ -24,7 +24,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import CONFIG_MAPPING, PretrainedConfig, PreTrainedModel
 
-from art_cli.config.schema import AdapterConfig, SamplingConfig, TrainConfig
+from art_cli.config.sections.model import AdapterConfig
+from art_cli.config.sections.sampling import SamplingConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.models.adapter import with_adapter
 from art_cli.models.classes import class_of
 from art_cli.models.grammar.grammars import Grammars

@@ -25,7 +25,7 @@ name: first
 env: {use: retail, args: {level: 2, user: {model: anthropic/claude-sonnet-4-5}}}
 model: {base: tiny, adapter: null}
 judge: {model: openai/o3, fallbacks: [groq/llama], params: {seed: "${oc.env:ART_TEST_SEED}"}}
-agent: {type: program, command: [node], pass_env: [MY_KEY]}
+agent: {use: program, command: [node], pass_env: [MY_KEY]}
 train: {steps: 1, num_processes: 4}
 track: {wandb: {mode: auto}}
 backend:

@@ -16,7 +16,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from art_cli.config.schema import AdapterConfig, EngineConfig, SamplingConfig, TrainConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.model import AdapterConfig
+from art_cli.config.sections.sampling import SamplingConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.engines.vllm import sync_choice
 from art_cli.engines.vllm.engine import VLLMEngine
@@ -99,12 +102,12 @@ def test_rollouts_that_run_ahead_need_a_gpu_that_does_not_sleep(two_gpus: None) 
 
 def test_heads_that_cannot_be_shared_out_are_told(make_policy: Any) -> None:
     with pytest.raises(UsageError, match=r"tensor_parallel must divide the model's 2 .* got 3"):
-        vllm_server.check_model(EngineConfig(use="vllm", tensor_parallel=3), make_policy())
+        vllm_server.check_model(EngineConfig(use="vllm", tensor_parallel_size=3), make_policy())
 
 
 def test_options_go_to_the_server_as_its_command_line_wants_them(make_policy: Any) -> None:
     policy = make_policy(rank=12)
-    options = vllm_server.options_of(policy, EngineConfig(use="vllm", max_concurrent=7))
+    options = vllm_server.options_of(policy, EngineConfig(use="vllm", max_num_seqs=7))
     assert options["max_lora_rank"] == 16  # the next that vLLM makes room for
     assert options["max_num_seqs"] == 7 and options["dtype"] == "float32"
     assert vllm_server._flag("enable_lora", True) == ["--enable-lora"]

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from art_cli.config.schema import EngineConfig
+from art_cli.config.sections.engine import EngineConfig
 from art_cli.engines.vllm import host
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.engines.vllm.host import Host
@@ -209,7 +209,7 @@ def test_a_host_ends_when_it_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_replicas_are_spread_over_the_nodes_that_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    cfg = EngineConfig(use="vllm", nodes=2, tensor_parallel=2, replicas=4)
+    cfg = EngineConfig(use="vllm", nodes=2, tensor_parallel_size=2, replicas=4)
     with pytest.raises(PreflightError, match=r"engine.nodes is 2, but this process is not one of"):
         seats(cfg)
     monkeypatch.setenv("ART_ENGINE_HOSTS", "http://10.0.0.2:1 http://10.0.0.3:1")
@@ -221,14 +221,14 @@ def test_replicas_are_spread_over_the_nodes_that_serve(monkeypatch: pytest.Monke
 def test_what_plays_later_needs_no_nodes() -> None:
     cfg = EngineConfig(use="vllm", nodes=2, replicas=4)
     assert on_one_machine(cfg) == EngineConfig(use="vllm")
-    split = on_one_machine(EngineConfig(use="vllm", nodes=2, tensor_parallel=2, replicas=4))
-    assert split == EngineConfig(use="vllm", tensor_parallel=2, gpus=[1, 2])
+    split = on_one_machine(EngineConfig(use="vllm", nodes=2, tensor_parallel_size=2, replicas=4))
+    assert split == EngineConfig(use="vllm", tensor_parallel_size=2, gpus=[1, 2])
     own = EngineConfig(use="vllm", gpus=[1, 2], replicas=2)
     assert on_one_machine(own) is own
 
 
 def test_a_node_must_come_and_have_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    cfg = EngineConfig(use="vllm", nodes=1, tensor_parallel=2, replicas=4)
+    cfg = EngineConfig(use="vllm", nodes=1, tensor_parallel_size=2, replicas=4)
     monkeypatch.setattr("art_cli.engines.vllm.machines.JOIN_TIMEOUT", 0.2)
     monkeypatch.setenv("ART_ENGINE_HOSTS", "http://127.0.0.2:9")
     with pytest.raises(PreflightError, match=r"0.0.2 did not answer within 0.2 s: .*refused"):

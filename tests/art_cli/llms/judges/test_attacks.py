@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from loopback_judge import Answer, Ask, Block, LoopbackJudge, says, scored
 
-from art_cli.config.schema import JudgeConfig
+from art_cli.config.sections.judge import JudgeConfig
 from art_cli.llms.judges.base import Transcript
 from art_cli.llms.judges.cache import AnswerCache
 from art_cli.llms.judges.prompt import RUBRIC, SYSTEM, visible

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from loopback_judge import Answer, Ask, Entries, LoopbackJudge, Step, quality, says, scored
 
-from art_cli.config.schema import JudgeConfig
+from art_cli.config.sections.judge import JudgeConfig
 from art_cli.errors import BudgetError, JudgeError, LLMError, PreflightError
 from art_cli.llms.base import ChatMessage, Reply, Usage
 from art_cli.llms.judges.answer import SHAPE

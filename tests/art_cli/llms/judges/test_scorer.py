@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from art_cli.config.schema import RewardConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.errors import BudgetError, EnvError, JudgeError
 from art_cli.llms.base import Usage
 from art_cli.llms.judges.base import Score, Transcript, Verdict
@@ -51,9 +51,9 @@ def group(*rewards: float | None) -> TrajectoryGroup:
 
 
 def scored(
-    judge: Given, *groups: TrajectoryGroup, on_failure: str = "drop", **reward: Any
+    by: Given, /, *groups: TrajectoryGroup, on_failure: str = "drop", **reward: Any
 ) -> Scorer:
-    scorer = Scorer(judge, RewardConfig(**reward) if reward else None, on_failure)
+    scorer = Scorer(by, RewardConfig(**reward) if reward else None, on_failure)
 
     async def go() -> None:
         for g in groups:
@@ -70,12 +70,12 @@ def scored(
     ("reward", "expected"),
     [
         ({}, [0.2, 0.8, 0.6, 0.4]),
-        ({"ruler": 1.0}, [0.2, 0.8, 0.6, 0.4]),
-        ({"ruler": 0.5}, [0.1, 0.4, 0.3, 0.2]),
-        ({"env": 1.0, "ruler": 0.5}, [1.1, 0.4, -0.7, 0.7]),
-        ({"env": 1.0, "ruler": 0.5, "gate": "env"}, [1.1, 0.0, -1.0, 0.7]),
-        ({"env": 0.0, "ruler": 2.0, "gate": "env"}, [0.4, 0.0, 0.0, 0.8]),
-        ({"env": 3.0, "ruler": 1.0}, [3.2, 0.8, -2.4, 1.9]),
+        ({"judge": 1.0}, [0.2, 0.8, 0.6, 0.4]),
+        ({"judge": 0.5}, [0.1, 0.4, 0.3, 0.2]),
+        ({"env": 1.0, "judge": 0.5}, [1.1, 0.4, -0.7, 0.7]),
+        ({"env": 1.0, "judge": 0.5, "gate": "env"}, [1.1, 0.0, -1.0, 0.7]),
+        ({"env": 0.0, "judge": 2.0, "gate": "env"}, [0.4, 0.0, 0.0, 0.8]),
+        ({"env": 3.0, "judge": 1.0}, [3.2, 0.8, -2.4, 1.9]),
     ],
 )
 def test_rewards_are_weighted_sums_and_the_gate_needs_the_envs_approval(
@@ -104,7 +104,7 @@ def test_an_env_without_a_score_needs_only_the_judge() -> None:
 
 @pytest.mark.parametrize(
     ("reward", "key"),
-    [({"env": 1.0, "ruler": 1.0}, "reward.env"), ({"ruler": 1.0, "gate": "env"}, "reward.gate")],
+    [({"env": 1.0, "judge": 1.0}, "reward.env"), ({"judge": 1.0, "gate": "env"}, "reward.gate")],
 )
 def test_a_weight_or_a_gate_needs_the_envs_score(reward: dict[str, Any], key: str) -> None:
     with pytest.raises(EnvError, match=rf"{key} needs the env's own score, but score\(\) gave"):
@@ -148,7 +148,7 @@ def test_a_group_that_could_not_be_judged_has_no_rewards_rather_than_zeros() -> 
 def test_with_env_the_envs_own_score_stands_in() -> None:
     failed, unscored = group(1.0, 0.0), group(None, None)
     judge = Given(JudgeError("twice wrong"), JudgeError("twice wrong"))
-    scorer = scored(judge, failed, unscored, on_failure="env", ruler=1.0)
+    scorer = scored(judge, failed, unscored, on_failure="env", judge=1.0)
     assert failed.rewards == [1.0, 0.0] and unscored.rewards == []
     assert scorer.take_metrics()["judge/failures"] == 2  # and no JudgeError: there are rewards
 

@@ -7,7 +7,7 @@ import torch
 from architectures import chatml_tokenizer, make_architecture
 from torch import Tensor
 
-from art_cli.config.schema import AdapterConfig
+from art_cli.config.sections.model import AdapterConfig
 from art_cli.models.policy import Policy
 from art_cli.models.reading import next_token
 from art_cli.models.reading.kv_cache import KVCache

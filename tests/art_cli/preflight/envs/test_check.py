@@ -26,7 +26,7 @@ import asyncio, random, time
 from dataclasses import dataclass, field
 from itertools import islice
 from art_cli import Done, Env, Scenario, ToolError, play, tool
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.base import seed_of
 
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen"]

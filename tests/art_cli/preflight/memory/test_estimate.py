@@ -10,17 +10,11 @@ import torch
 from qwen_7b import QWEN_7B
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from art_cli.config.opponents import OpponentsConfig
-from art_cli.config.schema import (
-    DEFAULT_TARGETS,
-    AdapterConfig,
-    EnvConfig,
-    Experiment,
-    LLMConfig,
-    ModelConfig,
-    TinyConfig,
-    TrainConfig,
-)
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import EnvConfig, OpponentsConfig
+from art_cli.config.sections.llm import LLMConfig
+from art_cli.config.sections.model import DEFAULT_TARGETS, AdapterConfig, ModelConfig, TinyConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.engines.embedded import rows
 from art_cli.models import tiny
 from art_cli.models.policy import Policy
@@ -46,7 +40,7 @@ JOB = Workload(
     checkpointing=True,
     microbatch_tokens=8192,
     max_model_len=4096,
-    max_concurrent=64,
+    max_num_seqs=64,
     episodes=48,
 )
 EVERY_KNOB = {path for path, _ in KNOBS}
@@ -101,7 +95,7 @@ def test_the_cache_of_a_rollout() -> None:
     assert SHAPE.kv_bytes == 2 * 2 * 28 * 4 * 128
     cache = part("KV cache", JOB)
     assert cache.rollout == pytest.approx(48 * 4096 * 57344 * 4 / 3)  # it grows by copying
-    assert part("KV cache", replace(JOB, max_concurrent=12)).rollout == cache.rollout / 4
+    assert part("KV cache", replace(JOB, max_num_seqs=12)).rollout == cache.rollout / 4
     assert cache.rollout_least == 0  # episodes may all end at once
 
 
@@ -125,15 +119,15 @@ def test_the_embedded_engine_needs_the_whole_policy_beside_the_first_ones_share(
 
 
 def test_vllm_takes_its_fraction_beside_the_trainer_and_must_hold_one_episode() -> None:
-    job = replace(JOB, engine="vllm", gpu_memory_fraction=0.5)
+    job = replace(JOB, engine="vllm", gpu_memory_utilization=0.5)
     assert part("vllm", job, 80 * GIB).rollout == 40 * GIB
     one = 2 * 7_615_616_512 + 4096 * 57344 + VLLM_WORKING
     assert part("vllm", job, 80 * GIB).rollout_least == one
     assert estimate(SHAPE, job, 80 * GIB).fit("rollout") == "fits"
-    assert estimate(SHAPE, replace(job, gpu_memory_fraction=0.9), 80 * GIB).fit("rollout") == (
+    assert estimate(SHAPE, replace(job, gpu_memory_utilization=0.9), 80 * GIB).fit("rollout") == (
         "may run out"
     )
-    tight = estimate(SHAPE, replace(job, gpu_memory_fraction=0.2), 80 * GIB)
+    tight = estimate(SHAPE, replace(job, gpu_memory_utilization=0.2), 80 * GIB)
     assert tight.fit("rollout") == "does not fit"  # vllm would refuse to start
 
 
@@ -151,7 +145,7 @@ def test_a_gpu_for_the_engine_is_advised_where_one_does_not_hold_both() -> None:
 
 
 def test_an_engine_on_gpus_of_its_own_holds_its_share_and_nothing_of_the_trainer() -> None:
-    job = replace(JOB, engine="vllm", shares_gpu=False, tensor_parallel=2)
+    job = replace(JOB, engine="vllm", shares_gpu=False, tensor_parallel_size=2)
     found = estimate(SHAPE, job)
     one = (2 * 7_615_616_512 + 4096 * 57344) / 2 + VLLM_WORKING
     assert found.total("rollout") == one + CUDA

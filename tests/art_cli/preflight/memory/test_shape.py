@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from art_cli.config.schema import AdapterConfig
+from art_cli.config.sections.model import AdapterConfig
 from art_cli.errors import UsageError
 from art_cli.models.adapter import with_adapter
 from art_cli.preflight.memory.shape import (

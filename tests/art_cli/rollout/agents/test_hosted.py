@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hosted import host, script
 
-from art_cli.config.schema import AgentConfig
+from art_cli.config.sections.agent import AgentConfig
 from art_cli.errors import BudgetError, Interrupted, PreflightError, UsageError
 from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.agents.function import Task
@@ -224,12 +224,12 @@ def test_what_cannot_be_started_is_said_before_anything_else(
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("async def play(client, task): ...\ndef plain(client, task): ...\n")
     with pytest.raises(PreflightError, match="no program 'nodejs-of-mine'"):
-        make_runner(AgentConfig(type="program", command=["nodejs-of-mine"]))
+        make_runner(AgentConfig(use="program", command=["nodejs-of-mine"]))
     with pytest.raises(PreflightError, match="NOT_THERE is not set"):
-        make_runner(AgentConfig(type="program", command=["sh"], pass_env=["NOT_THERE"]))
+        make_runner(AgentConfig(use="program", command=["sh"], pass_env=["NOT_THERE"]))
     with pytest.raises(UsageError, match=r"no 'other'; it has play, plain"):
-        make_runner(AgentConfig(type="function", use="mine.py:other"))
+        make_runner(AgentConfig(use="function", function="mine.py:other"))
     with pytest.raises(UsageError, match="not an async function"):
-        make_runner(AgentConfig(type="function", use="mine.py:plain"))
-    assert make_runner(AgentConfig(type="function", use="mine.py:play")) is not None
+        make_runner(AgentConfig(use="function", function="mine.py:plain"))
+    assert make_runner(AgentConfig(use="function", function="mine.py:play")) is not None
     assert make_runner(AgentConfig()) is None

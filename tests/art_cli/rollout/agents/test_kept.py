@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from hosted import ROOM, SCENARIO, ScriptEngine, Shop, script
 
-from art_cli.config.schema import AgentConfig, RewardConfig
+from art_cli.config.sections.agent import AgentConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.errors import PreflightError
 from art_cli.models.render import Renderer
 from art_cli.rollout.agents import program
@@ -96,7 +97,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def kept(hook: str = "", **more: Any) -> AgentConfig:
         (tmp_path / "player.py").write_text(PLAYER.replace("HOOK", hook or "pass"))
         command = [sys.executable, str(tmp_path / "player.py")]
-        return AgentConfig(type="program", keep=True, command=command, **more)
+        return AgentConfig(use="program", keep=True, command=command, **more)
 
     yield kept
     assert list((tmp_path / "tmp").iterdir()) == []
@@ -251,7 +252,7 @@ def test_a_function_runs_in_an_environment_of_its_own(
     play: Any, python: str, tmp_path: Path
 ) -> None:
     (tmp_path / "agent.py").write_text(FUNCTION)
-    cfg = AgentConfig(type="function", use=f"{tmp_path}/agent.py:play", python=python)
+    cfg = AgentConfig(use="function", function=f"{tmp_path}/agent.py:play", python=python)
     played = play(cfg, 2, reward=RewardConfig(agent=1.0))
     assert [(t.reward, t.reward_parts.env) for t in played] == [(0.25, 1.0)] * 2
     assert "None a package of its own" in played[0].logs[0]
@@ -261,7 +262,7 @@ def test_a_function_runs_in_an_environment_of_its_own(
 def test_what_it_raises_has_its_line(play: Any, python: str, tmp_path: Path) -> None:
     code = FUNCTION.replace("    assert", "    raise KeyError('oh')\n    assert")
     (tmp_path / "agent.py").write_text(code)
-    cfg = AgentConfig(type="function", use=f"{tmp_path}/agent.py:play", python=python)
+    cfg = AgentConfig(use="function", function=f"{tmp_path}/agent.py:play", python=python)
     [t] = play(cfg)
     assert "agent.py:8: KeyError: 'oh'" in t.crash and t.metrics["crashed"] == 1
 
@@ -270,7 +271,7 @@ def test_what_cannot_be_imported_is_told_before_anything_else(
     play: Any, python: str, tmp_path: Path
 ) -> None:
     (tmp_path / "agent.py").write_text("import nothing_like_it")
-    cfg = AgentConfig(type="function", use=f"{tmp_path}/agent.py:play", python=python)
+    cfg = AgentConfig(use="function", function=f"{tmp_path}/agent.py:play", python=python)
     with pytest.raises(PreflightError, match=r"(?s)cannot run .*agent.py:play.*nothing_like_it"):
         play(cfg)
 
@@ -286,7 +287,7 @@ def test_the_recipes_of_the_docs_play(play: Any, language: str, tmp_path: Path) 
     file.write_text(code)
     if language == "python":
         shutil.copy(ROOT / "configs" / "agent-service" / "agent.py", tmp_path)
-    cfg = AgentConfig(type="program", keep=True, command=[name, str(file)])
+    cfg = AgentConfig(use="program", keep=True, command=[name, str(file)])
     played = play(cfg, 3)
     assert [t.reward for t in played] == [pytest.approx(0.1)] * 3, played[0].logs
 

@@ -10,8 +10,7 @@ import pytest
 from loopback_judge import Answer, LoopbackJudge, refused, says
 
 import art_cli as art
-from art_cli.config.llm import PricesConfig
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig, PricesConfig
 from art_cli.envs.tools import schemas_of
 from art_cli.llms.base import NativeCall, Reply
 from art_cli.llms.remote import RemoteLLM

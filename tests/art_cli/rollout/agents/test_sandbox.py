@@ -16,7 +16,7 @@ import pytest
 from hosted import Alone, host, script
 
 from art_cli.config.load import load_experiment
-from art_cli.config.schema import AgentConfig
+from art_cli.config.sections.agent import AgentConfig
 from art_cli.errors import ConfigError, PreflightError
 from art_cli.rollout.agents.build import make_runner
 from art_cli.types import Scenario, Trajectory
@@ -51,7 +51,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def printed(code: str, **settings: Any) -> str:
     """What a shell's script prints in a sandbox."""
     settings = {"sandbox": "bwrap"} | settings
-    runner = make_runner(AgentConfig(type="program", command=["sh", "-c", code], **settings))
+    runner = make_runner(AgentConfig(use="program", command=["sh", "-c", code], **settings))
     assert runner
     trajectory = Trajectory(scenario=Scenario(id="a", split="train", seed=1))
 
@@ -104,7 +104,7 @@ print("key", os.environ["MY_KEY"])
 """)
     policy = make_policy()
     command = [sys.executable, "agent.py"]  # in a home folder, or wherever it may be
-    cfg = AgentConfig(type="program", command=command, pass_env=["MY_KEY"], sandbox="bwrap")
+    cfg = AgentConfig(use="program", command=command, pass_env=["MY_KEY"], sandbox="bwrap")
     runner = make_runner(cfg)
     assert runner
     trajectory = asyncio.run(host(policy, script(policy, "bye"), runner, timeout=120.0))
@@ -120,7 +120,7 @@ def test_exit_codes_pass_through_the_sandbox() -> None:
 
 def refusal(**settings: Any) -> str:
     with pytest.raises(PreflightError) as raised:
-        make_runner(AgentConfig(type="program", command=["sh"], **settings))
+        make_runner(AgentConfig(use="program", command=["sh"], **settings))
     return str(raised.value)
 
 
@@ -181,10 +181,10 @@ def test_docker_gets_the_whole_wall_and_no_value_of_a_variable(
 @pytest.mark.parametrize(
     ("agent", "message"),
     [
-        ("{type: program, command: [sh], sandbox: docker}", "agent.image is missing"),
-        ("{type: program, command: [sh], image: a}", "has no effect with agent.sandbox=none"),
-        ("{type: builtin, sandbox: bwrap}", "has no effect with agent.type=builtin"),
-        ("{type: program, command: [sh], sandbox: jail}", "bwrap"),
+        ("{use: program, command: [sh], sandbox: docker}", "agent.image is missing"),
+        ("{use: program, command: [sh], image: a}", "has no effect with agent.sandbox=none"),
+        ("{use: builtin, sandbox: bwrap}", "has no effect with agent.use=builtin"),
+        ("{use: program, command: [sh], sandbox: jail}", "bwrap"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(

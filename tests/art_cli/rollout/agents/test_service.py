@@ -24,7 +24,8 @@ import yaml
 from agent_service import REWARD, started
 from hosted import ROOM, SCENARIO, ScriptEngine, Shop, script
 
-from art_cli.config.schema import AgentConfig, RewardConfig
+from art_cli.config.sections.agent import AgentConfig
+from art_cli.config.sections.reward import RewardConfig
 from art_cli.errors import PreflightError
 from art_cli.models.render import Renderer
 from art_cli.rollout.agents import service
@@ -57,7 +58,7 @@ def play(make_policy: Any) -> Any:
         **settings: Any,
     ) -> tuple[list[Trajectory], ScriptEngine]:
         engine = script(policy, *["bye"] * episodes)
-        cfg = AgentConfig(type="service", url=url, timeout=timeout, **settings)
+        cfg = AgentConfig(use="service", url=url, timeout=timeout, **settings)
         runner, gateway = (
             make_runner(cfg),
             Gateway(

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hosted import ROOM, SCENARIO, Shop, script
 
-from art_cli.config.schema import AgentConfig
+from art_cli.config.sections.agent import AgentConfig
 from art_cli.envs.base import Done, Env
 from art_cli.errors import PreflightError
 from art_cli.models.render import Renderer
@@ -131,7 +131,7 @@ def program(project: Path) -> Any:
 
     def program(code: str, **more: Any) -> AgentConfig:
         (project / "agent.py").write_text(code)
-        return AgentConfig(type="program", command=[sys.executable, "agent.py"], **more)
+        return AgentConfig(use="program", command=[sys.executable, "agent.py"], **more)
 
     return program
 
@@ -214,7 +214,7 @@ async def play(client, task):
     return "bye"
 """)
     env = desk(project)
-    cfg = AgentConfig(type="function", use="mine:play", python=sys.executable)
+    cfg = AgentConfig(use="function", function="mine:play", python=sys.executable)
     played = play(cfg, env, num=2, at_once=1)
     assert [t.reward for t in played] == [1.0] * 2, [(t.error, t.logs) for t in played]
     assert "from the project True" in played[0].logs[0] and not left(project)
@@ -231,10 +231,10 @@ async def play(client, task):
     return "bye"
 """)
     env = desk(project)
-    cfg = AgentConfig(type="function", use=f"{project}/own.py:play")
+    cfg = AgentConfig(use="function", function=f"{project}/own.py:play")
     [t] = play(cfg, env)
     assert t.reward == 1.0 and not left(project)
-    [t] = play(AgentConfig(type="function", use=f"{project}/own.py:play", workdir="inherit"))
+    [t] = play(AgentConfig(use="function", function=f"{project}/own.py:play", workdir="inherit"))
     assert (project / "answer.txt").read_text() == "42"
 
 
@@ -269,7 +269,7 @@ def test_modules_of_the_project_are_found_by_python_m(play: Any, project: Path) 
     (project / "package").mkdir()
     (project / "package" / "own.py").write_text(WHERE)
     command = [sys.executable, "-X", "dev", "-m", "package.own"]
-    [t] = play(AgentConfig(type="program", command=command))
+    [t] = play(AgentConfig(use="program", command=command))
     assert t.metrics["exit_code"] == 0 and not t.metrics["crashed"]
 
 
@@ -387,7 +387,7 @@ STARTER = """
 import asyncio, pathlib, sys
 from art_cli.cli.run import _stop_on_interrupt
 from types import SimpleNamespace
-from art_cli.config.schema import AgentConfig
+from art_cli.config.sections.agent import AgentConfig
 from art_cli.envs.base import Env
 from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.episode import Episode
@@ -404,7 +404,7 @@ class Slow(Env):
 async def main():
     episode = Episode(Slow(scenario, None), Trajectory(scenario=scenario))
     hosted = SimpleNamespace(opening=[], tools=[], work_in=episode.work_in)
-    runner = make_runner(AgentConfig(type="program", command=["sh", "-c", "echo > mine"]))
+    runner = make_runner(AgentConfig(use="program", command=["sh", "-c", "echo > mine"]))
     await runner.run(hosted, "http://127.0.0.1:9", episode.trajectory)
     await episode.finish()
 asyncio.run(main())

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 from art_cli.errors import EnvError
 from art_cli.llms.base import Reply
 from art_cli.rollout.agent import TurnAgent
@@ -28,7 +28,7 @@ ENV = '''
 import asyncio, os, threading, time
 from dataclasses import dataclass
 from art_cli import Done, Env, ToolError, tool
-from art_cli.config.schema import LLMConfig
+from art_cli.config.sections.llm import LLMConfig
 
 class Counts(Env):
     """Counts what is said, and ends its process where its scenario names."""

@@ -18,7 +18,7 @@ from art_cli.runs.trackers.build import check_trackers, make_trackers
 CONFIG = """
 env: {use: tic_tac_toe}
 model: {base: tiny, adapter: null}
-warmup: {}
+sft: {}
 train: {steps: 1}
 """
 ALL = """

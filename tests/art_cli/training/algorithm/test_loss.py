@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from art_cli.config.schema import LossName
+from art_cli.config.sections.train import LossName
 from art_cli.errors import UsageError
 from art_cli.training.algorithm.loss import (
     LOSSES,

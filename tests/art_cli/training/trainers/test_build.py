@@ -8,7 +8,11 @@ import pytest
 from architectures import chatml_tokenizer, make_architecture
 from batches import MakePolicy, config, distance, gradient_of, make_groups
 
-from art_cli.config.schema import EngineConfig, EnvConfig, Experiment, ModelConfig, SamplingConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.env import EnvConfig
+from art_cli.config.sections.model import ModelConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.errors import UsageError
 from art_cli.models.policy import Policy
 from art_cli.system.progress import silent

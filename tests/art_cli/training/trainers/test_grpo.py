@@ -26,7 +26,8 @@ from batches import (
 )
 from torch import Tensor
 
-from art_cli.config.schema import MAX_MODEL_LEN, AdapterConfig
+from art_cli.config.sections.engine import MAX_MODEL_LEN
+from art_cli.config.sections.model import AdapterConfig
 from art_cli.errors import EngineError, TrainerError
 from art_cli.models.policy import Policy
 from art_cli.training.algorithm.packing import pack
@@ -195,9 +196,10 @@ def test_masked_overlong_trajectories_leave_the_sum_and_the_count(
     policy = make_policy()
     groups, model = make_groups(policy), hf_copy(policy)
     plain_loss(model, groups, loss, keep=lambda t: not t.truncated).backward()
-    mine, _ = step(policy, groups, loss=loss, overlong="mask")
+    mine, _ = step(policy, groups, loss=loss, mask_truncated_completions=True)
     assert distance(mine, gradient_of(model)) < 1e-5
-    _, counts = training_sequences(groups, config(loss=loss, overlong="mask"), MAX_MODEL_LEN)
+    cfg = config(loss=loss, mask_truncated_completions=True)
+    _, counts = training_sequences(groups, cfg, MAX_MODEL_LEN)
     trained = [t for g in groups for t in g.valid if not t.truncated]
     assert counts.tokens == sum(t.num_sampled for t in trained)
     assert counts.trajectories == len(trained)
@@ -230,7 +232,7 @@ def test_groups_that_failed_or_were_masked_entirely_are_passed_over(
         t.reward = None
     for t in groups[2].trajectories:
         t.truncated = True
-    mine, _ = step(policy, groups, overlong="mask")
+    mine, _ = step(policy, groups, mask_truncated_completions=True)
     policy = make_policy()
     model = hf_copy(policy)
     plain_loss(model, groups[1:], "token_mean", keep=lambda t: not t.truncated).backward()
@@ -335,7 +337,7 @@ def test_the_step_is_adams_with_the_scheduled_learning_rate(make_policy: MakePol
     for number, factor in [(0, 1.0), (5, 0.5)]:
         policy = make_policy()
         before = [p.detach().clone() for p in policy.trainable]
-        trainer = GRPOTrainer(policy, config(schedule="linear"), SAMPLING)
+        trainer = GRPOTrainer(policy, config(lr_scheduler_type="linear"), SAMPLING)
         trainer.step(make_groups(policy), number)
         for old, p in zip(before, policy.trainable, strict=True):
             assert p.grad is not None

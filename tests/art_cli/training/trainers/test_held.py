@@ -23,7 +23,8 @@ from held import (
 )
 from torch import Tensor
 
-from art_cli.config.schema import MAX_MODEL_LEN, EngineConfig, SamplingConfig
+from art_cli.config.sections.engine import MAX_MODEL_LEN, EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import TrainerError
 from art_cli.models.policy import Policy

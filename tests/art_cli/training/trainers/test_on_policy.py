@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 
 from art_cli import Done, Env, Scenario, Trajectory, TrajectoryGroup, tool
-from art_cli.config.schema import (
-    AdapterConfig,
-    EngineConfig,
-    SamplingConfig,
-    TinyConfig,
-    TrainConfig,
-    WarmupConfig,
-)
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.model import AdapterConfig, TinyConfig
+from art_cli.config.sections.sampling import SamplingConfig
+from art_cli.config.sections.sft import SFTConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.envs.tools import tools_of
 from art_cli.errors import EngineError
@@ -31,7 +28,7 @@ from art_cli.system.progress import silent
 from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.grpo import GRPOTrainer
-from art_cli.training.trainers.warmup import fine_tune
+from art_cli.training.trainers.sft import fine_tune
 from art_cli.types import Message
 
 QWEN3 = Path(__file__).parents[2] / "templates" / "qwen3.jinja"
@@ -104,7 +101,7 @@ def speaker(request: pytest.FixtureRequest) -> Policy:
     if thinking:
         tokenizer.chat_template = QWEN3.read_text()
     policy = Policy(model, tokenizer)
-    cfg = WarmupConfig(epochs=20, batch_size=6, learning_rate=1e-2, optimizer="muon")
+    cfg = SFTConfig(epochs=20, batch_size=6, learning_rate=1e-2, optimizer="muon")
     budget = TokenBudget(4000, silent)
     losses = list(fine_tune(policy, renderer_of(policy), demos, cfg, 0, budget, 2000))
     assert losses[-1][2] < 0.4 * losses[0][2]

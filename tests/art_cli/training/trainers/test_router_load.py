@@ -9,7 +9,7 @@ import torch
 from batches import SAMPLING, config, distance, gradient_of, hf_copy, make_groups
 from torch import Tensor
 
-from art_cli.config.schema import AdapterConfig
+from art_cli.config.sections.model import AdapterConfig
 from art_cli.errors import UsageError
 from art_cli.models.policy import Policy
 from art_cli.training.algorithm.advantage import has_gradient
@@ -90,7 +90,7 @@ def test_the_gradient_is_autograds_of_switch_transformers_formula(name: str, ran
     plain = plain_balance(model, groups)
     (1e3 * plain).backward()
     without, quiet = update(policy, groups)
-    with_it, metrics = update(policy, groups, router_aux_coef=1e3)
+    with_it, metrics = update(policy, groups, router_aux_loss_coef=1e3)
     assert distance(with_it - without, gradient_of(model)) < 1e-4
     assert metrics["loss/router_aux"] == pytest.approx(plain.item(), rel=1e-4)
     assert metrics["loss/policy"] == pytest.approx(quiet["loss/policy"], rel=1e-4)
@@ -104,9 +104,9 @@ def test_splitting_into_microbatches_changes_nothing(recompute: bool) -> None:
     policy = moe("qwen3_moe", 3)
     policy.recomputes = recompute
     groups = make_groups(policy)
-    whole, metrics = update(policy, groups, router_aux_coef=10.0)
+    whole, metrics = update(policy, groups, router_aux_loss_coef=10.0)
     for budget in (250, 64):
-        split, others = update(policy, groups, router_aux_coef=10.0, microbatch_tokens=budget)
+        split, others = update(policy, groups, router_aux_loss_coef=10.0, microbatch_tokens=budget)
         assert distance(split, whole) < 1e-5
         for key in ("loss/router_aux", "router/max_load"):
             assert others[key] == pytest.approx(metrics[key], rel=1e-5)
@@ -116,14 +116,14 @@ def test_splitting_into_microbatches_changes_nothing(recompute: bool) -> None:
 def test_it_evens_the_load_out() -> None:
     policy = moe("qwen3_moe")
     groups = make_groups(policy)
-    trainer = GRPOTrainer(policy, config(router_aux_coef=100.0, learning_rate=1e-2), SAMPLING)
+    trainer = GRPOTrainer(policy, config(router_aux_loss_coef=100.0, learning_rate=1e-2), SAMPLING)
     losses = [trainer.step(groups, step)["loss/router_aux"] for step in range(10)]
     assert losses[-1] - 1 < 0.5 * (losses[0] - 1)
 
 
 def test_a_dense_base_has_no_router(make_policy: MakePolicy) -> None:
     policy = make_policy()
-    with pytest.raises(UsageError, match="router_aux_coef: has no effect: Qwen3ForCausalLM has no"):
+    with pytest.raises(UsageError, match="has no effect: Qwen3ForCausalLM has no"):
         check_router(policy.base, 0.1)
     check_router(policy.base, 0.0)
     check_router(moe("mixtral").base, 0.1)

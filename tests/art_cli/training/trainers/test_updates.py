@@ -30,7 +30,7 @@ def test_updates_with_one_batch_are_that_many_steps_with_the_same_groups(
     groups = make_groups(once, noise=0)
     single = GRPOTrainer(once, config(), SAMPLING)
     each = [single.step(groups, 0) for _ in range(3)]
-    metrics = GRPOTrainer(thrice, config(passes=3), SAMPLING).step(groups, 0)
+    metrics = GRPOTrainer(thrice, config(num_iterations=3), SAMPLING).step(groups, 0)
     assert_same_weights(once, thrice)
     # The first is on-policy; the ratio of the others is against what was sampled.
     assert each[0]["loss/ratio_max"] == pytest.approx(1, abs=1e-4) != each[2]["loss/ratio_max"]
@@ -45,7 +45,7 @@ def test_a_batch_that_teaches_nothing_takes_no_update_however_many_are_wanted(
     policy = make_policy()
     before = copy.deepcopy(policy.base.state_dict())
     groups = [teaching_nothing(group) for group in make_groups(policy, noise=0)]
-    metrics = GRPOTrainer(policy, config(passes=4), SAMPLING).step(groups, 0)
+    metrics = GRPOTrainer(policy, config(num_iterations=4), SAMPLING).step(groups, 0)
     assert metrics["data/tokens_trained"] == 0 and "loss/grad_norm" not in metrics
     assert all(torch.equal(before[k], v) for k, v in policy.base.state_dict().items())
 
@@ -58,7 +58,7 @@ def test_minibatches_take_turns_and_each_is_a_batch_of_its_own(make_policy: Make
     parts = [groups[0], groups[3]], [groups[2], groups[1]]  # the second teaches nothing
     single = GRPOTrainer(apart, config(max_kl=MAX_KL), SAMPLING)
     each = [single.step(part, 0) for part in parts * 2]
-    cfg = config(passes=2, minibatches=3, max_kl=MAX_KL)
+    cfg = config(num_iterations=2, num_minibatches=3, max_kl=MAX_KL)
     metrics = GRPOTrainer(dealt, cfg, SAMPLING).step(groups, 0)
     assert_same_weights(apart, dealt)
     assert each[0]["loss/ratio_max"] == pytest.approx(1, abs=1e-4)

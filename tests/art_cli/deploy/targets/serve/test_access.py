@@ -11,7 +11,8 @@ import httpx
 import pytest
 from aiohttp import web
 
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.deploy.targets.serve.access import Access
 from art_cli.deploy.targets.serve.asgi import Checked
 from art_cli.deploy.targets.serve.chat_server import ChatServer

@@ -20,7 +20,8 @@ import openai
 import pytest
 from aiohttp import web
 
-from art_cli.config.schema import EngineConfig, SamplingConfig
+from art_cli.config.sections.engine import EngineConfig
+from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.deploy.targets.serve.access import Access
 from art_cli.deploy.targets.serve.chat_server import ChatServer
 

@@ -11,7 +11,11 @@ from loopback_otlp import LoopbackOtlp
 
 pytest.importorskip("opentelemetry.exporter.otlp", reason="pip install 'art-cli[otlp]'")
 
-from art_cli.config.schema import EnvConfig, Experiment, ModelConfig, SamplingConfig, TrainConfig
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import EnvConfig
+from art_cli.config.sections.model import ModelConfig
+from art_cli.config.sections.sampling import SamplingConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.otlp.exporter import OtlpSink
 from art_cli.runs.trackers.otlp.spans import Origin

@@ -25,7 +25,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Art]:
         more = (
             f"judge: {{model: {judge.model}, api_base: {judge.api_base}, api_key_env: JUDGE_KEY, "
             "rubric: 'Say what ${oc.env:WORD} is'}\n"
-            "reward: {env: 1.0, ruler: 0.1}\n"
+            "reward: {env: 1.0, judge: 0.1}\n"
         )
         env = OFFLINE | {"WORD": SECRET, "JUDGE_KEY": SECRET}
         yield ended(start(tmp_path_factory.mktemp("whole"), env=env, more=more))

@@ -16,15 +16,11 @@ import pytest
 from loopback_wandb import LoopbackWandb
 from wandb_file import read_wandb
 
-from art_cli.config.schema import (
-    AdapterConfig,
-    EnvConfig,
-    Experiment,
-    ModelConfig,
-    TrackConfig,
-    TrainConfig,
-    WandbConfig,
-)
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import EnvConfig
+from art_cli.config.sections.model import AdapterConfig, ModelConfig
+from art_cli.config.sections.track import TrackConfig, WandbConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.errors import PreflightError
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.wandb.files import checkpoints_to_upload
@@ -35,8 +31,11 @@ RUN = """
 import json, os, sys, time
 from pathlib import Path
 import art_cli.runs.trackers.wandb.tracker as tracker_file
-from art_cli.config.schema import (
-    EnvConfig, Experiment, ModelConfig, TrackConfig, TrainConfig, WandbConfig)
+from art_cli.config.schema import Experiment
+from art_cli.config.sections.env import EnvConfig
+from art_cli.config.sections.model import ModelConfig
+from art_cli.config.sections.track import TrackConfig, WandbConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.wandb.tracker import WandbTracker
 run = RunDir(Path(sys.argv[2]))

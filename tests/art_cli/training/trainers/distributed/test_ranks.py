@@ -24,7 +24,8 @@ from held import held_groups
 from short_run import CONFIG
 from torch._C._distributed_c10d import FileStore, TCPStore
 
-from art_cli.config.schema import AdapterConfig, TrainConfig
+from art_cli.config.sections.model import AdapterConfig
+from art_cli.config.sections.train import TrainConfig
 from art_cli.errors import EngineError, PreflightError, TrainerError, UsageError
 from art_cli.models.policy import Policy
 from art_cli.runs.directory import RunDir
@@ -125,7 +126,7 @@ def test_turns_held_to_a_schema_are_trained_on_two_ranks_as_in_one_process(
 
 @pytest.mark.slow
 def test_two_ranks_adapt_experts_and_balance_routers_as_one_process_does(tmp_path: Path) -> None:
-    cfg, targets = settings(router_aux_coef=1.0), ("attention", "experts")
+    cfg, targets = settings(router_aux_loss_coef=1.0), ("attention", "experts")
     adapter, tokenizer = AdapterConfig(rank=2, alpha=4, targets=list(targets)), cast(Any, None)
     alone, together = (Policy(tiny_moe.make("qwen3_moe"), tokenizer) for _ in range(2))
     for policy in (alone, together):

@@ -13,12 +13,12 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
-from art_cli.config.schema import WarmupConfig
+from art_cli.config.sections.sft import SFTConfig
 from art_cli.errors import UsageError
 from art_cli.models.policy import Policy
 from art_cli.models.render import Renderer
 from art_cli.runs.directory import RunDir
-from art_cli.training.trainers import kept_warmup, warmup
+from art_cli.training.trainers import sft, sft_cache
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.types import Message
 
@@ -53,7 +53,7 @@ def warm(folder: Path, make_policy: Callable[..., Policy]) -> Warm:
     ) -> tuple[list[Tensor], int, list[str]]:
         policy, said, done = make_policy(rank=rank, seed=weights), [], 0
         renderer = Renderer(policy.tokenizer, None, policy.eos_token_ids)
-        cfg = WarmupConfig(
+        cfg = SFTConfig(
             epochs=2,
             batch_size=2,
             learning_rate=learning_rate,
@@ -61,7 +61,7 @@ def warm(folder: Path, make_policy: Callable[..., Policy]) -> Warm:
         )
         demonstrations = [demonstration(n) for n in (*range(5), last)]
         budget = TokenBudget(4000, said.append)
-        steps = warmup.fine_tune(
+        steps = sft.fine_tune(
             policy, renderer, demonstrations, cfg, seed, budget, max_length, said.append
         )
         for done, _ in enumerate(steps, 1):
@@ -99,7 +99,7 @@ def test_demonstrations_that_do_not_fit_are_counted_and_none_at_all_is_refused(
     lengths = [
         len(sequence.ids)
         for number in (*range(5), 10**9)
-        for sequence in warmup.demonstration(renderer, demonstration(number))
+        for sequence in sft.demonstration(renderer, demonstration(number))
     ]
     short, long = min(lengths), max(lengths)
     _, num, said = warm(last=10**9, max_length=long - 1)
@@ -118,10 +118,10 @@ def test_one_that_was_killed_goes_on_from_what_was_kept_last(
     whole, _, _ = warm()
     [file] = folder.iterdir()
     file.unlink()
-    monkeypatch.setattr(warmup, "KEEP_EVERY", -1.0)
-    save, states = kept_warmup.KeptWarmup.save, []
+    monkeypatch.setattr(sft, "KEEP_EVERY", -1.0)
+    save, states = sft_cache.KeptWarmup.save, []
     monkeypatch.setattr(
-        kept_warmup.KeptWarmup,
+        sft_cache.KeptWarmup,
         "save",
         lambda self, state: (states.append(state.step), state.step < 4 and save(self, state)),
     )
@@ -153,9 +153,9 @@ def test_a_change_of_what_computes_makes_another(
     warm: Warm, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warm()
-    monkeypatch.setattr(kept_warmup, "version", lambda name: "0.1")
+    monkeypatch.setattr(sft_cache, "version", lambda name: "0.1")
     assert warm()[1] == 6
-    monkeypatch.setattr(kept_warmup, "COMPUTING", ("models",))
+    monkeypatch.setattr(sft_cache, "COMPUTING", ("models",))
     assert warm()[1] == 6
 
 
@@ -169,10 +169,10 @@ def test_the_folder_has_a_bound_and_a_disk_that_refuses_costs_nothing_else(
     left_by_a_killed_run = folder / ".0.tmp"
     left_by_a_killed_run.touch()
     os.utime(left_by_a_killed_run, (1, 1))
-    monkeypatch.setattr(kept_warmup, "MOST", int(2.5 * first.stat().st_size))
+    monkeypatch.setattr(sft_cache, "MOST", int(2.5 * first.stat().st_size))
     warm(seed=2)
     assert len(list(folder.iterdir())) == 2 and not first.exists()
-    monkeypatch.setattr(kept_warmup, "MOST", 10)
+    monkeypatch.setattr(sft_cache, "MOST", 10)
     assert warm(seed=3)[1] == 6 and len(list(folder.iterdir())) == 2
     monkeypatch.setenv("XDG_CACHE_HOME", str(next(folder.iterdir())))
     assert warm(seed=1)[1] == 6
@@ -201,5 +201,5 @@ def test_a_run_of_another_name_begins_at_once_and_is_the_same(
     assert "warming up" in made and "made before" not in made
     assert "warming up" not in taken and "made before" in taken
     assert first == second
-    changed, *_ = run("third", "warmup.num_demonstrations=199")
+    changed, *_ = run("third", "sft.num_demonstrations=199")
     assert "warming up" in changed

@@ -1,7 +1,7 @@
 """How well a warm-up teaches: the loss of demonstrations that it has not read, and its CPU time.
 
-    python scripts/bench/warmup.py configs/quickstart.yaml --seeds 4
-    python scripts/bench/warmup.py configs/tic-tac-toe.yaml warmup.epochs=1 --factor 5
+    python scripts/bench/sft.py configs/quickstart.yaml --seeds 4
+    python scripts/bench/sft.py configs/tic-tac-toe.yaml sft.epochs=1 --factor 5
 
 Demonstrations that leave something to chance have a least loss of their own: compare rows, and
 take no zero for granted. CPU s are of this machine, and rise with what else it does.
@@ -32,7 +32,7 @@ from art_cli.models.render import Renderer
 from art_cli.training.algorithm.logprobs import head_loss
 from art_cli.training.algorithm.packing import TrainSequence, pack
 from art_cli.training.demonstrations import load_demonstrations, texts_of
-from art_cli.training.trainers import muon, warmup
+from art_cli.training.trainers import muon, sft
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.types import Message
 
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("config", help="with model.base: tiny")
     parser.add_argument("overrides", nargs="*", help="key=value, as for art run")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--factor", type=float, default=warmup.MUON_FACTOR, help="see MUON_FACTOR")
+    parser.add_argument("--factor", type=float, default=sft.MUON_FACTOR, help="see MUON_FACTOR")
     parser.add_argument("--momentum", type=float, default=muon.MOMENTUM, help="Muon's")
     args = parser.parse_args()
     try:
@@ -56,11 +56,11 @@ def main() -> None:
     except ArtError as e:
         parser.error(str(e))
     cfg = loaded.experiment
-    if cfg.warmup is None or cfg.model.base != "tiny":
-        parser.error("the config needs a warmup section, and model.base: tiny")
+    if cfg.sft is None or cfg.model.base != "tiny":
+        parser.error("the config needs a section sft, and model.base: tiny")
     torch.set_num_threads(1)
-    env, num = env_class(cfg.env.use), cfg.warmup.num_demonstrations
-    found = load_demonstrations(cfg.warmup.demonstrations, env, loaded.env_settings, num + HELD_OUT)
+    env, num = env_class(cfg.env.use), cfg.sft.num_demonstrations
+    found = load_demonstrations(cfg.sft.demonstrations, env, loaded.env_settings, num + HELD_OUT)
     read, held_out = found[:-HELD_OUT], found[-HELD_OUT:]
     if not read:
         parser.error(
@@ -72,18 +72,16 @@ def main() -> None:
     losses = []
     with (
         mock.patch.object(muon, "MOMENTUM", args.momentum),
-        mock.patch.object(warmup, "MUON_FACTOR", args.factor),
-        mock.patch.object(warmup.KeptWarmup, "load", lambda _: None),
-        mock.patch.object(warmup.KeptWarmup, "save", lambda *_: None),
+        mock.patch.object(sft, "MUON_FACTOR", args.factor),
+        mock.patch.object(sft.KeptWarmup, "load", lambda _: None),
+        mock.patch.object(sft.KeptWarmup, "save", lambda *_: None),
     ):
         for seed in range(args.seeds):
             policy, renderer = _fresh(loaded, env, read, seed)
             began, updates = time.process_time(), 0
             budget = TokenBudget(cfg.train.microbatch_tokens, print)
             length = cfg.engine.max_model_len
-            for done, _, _ in warmup.fine_tune(
-                policy, renderer, read, cfg.warmup, seed, budget, length
-            ):
+            for done, _, _ in sft.fine_tune(policy, renderer, read, cfg.sft, seed, budget, length):
                 updates = done
             took = time.process_time() - began
             losses.append(_loss(policy, renderer, held_out))
@@ -107,7 +105,7 @@ def _loss(policy: Policy, renderer: Renderer, conversations: list[list[Message]]
     """Return -log p of what the assistant says in a conversation, in nats, on average."""
     total = 0.0
     for i in range(0, len(conversations), AT_ONCE):
-        several = [warmup.demonstration(renderer, c) for c in conversations[i : i + AT_ONCE]]
+        several = [sft.demonstration(renderer, c) for c in conversations[i : i + AT_ONCE]]
         sequences = [
             TrainSequence(ids=s.ids, mask=s.mask, engine_logprobs=s.engine_logprobs)
             for each in several
@@ -116,7 +114,7 @@ def _loss(policy: Policy, renderer: Renderer, conversations: list[list[Message]]
         batch = pack(sequences, policy.ways.shares)
         hidden = policy.hidden(batch.ids, batch.positions, batch.layout, batch.hidden_at)
         repeats = torch.bincount(batch.row, minlength=len(batch.targets)).float()
-        loss, _ = head_loss(hidden, policy.head, batch.targets, 1.0, warmup._nll(repeats))
+        loss, _ = head_loss(hidden, policy.head, batch.targets, 1.0, sft._nll(repeats))
         total += float(loss)
     return total / len(conversations)
 

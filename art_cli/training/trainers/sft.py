@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from art_cli.config.schema import WarmupConfig
+from art_cli.config.sections.sft import SFTConfig
 from art_cli.errors import TrainerError, UsageError
 from art_cli.models.policy import Policy
 from art_cli.models.render import Conversation, Renderer
@@ -17,8 +17,8 @@ from art_cli.system.progress import silent
 from art_cli.training.algorithm.logprobs import head_loss
 from art_cli.training.algorithm.packing import TrainSequence, pack
 from art_cli.training.trainers.budget import TokenBudget
-from art_cli.training.trainers.kept_warmup import KeptWarmup, Warmed, key_of_warmup
 from art_cli.training.trainers.muon import Muon
+from art_cli.training.trainers.sft_cache import KeptWarmup, Warmed, key_of_warmup
 from art_cli.types import Completion, Message, Sequence
 
 RAMP_STEPS = 20  # of the learning rate, up; then linearly down to a tenth
@@ -50,7 +50,7 @@ def fine_tune(
     policy: Policy,
     renderer: Renderer,
     demonstrations: list[list[Message]],
-    cfg: WarmupConfig,
+    cfg: SFTConfig,
     seed: int,
     budget: TokenBudget,
     max_length: int,
@@ -84,7 +84,7 @@ def fine_tune(
         loss = _step(policy, batch, optimizers, cfg.learning_rate * scale, budget)
         if loss != loss:
             raise TrainerError(
-                f"the loss of warm-up step {step + 1} is not a number; lower warmup.learning_rate"
+                f"the loss of warm-up step {step + 1} is not a number; lower sft.learning_rate"
             )
         is_last = step + 1 == len(batches)
         if is_last or time.monotonic() - last_kept > KEEP_EVERY:
@@ -138,7 +138,7 @@ def _fitting(
     fitting = [d for d, length in zip(data, lengths, strict=True) if length <= max_length]
     if not fitting:
         raise UsageError(
-            f"warmup: no demonstration fits into engine.max_model_len, {max_length} tokens; the "
+            f"sft: no demonstration fits into engine.max_model_len, {max_length} tokens; the "
             f"shortest of {len(data)} has {min(lengths)}, the longest {max(lengths)}. Raise it, or "
             "give shorter ones"
         )
@@ -178,7 +178,7 @@ def _take_up(
 
 
 def _batches(
-    data: list[list[TrainSequence]], cfg: WarmupConfig, rng: random.Random
+    data: list[list[TrainSequence]], cfg: SFTConfig, rng: random.Random
 ) -> Iterable[list[list[TrainSequence]]]:
     for _ in range(cfg.epochs):
         order = rng.sample(data, len(data))
@@ -222,7 +222,7 @@ def _nll(weights: Tensor) -> Callable[[Tensor, slice], Tensor]:
     return lambda logprobs, rows: -(logprobs * weights[rows]).sum()
 
 
-def _optimizers(policy: Policy, cfg: WarmupConfig) -> list[torch.optim.Optimizer]:
+def _optimizers(policy: Policy, cfg: SFTConfig) -> list[torch.optim.Optimizer]:
     """Make AdamW; or Muon for matrices, AdamW for the rest.
 
     Muon learns a randomly initialised model several times faster.

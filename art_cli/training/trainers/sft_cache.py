@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from art_cli.config.schema import WarmupConfig
+from art_cli.config.sections.sft import SFTConfig
 from art_cli.models.policy import Policy
 from art_cli.system.files import cache_folder
 from art_cli.training.algorithm.packing import TrainSequence
@@ -91,7 +91,7 @@ class KeptWarmup:
 def key_of_warmup(
     policy: Policy,
     batches: list[list[list[TrainSequence]]],
-    cfg: WarmupConfig,
+    cfg: SFTConfig,
     microbatch_tokens: int,
 ) -> str:
     """Return the hash of all that the warm-up of a policy on these batches depends on."""

@@ -7,7 +7,7 @@ from chat_models import BY_NAME
 
 from art_cli.errors import UsageError
 from art_cli.models.render import Renderer
-from art_cli.training.trainers.warmup import _rendered, demonstration
+from art_cli.training.trainers.sft import _rendered, demonstration
 from art_cli.types import Message
 
 ASKED: Message = {"role": "user", "content": "a question"}

@@ -1,0 +1,105 @@
+"""The section `deploy`: where a checkpoint is put, and what each target can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from art_cli.config.values import FORBID_UNKNOWN, Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployConfig:
+    """Where `art deploy RUN` puts a checkpoint."""
+
+    use: Literal["together", "hf", "merged", "serve", "skyserve", "ollama"]
+    """The target, as `art deploy --to` names it."""
+    name: str | None = None
+    """The deployment's name. null: made of project, run and step."""
+    args: dict[str, Any] = field(default_factory=dict)
+    """The target's own settings, which follow here for each target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TogetherConfig:
+    """A dedicated endpoint at Together AI, billed by the minute until `art undeploy`."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+
+    base: str | None = None
+    """The base's name at Together. Needed where `model.base` is a folder."""
+    gpu: str | None = None
+    """The kind of GPU, such as H100. null: the cheapest that serves the base."""
+    replicas: Count = 1
+    """Copies of the model that share the requests; each is billed."""
+    idle_minutes: Annotated[int, Field(ge=30, le=1440)] | None = None
+    """Minutes without a request after which it stops by itself. null: never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubConfig:
+    """A repository at the Hugging Face Hub, with a model card written from the run."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+
+    private: bool = True
+    """Whether the repository is private."""
+    weights: Literal["auto", "adapter", "merged"] = "auto"
+    """What is uploaded. auto: the adapter where its base is at the Hub, else merged weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedConfig:
+    """A folder with all weights, the adapter merged, that transformers and vLLM load."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+
+    folder: str | None = None
+    """Where it is written. null: into the run's own directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeConfig:
+    """An OpenAI-compatible server on this machine: vLLM on a GPU, else the embedded engine."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+
+    engine: Literal["auto", "vllm", "transformers"] = "auto"
+    """What generates. auto: vLLM on a GPU, else the embedded engine."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 8000
+    """The port that it listens on."""
+    host: str = "127.0.0.1"
+    """The address that it listens on. With 0.0.0.0, other machines reach it too."""
+    key_env: str | None = None
+    """The environment variable that holds its key. null: a key is made, and shown once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkyServeConfig:
+    """A service file for `sky serve up`, which rents GPUs, replaces lost ones and balances."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+
+    accelerators: str | None = None
+    """The GPUs of a replica, such as L40S:1. null: the smallest that hold the weights."""
+    replicas: Count = 1
+    """Copies of the model that share the requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OllamaConfig:
+    """A Modelfile beside the merged weights, handed to `ollama create` where ollama is here."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+
+
+TARGETS: dict[str, type] = {
+    "together": TogetherConfig,
+    "hf": HubConfig,
+    "merged": MergedConfig,
+    "serve": ServeConfig,
+    "skyserve": SkyServeConfig,
+    "ollama": OllamaConfig,
+}

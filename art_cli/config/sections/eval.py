@@ -1,0 +1,20 @@
+"""The section `eval`: how often the policy is validated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from art_cli.config.values import Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalConfig:
+    """Evaluation on held-out scenarios: before the first step, every so often, and at the end."""
+
+    every: Count = 10
+    """Steps between two evaluations."""
+    split: Literal["val", "test"] = "val"
+    """The scenarios that are played. Leave `test` for the end: `art eval RUN --split test`."""
+    episodes: Count = 64
+    """The most episodes, one for each scenario. Four times as many halve the noise."""

@@ -1,0 +1,44 @@
+"""The section `sft`: supervised fine-tuning before the first step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from art_cli.config.rule import Rule, clash
+from art_cli.config.values import Count, Positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SFTConfig:
+    """Supervised fine-tuning on the assistant's tokens of demonstrations, before the first step."""
+
+    demonstrations: str = "env"
+    """`env` for the env's own demonstrations, or a JSONL file of chat conversations."""
+    num_demonstrations: Count = 1000
+    """The most demonstrations that are read."""
+    epochs: Count = 1
+    """How often each demonstration is seen."""
+    batch_size: Count = 16
+    """Conversations of one optimizer step."""
+    learning_rate: Positive = 2.0e-5
+    """The learning rate of this stage alone; `train.learning_rate` is another."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """The optimizer. muon learns faster where the weights are random, as those of `tiny` are."""
+    weights: Literal["auto", "all", "adapter"] = "auto"
+    """The weights that are trained. auto: the adapter if there is one, else all."""
+
+
+SFT_RULES = (
+    clash(
+        {"sft.weights": "adapter", "model.adapter": None},
+        "is adapter, but model.adapter is null; remove it, or write all",
+    ),
+    Rule(
+        "sft.weights",
+        ("model.base", "model.adapter"),
+        lambda weights, base, adapter: base == "tiny" and adapter is not None and weights != "all",
+        "must be all with model.base=tiny: what a random model lacks cannot be learnt through an "
+        "adapter; add `weights: all`",
+    ),
+)

@@ -1,0 +1,66 @@
+"""The section `track`: where a run goes beside its own directory and the console."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from art_cli.config.marks import OnlyWith
+from art_cli.config.values import Count, Url
+
+WANDB = OnlyWith("track.wandb.mode", ("auto", "online", "offline"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WandbConfig:
+    """Weights & Biases."""
+
+    mode: Literal["auto", "online", "offline", "disabled"] = "auto"
+    """W&B's own word. auto: online with a key and a server that answers, else offline."""
+    entity: Annotated[str | None, WANDB] = None
+    """The user or team that the run belongs to. null: the key's own."""
+    upload: Annotated[Literal["auto", "on", "off"], WANDB] = "auto"
+    """Whether the best and the last checkpoint are uploaded when a run ends. auto: adapters are,
+    whole models are not."""
+    weave: Annotated[bool, OnlyWith("track.wandb.mode", ("auto", "online"))] = False
+    """Send every trajectory to Weave, with its turns and calls (extra `otlp`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtlpConfig:
+    """Trajectories as OpenTelemetry spans over OTLP/HTTP (extra `otlp`).
+
+    Langfuse, MLflow, Phoenix, Jaeger and other collectors take them.
+    """
+
+    endpoint: Url | None = None
+    """The collector's address, for example http://localhost:4318/v1/traces. null:
+    OTEL_EXPORTER_OTLP_ENDPOINT."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """HTTP headers of each request. Write a key as ${oc.env:NAME}."""
+    groups: Count | None = 8
+    """Groups of a step that are sent: those with the widest rewards. null: all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MlflowConfig:
+    """Metrics in MLflow (extra `mlflow`), in the experiment that is named like `project`."""
+
+    uri: str | None = None
+    """The address of the tracking server or store. null: MLFLOW_TRACKING_URI."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackConfig:
+    """Where a run goes beside its own directory and the console: nowhere, by default."""
+
+    wandb: WandbConfig | None = None
+    """Metrics, samples and checkpoints at Weights & Biases. null: nothing is sent."""
+    otlp: OtlpConfig | None = None
+    """Trajectories as OpenTelemetry spans. null: nothing is sent."""
+    mlflow: MlflowConfig | None = None
+    """Metrics in MLflow. null: nothing is sent."""
+    tensorboard: bool = False
+    """Write TensorBoard's event files into the run's directory (extra `tensorboard`)."""
+    trackio: bool = False
+    """Write to Trackio's database on this machine (extra `trackio`)."""
