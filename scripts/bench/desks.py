@@ -4,7 +4,8 @@
     python -m scripts.bench.desks retail --levels 2 3
 
 Every honest wording must earn 1.00, a player that does no work at most 0.10, and one that works
-without the policy at most 0.40; 0.50 where it is told what training scenarios mostly ask for.
+without the policy at most 0.40; 0.50 where it is told what training scenarios mostly ask for. One
+that goes on with what was wanted first earns at most the share of customers who keep their mind.
 Exits with 1 where one does not.
 """
 
@@ -18,8 +19,9 @@ from art_envs.airline.desk import AirlineDesk
 from art_envs.retail.desk import RetailDesk
 from art_envs.retail.dual import DualDesk
 from art_envs.service.desk import ServiceDesk
+from art_envs.service.goal import MINDS_FROM, minds
 from scripts.bench.desk_guesses import BLIND, PRIOR
-from scripts.bench.desk_players import HONEST, IDLE, WORDY, Player, episodes, reward
+from scripts.bench.desk_players import DEAF, HONEST, IDLE, WORDY, Player, episodes, reward
 
 DESKS: dict[str, tuple[type[ServiceDesk], tuple[int, ...]]] = {
     "retail": (RetailDesk, (0, 1, 2, 3, 4)),
@@ -31,6 +33,7 @@ GROUPS: list[tuple[str, dict[str, Player], float, float]] = [  # the least and m
     ("no work", IDLE, 0.0, 0.1),
     ("work without the policy", BLIND, 0.0, 0.4),
     ("a guess from the tool's name", PRIOR, 0.0, 0.5),
+    ("the policy, and deaf to a change of mind", DEAF, 0.0, 1.0),
 ]
 
 
@@ -54,12 +57,14 @@ def main() -> None:
         for name, player in players.items():
             cells = []
             for desk, level in columns:
-                if level == 0 and player in WORDY:
+                env = DESKS[desk][0]
+                if level < (MINDS_FROM if players is DEAF else player in WORDY):
                     cells.append("-")
                     continue
-                earned = mean_reward(DESKS[desk][0], level, player, args.episodes)
+                earned = mean_reward(env, level, player, args.episodes)
                 cells.append(f"{earned:.2f}")
-                if not least <= earned <= most:
+                at_most = steadfast(env, level, args.episodes) if players is DEAF else most
+                if not least <= earned <= at_most:
                     wrong.append(f"{name}, {desk} {level}: {earned:.2f}")
             print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
     if wrong:
@@ -70,6 +75,12 @@ def mean_reward(env: type[ServiceDesk], level: int, player: Player, num: int) ->
     """Return the mean reward of a player over held-out scenarios."""
     cfg = env.Config(level=level)  # type: ignore[arg-type]
     return statistics.fmean(reward(desk, player(desk)) for desk in episodes(env, cfg, num))
+
+
+def steadfast(env: type[ServiceDesk], level: int, num: int) -> float:
+    """Return the share of held-out customers who do not change their mind."""
+    cfg = env.Config(level=level)  # type: ignore[arg-type]
+    return statistics.fmean(float(not minds(desk.goal)) for desk in episodes(env, cfg, num))
 
 
 if __name__ == "__main__":
