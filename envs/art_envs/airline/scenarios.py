@@ -33,6 +33,33 @@ REQUESTS: list[Draw] = [
     *[requests.compensate] * 3,
     *[bookings.book] * 4,
 ]
+# At level 1, with one request a scenario, by weight: what is granted, and what is refused for which
+# one rule. The weights even out that some fit few customers, so that for no tool one answer is much
+# more frequent than the others.
+GRANTED_ALONE: dict[Draw, int] = {
+    requests.cancel: 30,
+    requests.flights: 20,
+    requests.cabin: 13,
+    requests.bags: 23,
+    requests.passengers: 16,
+    requests.compensate: 28,
+    bookings.book: 23,
+}
+REFUSED_ALONE: dict[tuple[Draw, str], int] = {
+    (requests.cancel, "cancel"): 9,
+    (requests.cancel, "flown"): 26,
+    (requests.foreign, "own"): 6,
+    (requests.flights, "flown"): 10,
+    (requests.flights, "basic"): 8,
+    (requests.flights, "route"): 19,
+    (requests.cabin, "flown"): 10,
+    (requests.bags, "flown"): 15,
+    (requests.bags, "bags"): 8,
+    (requests.passengers, "flown"): 12,
+    (requests.compensate, "compensation"): 5,
+    (bookings.book, "passengers"): 11,
+    (bookings.book, "payments"): 27,
+}
 SMALL_REQUESTS: list[Draw] = [requests.cancel]
 TRIES = 20  # to draw a request that fits
 PRESSURE = (
@@ -47,6 +74,8 @@ def draw(c: Customer, kind: Kind) -> Goal:
     """Return a goal of a kind. Raises NoGoal where this attempt gives none."""
     options = REQUESTS if c.size == "full" else SMALL_REQUESTS
     turns = c.level >= MINDS_FROM and c.rng.random() < MINDS.get(kind, 0)
+    if c.level == 1 and c.size == "full" and kind in ("one", "refused"):
+        return _goal(c, kind, [Step(_alone(c, kind))])
     if turns and kind in ("refused", "fallback"):
         return _goal(c, kind, tempted(c, _allowed(c, options), back=kind == "fallback"))
     if kind == "information":
@@ -93,6 +122,14 @@ def _allowed(c: Customer, options: list[Draw]) -> Request:
     if request.write:
         c.done.append(request.write)
     return request
+
+
+def _alone(c: Customer, kind: Kind) -> Request:
+    """Return the one request of level 1."""
+    if kind == "one":
+        return _allowed(c, c.rng.choices(list(GRANTED_ALONE), list(GRANTED_ALONE.values())))
+    [(draw, rule)] = c.rng.choices(list(REFUSED_ALONE), list(REFUSED_ALONE.values()))
+    return _any(c, [draw], lambda r: r.reasons == [rule])
 
 
 def _forbidden(c: Customer, options: list[Draw]) -> Request:

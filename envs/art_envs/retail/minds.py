@@ -1,6 +1,6 @@
 """Minds that customers change: what they want instead, once they are asked to confirm a wish.
 
-The first wish could be granted. The second is drawn from it: another variant, one more item,
+The first wish could be granted. The second is drawn from it: another variant, an item more or less,
 another address or payment method, nothing at all, or something else about the same order. The
 policy's own checks decide what becomes of it, as of every wish.
 """
@@ -106,7 +106,7 @@ class Minds:
             return self._judged(first, order, to, words)
         if order is None or "payment_id" not in said:
             return None  # there is nothing in a cancellation that could be otherwise
-        ways = [self._other_method, self._one_more, self._other_variant]
+        ways = [self._other_method, self._one_more, self._one_less, self._other_variant]
         return self._rng.choice(ways if "item_ids" in said else ways[:1])(first, order, said)
 
     def _other_method(self, first: Wish, order: Record, said: Record) -> Wish | None:
@@ -132,6 +132,15 @@ class Minds:
         more["new_item_ids"] = _with(said["new_item_ids"], at, new)
         words = f"Please {SWAP[first.verb]} the {item['name']} of this order as well, for {into}."
         return self._judged(first, order, more, words, look)
+
+    def _one_less(self, first: Wish, order: Record, said: Record) -> Wish | None:
+        at, lists = self._rng.randrange(len(said["item_ids"])), ("item_ids", "new_item_ids")
+        if len(said["item_ids"]) == 1:
+            return None
+        [item] = [i for i in order["items"] if i["item_id"] == said["item_ids"][at]]
+        less = {k: [*said[k][:at], *said[k][at + 1 :]] for k in lists if k in said}
+        words = f"Leave the {item['name']} out and do only the rest, as I said."
+        return self._judged(first, order, less, words)
 
     def _other_variant(self, first: Wish, order: Record, said: Record) -> Wish | None:
         if "new_item_ids" not in said:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from art_envs.retail.data import GIFT_CARD, Scale, Verb
+from art_envs.retail.data import GIFT_CARD, VERBS, Scale, Verb
 from art_envs.retail.minds import Minds
 from art_envs.retail.policy import PENDING, total
 from art_envs.retail.telling import Teller
@@ -38,6 +38,36 @@ SLOTS: Slots = COMMON_SLOTS | {
     ),
 }
 TRIES = 40  # to draw a wish that fits
+# At level 1, with one wish a scenario, by weight: what is granted, and what is refused for which
+# cause. The weights even out that some fit few orders, so that for no tool one answer is much more
+# frequent than the others. What is always granted (another address of the account) is left out.
+GRANTED_ALONE: dict[Verb, int] = {
+    "cancel": 10,
+    "address": 9,
+    "payment": 21,
+    "modify": 6,
+    "return": 10,
+    "exchange": 12,
+}
+REFUSED_ALONE: dict[tuple[Verb, Cause], int] = {
+    ("cancel", "status"): 6,
+    ("cancel", "reason"): 6,
+    ("cancel", "owner"): 5,
+    ("address", "status"): 7,
+    ("address", "owner"): 5,
+    ("payment", "status"): 8,
+    ("payment", "method"): 10,
+    ("modify", "status"): 9,
+    ("modify", "variant"): 7,
+    ("modify", "product"): 5,
+    ("modify", "method"): 9,
+    ("return", "status"): 14,
+    ("return", "method"): 12,
+    ("exchange", "status"): 9,
+    ("exchange", "variant"): 6,
+    ("exchange", "product"): 6,
+    ("exchange", "method"): 18,
+}
 OUT_OF_SCOPE = (
     "The website shows me an error whenever I log in. Please repair that.",
     "My parcel was lost on its way. Please have the carrier search for it.",
@@ -130,11 +160,19 @@ class Sampler:
     def _wish(self, denied: bool, about: Wish | None = None) -> Wish | None:
         """Any wish, or another one about the same order."""
         rng = self._rng
-        if not denied and not about and "address" in self._scale.verbs and rng.random() < 0.1:
+        alone = self._level == 1 and self._scale.verbs == VERBS
+        moves = "address" in self._scale.verbs and not alone
+        if not denied and not about and moves and rng.random() < 0.1:
             return self._move()
         own = [o for o in self._orders if about is None or o["order_id"] in about.records]
-        verb = rng.choice(self._scale.verbs)
-        cause: Cause | None = rng.choice(CAUSES[verb]) if denied else None
+        cause: Cause | None = None
+        if alone and denied:
+            [(verb, cause)] = rng.choices(list(REFUSED_ALONE), list(REFUSED_ALONE.values()))
+        elif alone:
+            [verb] = rng.choices(list(GRANTED_ALONE), list(GRANTED_ALONE.values()))
+        else:
+            verb = rng.choice(self._scale.verbs)
+            cause = rng.choice(CAUSES[verb]) if denied else None
         if not own:  # it was about a friend's order
             return None
         # Drawn once: what fits most orders would otherwise be asked most often.
