@@ -16,7 +16,7 @@ from art_envs.retail.dual import DualDesk
 from art_envs.retail.hands import ASKS, ask_for
 from art_envs.service.desk import ServiceDesk
 from art_envs.service.gates import finished
-from art_envs.service.goal import DONE, Action, Want, call, confirm, settled_by
+from art_envs.service.goal import DONE, KEPT, Action, Want, call, confirm, settled_by
 from scripts.bench.desk_players import Player, Turns, changing, draws, looking
 
 Decision = Callable[[ServiceDesk, Want], tuple[bool, str]]  # try the write? refuse it, and why?
@@ -59,9 +59,9 @@ def _settling(
     making: Callable[[ServiceDesk, Action], Turns],
     denied: list[Action],
 ) -> Turns:
-    if want["rather"]:
-        if desk.cfg.level and want["write"]:
-            yield confirm(want["write"])
+    while want["rather"]:
+        assert want["write"]
+        yield confirm(want["write"])
         want = want["rather"]
     write = want["write"]
     tries, reason = decide(desk, want) if write else (False, "")
@@ -78,8 +78,8 @@ def _settling(
             denied.append(no)  # it closes the ticket
         return
     yield from (call("tell", value=value) for value in want["outputs"])
-    if desk.cfg.level and write and not want["outputs"]:
-        yield DONE
+    if desk.cfg.level and not want["outputs"]:
+        yield DONE if write else KEPT
 
 
 def objection(desk: ServiceDesk, write: Action) -> str:

@@ -18,7 +18,8 @@ from art_cli.rollout.rollout import play_episode
 from art_envs.retail.dual import DualDesk
 from art_envs.retail.hands import ACCEPT, LABEL, LOOK, ask_for
 from art_envs.service.desk import ServiceDesk
-from art_envs.service.goal import COMMITMENTS, DONE, Action, call, confirm
+from art_envs.service.episode import text_of
+from art_envs.service.goal import COMMITMENTS, DONE, KEPT, Action, call, confirm, minds
 
 Turn = str | Action | list[str | Action]  # a list: words and calls in one turn
 Turns = Iterator[Turn]
@@ -59,7 +60,7 @@ def is_reading(desk: ServiceDesk, step: str | Action) -> bool:
 
 def looking(desk: ServiceDesk) -> Turns:
     """Ask and look up all that the right conversation does."""
-    yield from (s for s in steps(desk) if is_reading(desk, s) and s != DONE)
+    yield from (s for s in steps(desk) if is_reading(desk, s) and s not in (DONE, KEPT))
 
 
 def draws(desk: ServiceDesk) -> random.Random:
@@ -103,6 +104,15 @@ def asking_in_words_first(desk: ServiceDesk) -> Turns:
     for step in steps(desk):
         if name_of(step) == "confirm":
             yield "I would now make the change that you asked for. Shall I go ahead?"
+        yield step
+    yield from itertools.repeat(DONE)
+
+
+def asking_for_more_first(desk: ServiceDesk) -> Turns:
+    """Ask before each confirm whether there is anything else."""
+    for step in steps(desk):
+        if name_of(step) == "confirm":
+            yield "Is there anything else before I do this?"
         yield step
     yield from itertools.repeat(DONE)
 
@@ -189,6 +199,7 @@ HONEST: dict[str, Player] = {
     '"one moment" before each call': announcing,
     "says in each call's turn what it does": narrating,
     "asks for a yes in words, then confirms": asking_in_words_first,
+    "asks for anything else, then confirms": asking_for_more_first,
     "says why not, then refuses": explaining,
     "ids in another order than confirmed": reordering,
     "`USD 12.50`": telling_otherwise("USD {}"),
@@ -198,7 +209,8 @@ HONEST: dict[str, Player] = {
     "several look-ups in one turn": side_by_side,
     "looks everything up twice": checking_twice,
 }
-WORDY = (announcing, asking_in_words_first, explaining)  # a ticket is closed by words
+# A ticket is closed by words.
+WORDY = (announcing, asking_in_words_first, asking_for_more_first, explaining)
 
 
 def changing(desk: ServiceDesk, write: Action) -> Turns:
@@ -281,6 +293,31 @@ IDLE: dict[str, Player] = {
     "confirms, changes nothing": confirming_alone,
     "looks, then tells at random": telling_at_random,
     "looks, then one random write": writing_at_random,
+}
+
+
+# Players that know the policy, but go on with what was wanted first. They earn nothing where the
+# customer changes their mind, and everything elsewhere.
+
+
+def insisting(*, times: int) -> Player:
+    """Return a player that makes the first change after asking so many times for a yes to it."""
+
+    def player(desk: ServiceDesk) -> Turns:
+        dropped = {text_of(confirm(w["write"])): w["write"] for w in minds(desk.goal) if w["write"]}
+        for step in steps(desk):
+            yield step
+            if not isinstance(step, str) and text_of(step) in dropped:
+                yield from [step] * (times - 1)
+                yield dropped[text_of(step)]
+        yield from itertools.repeat(DONE)
+
+    return player
+
+
+DEAF: dict[str, Player] = {
+    "does what was wanted first": insisting(times=1),
+    "asks twice for a yes to it, then does it": insisting(times=2),
 }
 
 

@@ -7,7 +7,8 @@ import pytest
 from art_cli.envs.base import ToolError
 from art_envs.airline import actions
 from art_envs.airline.database import CABINS, Extent, build, departure_id
-from art_envs.airline.policy import RULES, Case, broken_rules, compensation, document
+from art_envs.airline.document import document, reasons
+from art_envs.airline.policy import EXACTING, Case, broken_rules, compensation, rules_at
 from art_envs.service.store import Store
 
 BASE = build(0, Extent())
@@ -62,9 +63,10 @@ def _key(flight: dict[str, str]) -> dict[str, str]:
     return {"flight": flight["flight"], "day": flight["date"]}
 
 
-def broken(db: Store, tool: str, **args: Any) -> str | None:
+def broken(db: Store, tool: str, level: int = 0, **args: Any) -> str | None:
     """The name of the first rule that a write breaks."""
-    rules = broken_rules(Case(db=db, user_id=USER, tool=tool, args=args, about="R1"))
+    case = Case(db=db, user_id=USER, tool=tool, args=args, about="R1", level=level)
+    rules = broken_rules(case)
     return rules[0].name if rules else None
 
 
@@ -183,12 +185,101 @@ def test_what_may_be_booked(db: Store, num: int, payments: list[str], expected: 
     assert broken(db, "book", **args) == expected
 
 
-def test_the_document_holds_every_rule_and_its_numbers() -> None:
-    text = document("full")
-    assert all(f"{rule.name}: {rule.text}" in text for rule in RULES)
+@pytest.mark.parametrize(
+    ("was", "cabin", "tier", "flight", "expected"),
+    [
+        ("business", "economy", "regular", "on time", "lower"),
+        ("economy", "basic", "silver", "on time", "lower"),
+        ("economy", "basic", "gold", "on time", None),
+        ("business", "basic", "regular", "delayed", None),
+        ("economy", "basic", "regular", "cancelled", None),
+        ("basic", "economy", "regular", "on time", None),
+        ("economy", "economy", "regular", "on time", None),
+    ],
+)
+def test_who_may_fly_in_a_lower_cabin(
+    db: Store, was: str, cabin: str, tier: str, flight: str, expected: str | None
+) -> None:
+    db.edit("users", USER)["tier"] = tier
+    db.edit("reservations", "R1")["cabin"] = was
+    status(db, flight)
+    args = {"cabin": cabin, "flights": [HERE], "payment_id": "card1"}
+    asked = {"reservation_id": "R1", **args}
+    assert broken(db, "change_flights", level=EXACTING, **asked) == expected
+    assert broken(db, "change_flights", level=EXACTING - 1, **asked) is None
+
+
+@pytest.mark.parametrize(
+    ("cabin", "days", "expected"),
+    [
+        ("economy", ("2025-06-22",), None),
+        ("economy", ("2025-06-23",), "far"),
+        ("economy", ("2025-06-14",), None),
+        ("economy", ("2025-06-13",), "far"),
+        ("business", ("2025-06-23",), None),
+        ("economy", ("2025-06-18", "2025-06-23"), "far"),
+        ("economy", ("2025-06-22", "2025-06-22"), None),
+    ],
+)
+def test_how_far_a_flight_may_be_moved(
+    db: Store, cabin: str, days: tuple[str, ...], expected: str | None
+) -> None:
+    """Of a journey with one flight a way, booked for the 18th, or for the 18th and back."""
+    for day in {"2025-06-18", *days} - {HERE["date"]}:
+        db.add("departures", departure_id("F1", day), {"status": "on time"})
+    booked = db.edit("reservations", "R1")
+    booked["cabin"] = cabin
+    booked["flights"] = [dict(f, date="2025-06-18") for f in booked["flights"] * len(days)]
+    flights = [{"flight": "F1", "date": day} for day in days]
+    args = {"reservation_id": "R1", "cabin": cabin, "flights": flights, "payment_id": "card1"}
+    assert broken(db, "change_flights", level=EXACTING, **args) == expected
+    assert broken(db, "change_flights", level=EXACTING - 1, **args) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "people", "expected"),
+    [
+        ({"cabin": "basic"}, [YOU, YOU], "names"),
+        ({"cabin": "basic"}, [YOU, ME], None),
+        ({"cabin": "basic", "insurance": True}, [YOU, YOU], None),
+        ({"cabin": "economy"}, [YOU, YOU], None),
+    ],
+)
+def test_who_may_be_replaced(
+    db: Store, changes: dict, people: list[Any], expected: str | None
+) -> None:
+    db.edit("reservations", "R1").update(changes)
+    args = {"reservation_id": "R1", "passengers": people}
+    assert broken(db, "change_passengers", level=EXACTING, **args) == expected
+    assert broken(db, "change_passengers", level=EXACTING - 1, **args) is None
+
+
+@pytest.mark.parametrize(
+    ("cabin", "bags", "expected"),
+    [("basic", 4, None), ("basic", 5, "most"), ("economy", 6, None), ("business", 9, "most")],
+)
+def test_how_many_bags_there_may_be(db: Store, cabin: str, bags: int, expected: str | None) -> None:
+    db.edit("users", USER)["tier"] = "gold"
+    db.edit("reservations", "R1")["cabin"] = cabin
+    free = {"basic": 4, "economy": 6, "business": 8}[cabin]
+    args = {"reservation_id": "R1", "bags": bags, "paid_bags": max(0, bags - free)}
+    assert broken(db, "change_bags", level=EXACTING, payment_id="card1", **args) == expected
+    assert broken(db, "change_bags", level=EXACTING - 1, payment_id="card1", **args) is None
+    new = booking(cabin=cabin, passengers=[ME, YOU], bags=bags, paid_bags=args["paid_bags"])
+    assert broken(db, "book", level=EXACTING, **new) == expected
+
+
+@pytest.mark.parametrize("level", [0, EXACTING])
+def test_the_document_holds_every_rule_and_its_numbers(level: int) -> None:
+    text = document("full", level)
+    rules = rules_at(level)
+    assert all(f"{rule.name}: {rule.text}" in text for rule in rules)
+    assert text.count("\n- ") >= len(rules) and len(rules) == (11 if level == 0 else 15)
+    assert reasons("full", level) == {rule.name: rule.text for rule in rules}
+    assert reasons("small", level) == reasons("full", 0)
     for part in ("24 hours", "50 dollars each", "100 dollars for each passenger", "3 gift cards"):
         assert part in text
-    assert len(document("small")) < len(text) / 3
+    assert len(document("small", level)) < len(text) / 3
 
 
 def booking(**changes: Any) -> dict[str, Any]:

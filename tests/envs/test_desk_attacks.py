@@ -13,7 +13,7 @@ from art_envs.airline.desk import AirlineDesk
 from art_envs.retail.desk import RetailDesk
 from art_envs.service.desk import ServiceDesk
 from art_envs.service.goal import Action, call, settled_by
-from scripts.bench.desk_guesses import BLIND
+from scripts.bench.desk_guesses import BLIND, PRIOR
 from scripts.bench.desk_players import (
     HONEST,
     IDLE,
@@ -210,6 +210,16 @@ def test_what_players_earn_that_follow_a_rule(
     for rule, player in players.items():
         earned = statistics.fmean(reward(desk, player(desk)) for desk in episodes(env, cfg, num))
         assert least <= earned <= most, rule
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DESKS)
+def test_at_level_1_the_tool_tells_little_about_the_answer(name: str) -> None:
+    env: Any = DESKS[name]
+    cfg = env.Config(level=1)
+    for rule, player in PRIOR.items():
+        earned = statistics.fmean(reward(desk, player(desk)) for desk in episodes(env, cfg, 100))
+        assert earned <= 0.4, rule
 
 
 SEEN = [

@@ -107,6 +107,20 @@ def test_an_impossible_write_of_the_airline_counts_where_a_rule_forbids_it_too()
     assert not desk.faults
 
 
+@pytest.mark.parametrize("flight", [None, ("F?", "2025-06-18"), ("", "18 June"), ("", "")])
+def test_flights_that_do_not_exist_are_a_slip(
+    flight: tuple[str, str] | None,
+) -> None:
+    desk = first(AirlineDesk, AIRLINE, kind="one")
+    key = desk.store.peek("users", desk.goal["user_id"])["reservations"][0]
+    number = desk.store.peek("reservations", key)["flights"][0]["flight"]
+    flights = [{"flight": flight[0] or number, "date": flight[1]}] if flight else []
+    asked = {"reservation_id": key, "cabin": "economy", "flights": flights, "payment_id": "card"}
+    with pytest.raises(ToolError):
+        finished(desk.act(call("change_flights", **asked)))
+    assert not desk.faults
+
+
 def granted() -> tuple[ServiceDesk, int]:
     """An episode with one write, and where its confirm stands in the right conversation."""
     desk = first(RetailDesk, RETAIL, kind="one")

@@ -40,8 +40,8 @@ HASHES = {
     ("small", 0): "6a0cf3246287ca82",
     ("small", 1): "cbe1ef31ce2d529f",
     ("full", 2): "dae2e1355bfd0753",
-    ("full", 3): "b32ed51a200886e3",
-    ("full", 4): "0eccddb8a6fed152",
+    ("full", 3): "9b648f216ca5e9fa",
+    ("full", 4): "6bd647a1d373f579",
 }
 
 

@@ -139,6 +139,24 @@ def test_they_change_their_mind_when_asked_to_confirm() -> None:
     assert not no.agrees and yes.agrees
 
 
+def test_they_may_change_it_twice_and_get_their_patience_back() -> None:
+    second: Want = {**want("Wait, B.", RETURN), "rather": want("No, A.", CANCEL)}
+    first: Want = {**want("A.", CANCEL), "rather": second}
+    waits = ["One moment."] * (PATIENCE - 1)
+    said = talk(*waits, CANCEL, *waits, RETURN, *waits, CANCEL, wants=[first])
+    assert not any(each.leaving for each in said)
+    assert [said[i].text for i in (PATIENCE - 1, 2 * PATIENCE - 1)] == ["Wait, B.", "No, A."]
+    assert said[-1].agrees
+
+
+def test_who_wants_nothing_after_all_goes_on_to_the_next_want() -> None:
+    first: Want = {**WANTS[0], "rather": want("Leave it as it is.")}
+    kept, no, then, yes = talk(CANCEL, CANCEL, "It stays.", RETURN, wants=[first, WANTS[1]])
+    assert kept == Said(text="Leave it as it is.")
+    assert no == Said(text="No, I did not ask for that.")
+    assert then.text == "Thank you. Please return the lamp." and yes.agrees
+
+
 def test_an_answer_settles_a_question() -> None:
     question: Want = {**want("How much?"), "outputs": ["10"]}
     wrong, right = talk({"tell": "9"}, {"tell": "10"}, wants=[question])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from art_cli import ToolError
 from art_envs.airline import actions
@@ -56,6 +56,32 @@ class Request:
     reasons: list[str] = field(default_factory=list)  # the names of the rules that forbid it
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A request, and what becomes of it."""
+
+    request: Request
+    # A fallback that is not needed is "unsaid". What the customer wants in the place of the step
+    # before, as soon as they are asked to confirm it, is "instead".
+    turn: Literal["want", "fallback", "unsaid", "instead"] = "want"
+    is_dropped: bool = False  # the customer thinks better of it: the next step is "instead"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the assistant has to settle it: grant it, or refuse it."""
+        return self.turn != "unsaid" and not self.is_dropped
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether it comes to a write."""
+        return self.is_done and not self.request.reasons and self.request.write is not None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the customer must be told no."""
+        return self.is_done and bool(self.request.reasons)
+
+
 class Customer:
     """Somebody at the desk, and what has been done for them so far."""
 
@@ -63,7 +89,7 @@ class Customer:
         self, base: Tables, rng: random.Random, user_id: str, level: int, size: Size
     ) -> None:
         self.base = base
-        self.size = size
+        self.size: Size = size
         self.rng = rng
         self.user_id = user_id
         self.level = level
@@ -145,6 +171,8 @@ def judged(customer: Customer, request: Request) -> Request:
         tool=name,
         args=arguments,
         about=request.about,
+        level=customer.level,
+        size=customer.size,
     )
     request.reasons = [rule.name for rule in broken_rules(case)]
     if "own" in request.reasons:  # which the customer says

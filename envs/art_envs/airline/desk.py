@@ -21,12 +21,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from art_cli import Split, ToolError
+from art_cli import Scenario, Split, ToolError
 from art_envs.airline import actions, legal, search
 from art_envs.airline.actions import FlightOn, Passenger, Payment, dollars
 from art_envs.airline.customer import Customer, NoGoal
 from art_envs.airline.database import Cabin, Extent, Trip, build, departure_id, departures
-from art_envs.airline.policy import REASONS, Case, broken_rules, document
+from art_envs.airline.document import document, reasons
+from art_envs.airline.policy import Case, broken_rules
 from art_envs.airline.scenarios import draw
 from art_envs.service.asking import SLOTS, Slot, Slots
 from art_envs.service.desk import ServiceDesk
@@ -67,8 +68,11 @@ class AirlineDesk(ServiceDesk):
         ),
     }
 
-    reasons: ClassVar[dict[str, str]] = REASONS
     num_goals: ClassVar[dict[Size, dict[Split, int]]] = dict.fromkeys(EXTENTS, NUM_GOALS)
+
+    def __init__(self, scenario: Scenario, cfg: Config) -> None:
+        super().__init__(scenario, cfg)
+        self.reasons = reasons(cfg.size, cfg.level)
 
     @classmethod
     def make_database(cls, size: Size) -> Tables:
@@ -85,7 +89,7 @@ class AirlineDesk(ServiceDesk):
 
     @classmethod
     def policy(cls, cfg: ServiceDesk.Config) -> str:
-        return document(cfg.size)
+        return document(cfg.size, cfg.level)
 
     def forbids(self, write: Action) -> bool:
         case = Case(
@@ -93,6 +97,8 @@ class AirlineDesk(ServiceDesk):
             user_id=self.goal["user_id"],
             tool=write["name"],
             args=write["arguments"],
+            level=self.cfg.level,
+            size=self.cfg.size,
         )
         try:
             return bool(broken_rules(case))

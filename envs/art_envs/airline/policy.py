@@ -1,21 +1,21 @@
 """The airline's policy: every rule once, as the sentence that agents read and as code.
 
-The tools do not know these rules. `document` renders them; `broken_rules` applies them to a write.
+The tools do not know these rules. document.py renders them; `broken_rules` applies them to a write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
-from art_envs.airline.actions import dollars, find
+from art_cli import ToolError
+from art_envs.airline.actions import departure, dollars, find
 from art_envs.airline.database import (
     BAG_CENTS,
     CABINS,
     FREE_BAGS,
-    INSURANCE_CENTS,
     NOW,
     TIERS,
     Record,
@@ -31,6 +31,9 @@ MAX_OF_KIND = {"cert": 1, "card": 1, "gift": 3}  # payment methods in one bookin
 CANCEL_WITHIN = timedelta(hours=24)
 COVERED_REASONS = ("health", "weather")  # by the insurance
 COMPENSATION_CENTS = {"cancelled": 100_00, "delayed": 50_00}  # a passenger, by what happened
+MAX_BAGS = {"basic": 2, "economy": 3, "business": 4}  # a passenger, free or paid
+MAX_DAYS = 4  # that a way of a journey may be moved by
+EXACTING = 3  # the level from which on all rules hold
 KIND_NAMES = {"cert": "certificate", "card": "credit card", "gift": "gift cards"}
 
 
@@ -44,6 +47,8 @@ class Case:
     args: dict[str, Any]
     about: str | None = None  # the reservation, where the arguments name none
     asked: bool = True  # whether the customer asked for it
+    level: int = 0  # of the desk: some rules hold from EXACTING on
+    size: Size = "full"
 
     @property
     def reservation(self) -> Record:
@@ -69,6 +74,7 @@ class Rule:
     text: str
     tools: tuple[str, ...]  # the writes that it is about
     holds: Callable[[Case], bool]
+    level: int = 0  # from which on it holds
 
 
 def flown(case: Case) -> bool:
@@ -104,6 +110,9 @@ def _own(case: Case) -> bool:
 
 
 def _same_route(case: Case) -> bool:
+    if not case.args["flights"]:
+        raise ToolError("no flight is named")
+
     def route(flights: list[Record]) -> tuple[str, str]:
         first = find(case.db, "flights", flights[0]["flight"])
         last = find(case.db, "flights", flights[-1]["flight"])
@@ -135,6 +144,33 @@ def _right_bags(case: Case) -> bool:
     num = len(source["passengers"])
     due = bags_to_pay(case.user["tier"], source["cabin"], num, case.args["bags"])
     return case.args["paid_bags"] == (due if booking else max(due, source["paid_bags"]))
+
+
+def _not_lower(case: Case) -> bool:
+    is_lower = CABINS.index(case.args["cabin"]) < CABINS.index(case.reservation["cabin"])
+    is_late = not case.statuses().isdisjoint(COMPENSATION_CENTS)
+    return not is_lower or is_late or case.user["tier"] == "gold"
+
+
+def _not_far(case: Case) -> bool:
+    """The way out begins with the first flight; the last flight is on the day of the way back."""
+    r, new = case.reservation, case.args["flights"]
+    for flight in new:
+        departure(case.db, flight["flight"], flight["date"])
+    ends = [(r["flights"][at]["date"], new[at]["date"]) for at in (0, -1)]
+    moved = [abs(date.fromisoformat(day) - date.fromisoformat(was)) for was, day in ends]
+    return r["cabin"] == "business" or all(each.days <= MAX_DAYS for each in moved)
+
+
+def _same_people(case: Case) -> bool:
+    r = case.reservation
+    stay = all(person in case.args["passengers"] for person in r["passengers"])
+    return stay or r["cabin"] != "basic" or r["insurance"]
+
+
+def _few_bags(case: Case) -> bool:
+    source = case.args if case.tool == "book" else case.reservation
+    return case.args["bags"] <= MAX_BAGS[source["cabin"]] * len(source["passengers"])
 
 
 ON_RESERVATIONS = ("change_flights", "change_passengers", "change_bags", "cancel")
@@ -225,82 +261,55 @@ RULES = (
         ("send_certificate",),
         lambda case: case.asked and 0 < compensation(case) == round(case.args["amount"] * 100),
     ),
+    Rule(
+        "lower",
+        f"The cabins are, from low to high, {', '.join(CABINS)}. A reservation can be changed to a "
+        "higher cabin by everybody, but to a lower one only by gold customers, or if a flight of "
+        f"the reservation is {' or '.join(COMPENSATION_CENTS)}.",
+        ("change_flights",),
+        _not_lower,
+        EXACTING,
+    ),
+    Rule(
+        "far",
+        f"The flights of one way can be moved to a day that is at most {MAX_DAYS} days earlier or "
+        "later than the day for which they are booked now. In business there is no such limit. A "
+        "change of the cabin alone moves nothing.",
+        ("change_flights",),
+        _not_far,
+        EXACTING,
+    ),
+    Rule(
+        "names",
+        "Nobody can be put in the place of a passenger of a basic reservation, unless the "
+        "reservation is insured. In economy and business passengers can be replaced, insured or "
+        "not.",
+        ("change_passengers",),
+        _same_people,
+        EXACTING,
+    ),
+    Rule(
+        "most",
+        "The bags of a reservation, free and paid ones together, are at most "
+        + ", ".join(f"{num} for each passenger in {cabin}" for cabin, num in MAX_BAGS.items())
+        + ". This holds for a booking and for bags that are added later; what one passenger does "
+        "not use, another one may.",
+        ("book", "change_bags"),
+        _few_bags,
+        EXACTING,
+    ),
 )
 
 
+def rules_at(level: int, size: Size = "full") -> list[Rule]:
+    """Return the rules that hold at a level; at a small desk, those of level 0."""
+    return [rule for rule in RULES if rule.level <= (level if size == "full" else 0)]
+
+
 def broken_rules(case: Case) -> list[Rule]:
-    """Return the rules that the write breaks, in the order of the document."""
-    return [rule for rule in RULES if case.tool in rule.tools and not rule.holds(case)]
+    """Return the rules that the write breaks, in the order of the document.
 
-
-REASONS = {rule.name: rule.text for rule in RULES}  # of refusals, as the customer hears them
-
-
-PREAMBLE = f"""\
-You serve customers of an airline: you book, change and cancel, compensate where that is due, and \
-answer questions about reservations and flights. It is {stamp(NOW)}. Follow these rules in \
-everything that you do: your tools do what they are told, whether or not a rule allows it.
-
-# The customer
-- Ask for the user id first and look the user up, before you do, tell or refuse anything, or hand \
-over.
-- Serve this one customer only, with the tools alone. Invent nothing, and say nothing that you do \
-not know from them; give no advice and no opinion of your own.
-- Customers seldom know the ids of their reservations. Look at each one in their profile until \
-you have found the one that they describe, and at the status of its flights: a reservation does \
-not show what became of them.
-
-# What counts
-- Write to the customer to ask for something, to explain, and to say that you are done. What you \
-write is talk: it changes nothing, and it is neither a yes nor a no.
-- confirm: before each change, call confirm with that one change, exactly as you will make it. \
-Make no other call in that turn: the customer answers first. Only after a yes make this change, \
-and no other; for the next one ask again.
-- refuse: if a rule forbids what the customer wants, call refuse with the name of that rule. It \
-must really forbid it. If the customer insists, refuse again; there are no exceptions. Do nothing \
-else in its place unless the customer asks for that.
-- tell: answer a question by calling tell with the value alone, once you have looked it up. A \
-wrong value cannot be taken back, and nothing is told that was not asked for.
-- transfer: hand over to a human only what is neither covered by the tools nor forbidden by the \
-rules. What is forbidden is refused, not transferred.
-- Make one call at a time, and not while you write to the customer.
-- Do what was asked for, all of it, and nothing more. Customers may ask for several things, one \
-after the other, and may change their mind until they have said yes.
-
-# The airline
-- A profile holds the customer's name and date of birth, tier ({", ".join(TIERS)}), payment \
-methods, saved companions and reservations. A payment method is a credit card, a gift card or a \
-certificate; the last two hold an amount. A certificate is handed in whole: what it is worth \
-beyond the price is lost.
-- A flight has a number, an origin, a destination, times, and a status on each day: on time or \
-delayed (it can be booked), cancelled, flying or landed. Seats and prices differ by day and cabin \
-({", ".join(CABINS)}). Basic is a cabin of its own, not economy.
-- A reservation is one_way or round_trip. All of its passengers fly on all of its flights, in one \
-cabin. It shows who flies, the flights with the price of each for one passenger, how it was paid, \
-when it was booked, its bags and how many of them are paid, and whether it is insured.
-- A booking needs: the trip, the flights in order, those of the way back too, the cabin, the \
-passengers with their dates of birth, the bags, whether it is insured, and payments that add up \
-to the price. The price is that of all flights for all passengers, the paid bags, and the \
-insurance.
-- A change of flights or cabin names all flights again, those that stay too; these keep their \
-price in the same cabin, all others cost what they cost today. The cabin is the same on all \
-flights. The difference is paid or returned.
-- Bags are counted for all passengers together.
-- After a cancellation every payment goes back to where it came from. Its reason is recorded: \
-plans (the customer's plans changed), health, weather, or airline (the airline cancelled a \
-flight).
-- Insurance costs {dollars(INSURANCE_CENTS)} dollars a passenger and cannot be added later.
-- Amounts are in dollars; times are local.
-"""
-
-BRIEF = f"""\
-You serve customers of an airline. It is {stamp(NOW)}. Look the reservation up first. Refuse what \
-these rules forbid, by their name. Your tools do not stop you:"""
-
-
-def document(size: Size) -> str:
-    """Return the policy as agents read it; the small one is about cancellations alone."""
-    if size == "small":
-        few = [rule for rule in RULES if rule.name in ("flown", "cancel")]
-        return "\n".join([BRIEF, *(f"- {r.name}: {r.text}" for r in few)])
-    return "\n".join([PREAMBLE, "# Rules, by name", *(f"- {r.name}: {r.text}" for r in RULES)])
+    Raises ToolError where the write names what does not exist.
+    """
+    rules = rules_at(case.level, case.size)
+    return [rule for rule in rules if case.tool in rule.tools and not rule.holds(case)]

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 from art_envs.airline import bookings, requests
-from art_envs.airline.customer import HARD, Customer, NoGoal, Request, judged
+from art_envs.airline.customer import HARD, Customer, NoGoal, Request, Step, judged
+from art_envs.airline.minds import of_two_minds, tempted
 from art_envs.service.asking import SLOTS
-from art_envs.service.goal import DONE, Action, Goal, Kind, Want, call, confirm, want
+from art_envs.service.goal import (
+    DONE,
+    KEPT,
+    MINDS,
+    MINDS_FROM,
+    Action,
+    Goal,
+    Kind,
+    Want,
+    call,
+    confirm,
+    want,
+)
 from art_envs.service.personas import told_at_length
 
 Draw = Callable[[Customer], Request]  # raises NoGoal
@@ -22,6 +33,33 @@ REQUESTS: list[Draw] = [
     *[requests.compensate] * 3,
     *[bookings.book] * 4,
 ]
+# At level 1, with one request a scenario, by weight: what is granted, and what is refused for which
+# one rule. The weights even out that some fit few customers, so that for no tool one answer is much
+# more frequent than the others.
+GRANTED_ALONE: dict[Draw, int] = {
+    requests.cancel: 30,
+    requests.flights: 20,
+    requests.cabin: 13,
+    requests.bags: 23,
+    requests.passengers: 16,
+    requests.compensate: 28,
+    bookings.book: 23,
+}
+REFUSED_ALONE: dict[tuple[Draw, str], int] = {
+    (requests.cancel, "cancel"): 9,
+    (requests.cancel, "flown"): 26,
+    (requests.foreign, "own"): 6,
+    (requests.flights, "flown"): 10,
+    (requests.flights, "basic"): 8,
+    (requests.flights, "route"): 19,
+    (requests.cabin, "flown"): 10,
+    (requests.bags, "flown"): 15,
+    (requests.bags, "bags"): 8,
+    (requests.passengers, "flown"): 12,
+    (requests.compensate, "compensation"): 5,
+    (bookings.book, "passengers"): 11,
+    (bookings.book, "payments"): 27,
+}
 SMALL_REQUESTS: list[Draw] = [requests.cancel]
 TRIES = 20  # to draw a request that fits
 PRESSURE = (
@@ -32,30 +70,14 @@ PRESSURE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A request, and what becomes of it."""
-
-    request: Request
-    # A fallback that is not needed is "unsaid". What the customer thinks better of is "dropped",
-    # and what they want then is "instead".
-    turn: Literal["want", "fallback", "unsaid", "dropped", "instead"] = "want"
-
-    @property
-    def is_granted(self) -> bool:
-        """Whether it comes to a write."""
-        said = self.turn not in ("unsaid", "dropped")
-        return said and not self.request.reasons and self.request.write is not None
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the customer must be told no."""
-        return self.turn != "unsaid" and bool(self.request.reasons)
-
-
 def draw(c: Customer, kind: Kind) -> Goal:
     """Return a goal of a kind. Raises NoGoal where this attempt gives none."""
     options = REQUESTS if c.size == "full" else SMALL_REQUESTS
+    turns = c.level >= MINDS_FROM and c.rng.random() < MINDS.get(kind, 0)
+    if c.level == 1 and c.size == "full" and kind in ("one", "refused"):
+        return _goal(c, kind, [Step(_alone(c, kind))])
+    if turns and kind in ("refused", "fallback"):
+        return _goal(c, kind, tempted(c, _allowed(c, options), back=kind == "fallback"))
     if kind == "information":
         steps = [Step(_any(c, [bookings.question]))]
     elif kind == "transfer":
@@ -73,14 +95,10 @@ def draw(c: Customer, kind: Kind) -> Goal:
         steps = [Step(_forbidden(c, options)), Step(_allowed(c, options), "fallback")]
     elif kind == "several" and c.level >= HARD:
         steps = _several(c, options)
-    elif kind == "one" and c.level >= 3 and c.rng.random() < 0.5:
-        before = _allowed(c, options)
-        c.done.clear()
-        steps = [Step(before, "dropped"), Step(_allowed(c, options), "instead")]
     else:
         num = 1 if kind == "one" else c.rng.choice([2, 2, 3])
         steps = [Step(_allowed(c, options)) for _ in range(num)]
-    return _goal(c, kind, steps)
+    return _goal(c, kind, of_two_minds(c, steps) if turns else steps)
 
 
 def _several(c: Customer, options: list[Draw]) -> list[Step]:
@@ -104,6 +122,14 @@ def _allowed(c: Customer, options: list[Draw]) -> Request:
     if request.write:
         c.done.append(request.write)
     return request
+
+
+def _alone(c: Customer, kind: Kind) -> Request:
+    """Return the one request of level 1."""
+    if kind == "one":
+        return _allowed(c, c.rng.choices(list(GRANTED_ALONE), list(GRANTED_ALONE.values())))
+    [(draw, rule)] = c.rng.choices(list(REFUSED_ALONE), list(REFUSED_ALONE.values()))
+    return _any(c, [draw], lambda r: r.reasons == [rule])
 
 
 def _forbidden(c: Customer, options: list[Draw]) -> Request:
@@ -136,7 +162,9 @@ def _any(
 def _goal(c: Customer, kind: Kind, steps: list[Step]) -> Goal:
     granted = [s.request for s in steps if s.is_granted]
     refused = [s.request for s in steps if s.is_refused]
-    asked = [s.request for s in steps if s.turn not in ("unsaid", "dropped")]
+    asked = [s.request for s in steps if s.is_done]
+    dropped = [s.request for s in steps if s.is_dropped]
+    said = _wants(c, kind, steps)
     facts = {"user_id": c.user_id}
     for step in steps:
         slots = step.request.slots
@@ -150,18 +178,21 @@ def _goal(c: Customer, kind: Kind, steps: list[Step]) -> Goal:
         "opening": "",
         "facts": facts,
         "may_reveal": list(facts) if c.level else [],
-        "wants": _wants(c, kind, steps),
+        "wants": [want for want, step in zip(said, steps, strict=True) if step.turn == "want"],
         "script": [],
         "remark": _remark((granted or refused or asked)[0], c.level),
-        "temptation": [r.write for r in refused if r.write],
+        "temptation": [r.write for r in [*refused, *dropped] if r.write],
         "evidence": [["users", c.user_id]] * (c.size == "full") + evidence,
     }
-    write = _ticket if c.level == 0 else _talk
-    write(c, goal, steps)
+    if c.level == 0:
+        _ticket(c, goal, steps)
+    else:
+        _talk(c, goal, steps, [len(want["pressure"]) for want in said])
     return goal
 
 
 def _wants(c: Customer, kind: Kind, steps: list[Step]) -> list[Want]:
+    """Return what the customer wants by each step; what follows from another is also in that."""
     wants: list[Want] = []
     for step in steps:
         request = step.request
@@ -174,11 +205,9 @@ def _wants(c: Customer, kind: Kind, steps: list[Step]) -> list[Want]:
             new["words"] = f"Then do this instead: {new['words']}"
         elif step.turn == "instead":
             wants[-1]["rather"] = new
-            new["words"] = f"On second thought, leave that as it is. {new['words']}"
-        else:
-            wants.append(new)
-            if c.level >= 3 and request.reasons and kind in ("refused", "partly"):
-                new["pressure"] = c.rng.sample(PRESSURE, c.rng.choice([1, 2]))
+        if c.level >= 3 and request.reasons and kind in ("refused", "partly"):
+            new["pressure"] = c.rng.sample(PRESSURE, c.rng.choice([1, 2]))
+        wants.append(new)
     return wants
 
 
@@ -212,7 +241,7 @@ def _has_fallback(steps: list[Step], request: Request) -> bool:
     return steps[0].request is request and steps[-1].turn == "fallback"
 
 
-def _talk(c: Customer, goal: Goal, steps: list[Step]) -> None:
+def _talk(c: Customer, goal: Goal, steps: list[Step], pushes: list[int]) -> None:
     """From level 1 on: a customer who answers."""
     first = steps[0].request
     goal["opening"] = f"Hello. {first.words}"
@@ -223,13 +252,11 @@ def _talk(c: Customer, goal: Goal, steps: list[Step]) -> None:
     elif c.level >= HARD:
         goal["opening"] = told_at_length(c.rng, first.words)
     talk = Talk(c, goal)
-    pushes = {id(w): len(w["pressure"]) for w in goal["wants"]}
-    for step in steps:
-        if step.turn == "dropped":
+    for step, num in zip(steps, pushes, strict=True):
+        if step.is_dropped:
             talk.propose(step.request)
-        elif step.turn != "unsaid":
-            said = [w for w in goal["wants"] if w["words"] == step.request.words]
-            talk.serve(step.request, sum(pushes[id(w)] for w in said))
+        elif step.is_done:
+            talk.serve(step.request, num)
 
 
 class Talk:
@@ -250,7 +277,7 @@ class Talk:
         told = [call("tell", value=value) for value in request.outputs]
         if request.write is None:
             self._find_out(request)
-            self._script += told
+            self._script += told or [KEPT]
         elif request.write["name"] == "transfer":
             self._identify()
             self._script.append(request.write)

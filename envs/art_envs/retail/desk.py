@@ -37,7 +37,7 @@ class RetailDesk(ServiceDesk):
     """A shop's customer service: users, orders, returns and exchanges under a policy."""
 
     slots: ClassVar[Slots] = SLOTS
-    reasons: ClassVar[dict[str, str]] = policy.REASONS
+    reasons = policy.REASONS
     num_goals: ClassVar[dict[Size, dict[Split, int]]] = {
         size: scale.scenarios for size, scale in SCALES.items()
     }

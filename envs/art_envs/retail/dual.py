@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from art_cli import Done, Scenario, ToolError, Trajectory, tool
 from art_envs.retail import policy
@@ -35,12 +35,13 @@ from art_envs.retail.scenarios import Sampler
 from art_envs.retail.wishes import Wish, in_dollars
 from art_envs.service.desk import ServiceDesk
 from art_envs.service.episode import ForbiddenError, Size, write
-from art_envs.service.goal import DONE, Action, Goal, Kind, call
+from art_envs.service.goal import DONE, MINDS_FROM, Action, Goal, Kind, call
 from art_envs.service.store import Record
 
 DualKind = Literal["one", "refused", "several"]
 # Each as often as its share; the last from level 2 on.
 KINDS: tuple[DualKind, ...] = ("one", "one", "one", "refused", "several", "several")
+MINDS = 0.6  # share of those who can change their mind that do
 COMPLAINTS = ("does not work", "has stopped working", "does nothing any more")
 
 
@@ -60,7 +61,7 @@ class DualDesk(RetailDesk):
         level: Literal[1, 2, 3, 4] = 2
         kinds: tuple[DualKind, ...] = ()
 
-    reasons: ClassVar[dict[str, str]] = policy.REASONS | REASONS
+    reasons = policy.REASONS | REASONS
 
     def __init__(self, scenario: Scenario, cfg: Config) -> None:
         super().__init__(scenario, cfg)
@@ -169,8 +170,15 @@ class DualSampler(Sampler):
         others: list[Wish | None] = []
         if kind == "several":
             others = [self._question() if self._rng.random() < 0.3 else self._wish(False)]
-        goal = self._told(kind, [wish, *others])
-        return goal and {**goal, "temptation": wish.temptation, "thing": thing}
+        wishes = [wish, *others]
+        if self._level >= MINDS_FROM and self._rng.random() < MINDS:
+            if others and others[0] and others[0].write:
+                wishes = [wish, *self._minds.changed(others)]
+            elif verdict == "replace":  # it is delivered: what they want in its place is refused
+                wishes = [self._minds.forbidden(wish, back=True), *others]
+        goal = self._told(kind, wishes)
+        temptation = wish.temptation or (goal["temptation"] if goal else [])
+        return goal and {**goal, "temptation": temptation, "thing": thing}
 
     def _wish_about(
         self, order: Record, item: Record, thing: Thing, asks: list[Ask], verdict: str

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from typing import Literal
 
-from art_envs.retail.data import GIFT_CARD, Scale, Verb
+from art_envs.retail.data import GIFT_CARD, VERBS, Scale, Verb
+from art_envs.retail.minds import Minds
 from art_envs.retail.policy import PENDING, total
 from art_envs.retail.telling import Teller
 from art_envs.retail.wishes import (
@@ -21,7 +23,7 @@ from art_envs.retail.wishes import (
 )
 from art_envs.service.asking import SLOTS as COMMON_SLOTS
 from art_envs.service.asking import Slot, Slots
-from art_envs.service.goal import Goal, Kind, call
+from art_envs.service.goal import MINDS, MINDS_FROM, Goal, Kind, call
 from art_envs.service.store import Record, Tables
 
 SLOTS: Slots = COMMON_SLOTS | {
@@ -36,6 +38,36 @@ SLOTS: Slots = COMMON_SLOTS | {
     ),
 }
 TRIES = 40  # to draw a wish that fits
+# At level 1, with one wish a scenario, by weight: what is granted, and what is refused for which
+# cause. The weights even out that some fit few orders, so that for no tool one answer is much more
+# frequent than the others. What is always granted (another address of the account) is left out.
+GRANTED_ALONE: dict[Verb, int] = {
+    "cancel": 10,
+    "address": 9,
+    "payment": 21,
+    "modify": 6,
+    "return": 10,
+    "exchange": 12,
+}
+REFUSED_ALONE: dict[tuple[Verb, Cause], int] = {
+    ("cancel", "status"): 6,
+    ("cancel", "reason"): 6,
+    ("cancel", "owner"): 5,
+    ("address", "status"): 7,
+    ("address", "owner"): 5,
+    ("payment", "status"): 8,
+    ("payment", "method"): 10,
+    ("modify", "status"): 9,
+    ("modify", "variant"): 7,
+    ("modify", "product"): 5,
+    ("modify", "method"): 9,
+    ("return", "status"): 14,
+    ("return", "method"): 12,
+    ("exchange", "status"): 9,
+    ("exchange", "variant"): 6,
+    ("exchange", "product"): 6,
+    ("exchange", "method"): 18,
+}
 OUT_OF_SCOPE = (
     "The website shows me an error whenever I log in. Please repair that.",
     "My parcel was lost on its way. Please have the carrier search for it.",
@@ -64,6 +96,7 @@ class Sampler:
         self._scale = scale
         self._orders = [tables["orders"][id] for id in user["orders"]]
         self._wishes = Wishes(rng, tables, user, level, self._reference, self._landmarks)
+        self._minds = Minds(rng, tables, user, self._wishes)
         self._spoken_of: set[str] = set()  # the orders of the wishes so far
 
     def goal(self, kind: Kind) -> Goal | None:
@@ -73,36 +106,44 @@ class Sampler:
             return self._told(kind, [self._question()])
         if kind == "transfer":
             return self._told(kind, [self._out_of_scope()])
+        turns = self._level >= MINDS_FROM and rng.random() < MINDS[kind]
+        if turns and kind in ("refused", "fallback"):
+            first = self._wish(False)
+            back = kind == "fallback"
+            return self._told(kind, [first and self._minds.forbidden(first, back=back)])
         if kind in ("one", "refused"):
-            first = self._wish(kind == "refused")
-            second = self._wish(False, about=first) if kind == "one" and self._level == 3 else None
-            if self._level >= HARD and kind == "one" and rng.random() < 0.4:
-                second = self._wish(False, about=first)
-            return self._told(kind, [first], changed_to=second)
-        if kind in ("conditional", "fallback"):
+            wishes = [self._wish(kind == "refused")]
+        elif kind in ("conditional", "fallback"):
             first = self._wish(kind == "fallback")
-            return self._told(kind, [first], fallback=self._wish(False, about=first))
-        if kind == "several" and self._level >= HARD:
-            return self._several()
-        denials = [False] * rng.choice((2, 3))
-        if kind == "partly":
-            denials = [*denials[: None if self._level >= HARD else 1], True]
-            rng.shuffle(denials)
-        return self._told(kind, [self._wish(denied) for denied in denials])
+            other = self._wish(False, about=first)
+            if not (first and other):
+                return None
+            first.otherwise = other
+            wishes: list[Wish | None] = [first]
+        elif kind == "several" and self._level >= HARD:
+            return self._several(turns=turns)
+        else:
+            denials = [False] * rng.choice((2, 3))
+            if kind == "partly":
+                denials = [*denials[: None if self._level >= HARD else 1], True]
+                rng.shuffle(denials)
+            wishes = [self._wish(denied) for denied in denials]
+        return self._told(kind, self._minds.changed(wishes) if turns else wishes)
 
-    def _several(self) -> Goal | None:
-        """Return up to four wishes: two on one order, or with a question before them."""
+    def _several(self, *, turns: bool) -> Goal | None:
+        """Return up to four wishes: two on one order, or with a question before them.
+
+        `turns`: the customer changes their mind about one that is alone on its order.
+        """
         rng = self._rng
         how = rng.choice(("orders", "one order", "question"))
         wishes = [self._question()] if how == "question" else []
         if how == "one order":
             wishes = self._pair()
         num = rng.choice((1, 2) if wishes else (2, 3, 4))
-        wishes += [self._wish(False) for _ in range(num - (how == "one order"))]
-        changed_to = None
-        if how != "question" and wishes[0] and rng.random() < 0.3:
-            changed_to = self._wish(False, about=wishes[0]) if how == "orders" else None
-        return self._told("several", wishes, changed_to=changed_to, pair=how == "one order")
+        more = [self._wish(False) for _ in range(num - (how == "one order"))]
+        more = self._minds.changed(more) if turns else more
+        return self._told("several", [*wishes, *more], pair=how == "one order")
 
     def _pair(self) -> list[Wish | None]:
         """Return two wishes about one pending order that may be granted in either order."""
@@ -119,11 +160,19 @@ class Sampler:
     def _wish(self, denied: bool, about: Wish | None = None) -> Wish | None:
         """Any wish, or another one about the same order."""
         rng = self._rng
-        if not denied and not about and "address" in self._scale.verbs and rng.random() < 0.1:
+        alone = self._level == 1 and self._scale.verbs == VERBS
+        moves = "address" in self._scale.verbs and not alone
+        if not denied and not about and moves and rng.random() < 0.1:
             return self._move()
         own = [o for o in self._orders if about is None or o["order_id"] in about.records]
-        verb = rng.choice(self._scale.verbs)
-        cause: Cause | None = rng.choice(CAUSES[verb]) if denied else None
+        cause: Cause | None = None
+        if alone and denied:
+            [(verb, cause)] = rng.choices(list(REFUSED_ALONE), list(REFUSED_ALONE.values()))
+        elif alone:
+            [verb] = rng.choices(list(GRANTED_ALONE), list(GRANTED_ALONE.values()))
+        else:
+            verb = rng.choice(self._scale.verbs)
+            cause = rng.choice(CAUSES[verb]) if denied else None
         if not own:  # it was about a friend's order
             return None
         # Drawn once: what fits most orders would otherwise be asked most often.
@@ -217,27 +266,21 @@ class Sampler:
         return Wish(verb="transfer", said=said, brief=said, write=write)
 
     def _told(
-        self,
-        kind: Kind,
-        wishes: list[Wish | None],
-        fallback: Wish | None = None,
-        changed_to: Wish | None = None,
-        *,
-        pair: bool = False,
+        self, kind: Kind, wishes: Sequence[Wish | None], *, pair: bool = False
     ) -> Goal | None:
         wanted = [wish for wish in wishes if wish]
-        if len(wanted) < len(wishes) or (kind in ("conditional", "fallback") and not fallback):
+        if len(wanted) < len(wishes):
             return None
         records = [id for wish in wanted[pair:] for id in wish.records]
         if len(set(records)) < len(records):
             return None  # two wishes about one order would get into each other's way
-        writing = [*wanted, *([changed_to] if changed_to else [])]
-        if sum(self._pays_by_gift_card(wish) for wish in writing) > 1:
+        if sum(map(self._pays_by_gift_card, wanted)) > 1:
             return None  # the balance would make the order of the two matter
         by_email = self._rng.random() < self._scale.by_email
         teller = Teller(self._rng, self._level, self._user, by_email=by_email)
-        return teller.goal(kind, wanted, fallback, changed_to)
+        return teller.goal(kind, wanted)
 
     def _pays_by_gift_card(self, wish: Wish) -> bool:
-        id = wish.write and wish.write["arguments"].get("payment_id")
-        return bool(id) and self._user["payments"][id]["kind"] == GIFT_CARD
+        writes = [each.write for each in (wish, wish.last) if each.write]
+        used = [write["arguments"].get("payment_id") for write in writes]
+        return any(id and self._user["payments"][id]["kind"] == GIFT_CARD for id in used)

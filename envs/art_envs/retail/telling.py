@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from art_envs.retail.wishes import HARD, Wish
-from art_envs.service.goal import DONE, Action, Goal, Kind, Want, call, confirm
+from art_envs.service.goal import DONE, KEPT, Action, Goal, Kind, Want, call, confirm
 from art_envs.service.personas import told_at_length
 from art_envs.service.store import Record
 
@@ -32,25 +32,13 @@ class Teller:
         self._pressure: list[str] = rng.sample(PRESSURE, rng.choice((1, 2)))
         self._script: list[str | Action] = []
 
-    def goal(
-        self, kind: Kind, wishes: list[Wish], fallback: Wish | None, changed_to: Wish | None
-    ) -> Goal:
-        """`fallback`: wanted where the first is refused. `changed_to`: wanted in its place."""
+    def goal(self, kind: Kind, wishes: list[Wish]) -> Goal:
+        """Return the goal of a customer who has these wishes, one after the other."""
         first = wishes[0]
-        alone = len(wishes) == 1 and not fallback and not changed_to
+        alone = len(wishes) == 1 and not first.otherwise and not first.rather
         wants = [self._want(wish, brief=alone and self._level > 1) for wish in wishes]
-        if fallback:
-            other = self._want(fallback)
-            other["words"] = f"Then do this instead: {other['words']}"
-            wants[0]["otherwise"], wants[0]["pressure"] = other, []
-        if changed_to:
-            rather = self._want(changed_to)
-            rather["words"] = f"Wait, I have changed my mind. {rather['words']}"
-            wants[0]["rather"] = rather
-        acting = [changed_to, *wishes[1:]] if changed_to else wishes
-        if fallback:
-            acting = [fallback if first.reasons else first]
-        denied = [wish for wish in wishes if wish.reasons]
+        acting = [wish.last for wish in wishes]
+        tempts = any(wish.reasons or wish.rather for wish in wishes)
         goal: Goal = {
             "kind": kind,
             "user_id": self._user["user_id"],
@@ -60,18 +48,16 @@ class Teller:
             "wants": wants,
             "script": self._script,
             "remark": first.remark,
-            "temptation": [a for wish in wishes for a in _careless(wish)] if denied else [],
+            "temptation": [a for wish in wishes for a in _careless(wish)] if tempts else [],
             "evidence": [["identity", self._user["user_id"]]]
             + [each for wish in acting for each in wish.evidence],
         }
-        if changed_to:
-            goal["temptation"] = _careless(first)
         if alone:
             goal["facts"] |= first.facts
             goal["may_reveal"] += list(first.facts)
         self._add_order_number(goal, first)
         if self._level < 2:
-            self._open_at_once(goal, wishes, fallback)
+            self._open_at_once(goal, wishes)
             self._answer_at_once(wishes, acting)
         else:
             goal["opening"] = f"Hello. {wants[0]['words']}"
@@ -81,18 +67,22 @@ class Teller:
             self._look([self._find()])
             self._script += [first.asked] if alone and first.asked else []
             for wish, each in zip(wishes, wants, strict=True):
-                self._answer(wish, each, changed_to if wish is first else None, fallback)
+                self._answer(wish, each)
         return goal
 
     def _want(self, wish: Wish, *, brief: bool = False) -> Want:
+        otherwise = self._want(wish.otherwise) if wish.otherwise else None
+        if otherwise:
+            otherwise["words"] = f"Then do this instead: {otherwise['words']}"
+        pushes = self._level >= 3 and wish.reasons and not otherwise
         return {
             "words": wish.brief if brief else wish.said,
             "write": wish.write,
             "reasons": wish.reasons,
             "outputs": wish.outputs,
-            "pressure": self._pressure if self._level >= 3 and wish.reasons else [],
-            "otherwise": None,
-            "rather": None,
+            "pressure": self._pressure if pushes else [],
+            "otherwise": otherwise,
+            "rather": self._want(wish.rather) if wish.rather else None,
         }
 
     def _facts(self) -> dict[str, str]:
@@ -121,13 +111,13 @@ class Teller:
             zip=user["address"]["zip"],
         )
 
-    def _open_at_once(self, goal: Goal, wishes: list[Wish], fallback: Wish | None) -> None:
+    def _open_at_once(self, goal: Goal, wishes: list[Wish]) -> None:
         user = self._user
         who = f"{user['first']} {user['last']}, zip {user['address']['zip']}"
         who = f"<{user['email']}>" if self._by_email else who
         wants = " ".join(wish.said for wish in wishes)
-        if fallback:
-            wants += f" Only if that is not possible: {fallback.said}"
+        if wishes[0].otherwise:
+            wants += f" Only if that is not possible: {wishes[0].otherwise.said}"
         goal["opening"] = f"From {who}: {wants}" if self._level == 0 else f"I am {who}. {wants}"
 
     def _answer_at_once(self, wishes: list[Wish], acting: list[Wish]) -> None:
@@ -146,24 +136,24 @@ class Teller:
         if not denied and acting[0].verb != "transfer" and not acting[-1].is_mended:
             self._script.append(DONE)
 
-    def _answer(
-        self, wish: Wish, want: Want, changed_to: Wish | None, fallback: Wish | None
-    ) -> None:
+    def _answer(self, wish: Wish, want: Want) -> None:
         """From level 2 on: one wish, with what the customer says in between."""
         self._look(self._search(wish))
         self._script += wish.asks
         if wish.reasons:
             no = call("refuse", reason=wish.reasons[0])
             self._script += [no] * (1 + len(want["pressure"]))
-            if fallback and want["otherwise"]:
-                self._answer(fallback, want["otherwise"], None, None)
+            if wish.otherwise and want["otherwise"]:
+                self._answer(wish.otherwise, want["otherwise"])
             return
         self._script += [call("tell", value=value) for value in wish.outputs]
         if wish.verb == "transfer":
             self._script += [wish.write] if wish.write else []
-        elif changed_to and wish.write and want["rather"]:
+        elif wish.verb == "keep":
+            self._script.append(KEPT)
+        elif wish.rather and wish.write and want["rather"]:
             self._script.append(confirm(wish.write))
-            self._answer(changed_to, want["rather"], None, None)
+            self._answer(wish.rather, want["rather"])
         elif wish.write and not wish.is_mended:
             self._script += [confirm(wish.write), wish.write, DONE]
 

@@ -45,7 +45,7 @@ HARD = 4  # from this level on items are several, and said by reference
 class Wish:
     """One thing that a customer wants."""
 
-    verb: Verb | Literal["move", "ask", "transfer", "replace"]
+    verb: Verb | Literal["move", "ask", "transfer", "replace", "keep"]
     said: str  # with every detail
     brief: str  # without what they tell when asked
     asked: str = ""  # the question that gets the rest
@@ -60,6 +60,14 @@ class Wish:
     outputs: list[str] = field(default_factory=list)
     evidence: list[list[str]] = field(default_factory=list)
     records: set[str] = field(default_factory=set)  # ids that it is about
+    otherwise: Wish | None = None  # what they want instead once it is refused
+    rather: Wish | None = None  # what they want instead as soon as they are asked to confirm
+
+    @property
+    def last(self) -> Wish:
+        """The wish that the customer has in the end."""
+        then = self.rather or (self.otherwise if self.reasons else None)
+        return then.last if then else self
 
 
 class Wishes:
@@ -139,9 +147,8 @@ class Wishes:
         if bool(broken) != (cause == "status"):
             return None
         to, where, reads = self._other_address(order)
-        which = self._reference(order)
-        if cause == "owner":
-            which = f"my friend's order #{order['order_id']}"
+        id = order["order_id"]
+        which = f"my friend's order #{id}" if cause == "owner" else self._reference(order)
         said = f"Please send {which} to {where}."
         return Wish(
             verb=verb,
@@ -288,8 +295,8 @@ class Wishes:
         pairs = " and ".join(f"the {name} for {new}" for name, new in zip(names, into, strict=True))
         if len(names) == 1:
             [new] = into
-            return f"Please {_SWAP[verb]} the {names[0]}{self._part_of(order, names)} for {new}."
-        return f"Please {_SWAP[verb]} some things{self._part_of(order, names)}: {pairs}."
+            return f"Please {SWAP[verb]} the {names[0]}{self._part_of(order, names)} for {new}."
+        return f"Please {SWAP[verb]} some things{self._part_of(order, names)}: {pairs}."
 
     def _part_of(self, order: Record, names: Sequence[str]) -> str:
         """Return of which order items are, where that needs more than their names."""
@@ -301,7 +308,7 @@ class Wishes:
         return call("get_user", user_id=self._user["user_id"])
 
 
-_SWAP = {"modify": "change", "exchange": "exchange"}
+SWAP: dict[str, str] = {"modify": "change", "exchange": "exchange"}
 _REMARKS = {
     "reason": "The reason is none that is accepted.",
     "owner": "The order is somebody else's.",

@@ -23,7 +23,16 @@ from pydantic import Field
 from art_cli import Done, Env, LLMConfig, Message, Scenario, ToolError, tool, tools_of
 from art_envs.service.arithmetic import calculated
 from art_envs.service.asking import SLOTS, Slots
-from art_envs.service.goal import Action, Goal, Kind, Want, call, ever_wanted, settled_by
+from art_envs.service.goal import (
+    MINDS_FROM,
+    Action,
+    Goal,
+    Kind,
+    Want,
+    call,
+    ever_wanted,
+    settled_by,
+)
 from art_envs.service.store import Store, Tables
 from art_envs.service.user import LLMUser, Said, ScriptedUser, User
 from art_envs.service.values import is_value
@@ -105,7 +114,7 @@ class DeskEpisode(Env):
                 )
 
     slots: ClassVar[Slots] = SLOTS  # what an assistant may ask for
-    reasons: ClassVar[dict[str, str]]  # of refusals, each as the customer hears it
+    reasons: dict[str, str]  # of refusals, each as the customer hears it
 
     def __init__(self, scenario: Scenario, cfg: Config) -> None:
         super().__init__(scenario, cfg)
@@ -121,8 +130,8 @@ class DeskEpisode(Env):
         self._num_known = 0  # of these, when the assistant last wrote to the customer
         self._agreed: Action | None = None  # the one write that the customer has said yes to
         self._goodbyes = 0
-        if cfg.level > 1:
-            self.max_turns = 60  # twice the longest script: some assistants announce each look-up
+        if cfg.level > 1:  # twice the longest script: some assistants announce each look-up
+            self.max_turns = 60 if cfg.level < MINDS_FROM else 80
 
     @classmethod
     def database(cls, cfg: Config) -> Tables:

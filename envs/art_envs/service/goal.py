@@ -31,7 +31,19 @@ KINDS: dict[int, tuple[Kind, ...]] = {
     1: ("one", "refused", "refused"),
 }
 
+# The share of each kind whose customers change their mind, from level MINDS_FROM on.
+MINDS: dict[Kind, float] = {
+    "one": 0.6,
+    "several": 0.4,
+    "conditional": 0.4,
+    "fallback": 0.3,
+    "refused": 0.25,
+    "partly": 0.2,
+}
+MINDS_FROM = 3
+
 DONE = "It is done."
+KEPT = "Then it stays as it is."  # to customers who want no change after all
 COMMITMENTS = ("confirm", "refuse", "tell")  # tools of every desk, beside its own
 
 
@@ -64,7 +76,9 @@ class Want(TypedDict):
     outputs: list[str]  # values that they must be told
     pressure: list[str]  # said in turn after a refusal: each must be refused again
     otherwise: Want | None  # what they want instead once it is refused
-    rather: Want | None  # what they want instead as soon as they are asked to confirm
+    # What they want instead as soon as they are asked to confirm; it may change once more. Only
+    # what would be granted has one. Without a write and an output it is nothing at all.
+    rather: Want | None
 
 
 def want(words: str, write: Action | None = None) -> Want:
@@ -98,11 +112,11 @@ class Goal(TypedDict):
 def settled_by(goal: Goal) -> Iterator[Want]:
     """Yield what the customer wants in the end: each must be granted, or refused for good."""
     for each in goal["wants"]:
-        final: Want | None = each["rather"] or each
-        while final:
-            if not (final["reasons"] and final["otherwise"]):
-                yield final
-            final = final["otherwise"] if final["reasons"] else None
+        final, then = each, each
+        while then:
+            final = then
+            then = final["rather"] or (final["otherwise"] if final["reasons"] else None)
+        yield final
 
 
 def ever_wanted(goal: Goal) -> Iterator[Want]:
@@ -112,3 +126,8 @@ def ever_wanted(goal: Goal) -> Iterator[Want]:
         each = waiting.pop()
         yield each
         waiting += [w for w in (each["otherwise"], each["rather"]) if w]
+
+
+def minds(goal: Goal) -> list[Want]:
+    """Return the wants that the customer thinks better of when asked to confirm them."""
+    return [each for each in ever_wanted(goal) if each["rather"]]

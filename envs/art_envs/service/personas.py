@@ -1,4 +1,4 @@
-"""Customers who tell more than what they want, as people do."""
+"""What customers say around what they want: at length, and when they change their mind."""
 
 from __future__ import annotations
 
@@ -47,6 +47,25 @@ ENDINGS = (
     "There may be more later, but one thing at a time.",
     "I hope that this is the right place for it.",
 )
+
+# Before what they want in the place of a change that they are asked to confirm.
+NOT_SO = (  # the same, with something of it otherwise
+    "No, wait, I have changed my mind.",
+    "No, actually, not like that.",
+    "Hold on, not yet.",
+)
+NOT_THAT = (  # another change
+    "No, on second thought leave that as it is.",
+    "No, I have changed my mind, I do not want that.",
+    "Hold on, I do not want that any more.",
+)
+BACK = "No, sorry, what I wanted first is better after all."
+KEEP = "No, on second thought do not change anything there. That is settled for me."
+
+
+def reconsidered(rng: random.Random, wish: str, *, is_alike: bool) -> str:
+    """Return what a customer says who wants this in the place of what they are to confirm."""
+    return f"{rng.choice(NOT_SO if is_alike else NOT_THAT)} {wish}"
 
 
 def told_at_length(rng: random.Random, wish: str) -> str:

@@ -138,6 +138,7 @@ class ScriptedUser:
         if (self._wants_write or self._now["reasons"]) and await is_wanted(write, self._now):
             if self._now["rather"]:
                 self._begin(self._now["rather"])
+                self._left = PATIENCE
                 return Said(text=self._now["words"])
             return Said(text="Yes.", agrees=True)
         self._objections += 1
@@ -280,7 +281,10 @@ def _extra(goal: Goal) -> str:
             parts.append(f"If this is refused: {each['words']}\nask for this:\n- {other}")
         if each["rather"]:
             rather = each["rather"]["words"]
-            parts.append(f"When first asked to confirm, you change your mind:\n- {rather}")
+            parts.append(
+                f"When you are asked to confirm this: {each['words']}\n"
+                f"say no: you change your mind, and want this in its place:\n- {rather}"
+            )
         if each["pressure"]:
             pushes = _lines(each["pressure"])
             parts.append(f"You do not take a no at once; push like this:\n{pushes}")
