@@ -22,7 +22,8 @@ class BackendConfig:
     """
 
     use: Literal["local", "skypilot"] = "local"
-    """This machine (local), or a cluster that `art launch-cluster` or `art run` rents (skypilot)."""
+    """This machine (local), or a cluster that `art launch-cluster` or `art run` rents
+    (skypilot)."""
     cluster: Annotated[Name | None, RENTED] = None
     """The cluster's name. null: art-PROJECT."""
     resources: Annotated[dict[str, Any], RENTED] = field(default_factory=dict)
