@@ -17,12 +17,13 @@ class Alphabet:
     allows: Callable[[str], object]
     other: re.Pattern[str]  # signs that an alias has "_" instead of
     longest: int = 64
+    prefix: str = "tool"  # of an alias that would otherwise be empty, or not allowed
 
     def fitted(self, name: str) -> str:
         """Return the allowed name that is most like this one. Accents are dropped."""
         plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-        found = self.other.sub("_", plain).strip("_")[: self.longest] or "tool"
-        return found if self.allows(found) else f"tool_{found}"[: self.longest]
+        found = self.other.sub("_", plain).strip("_")[: self.longest] or self.prefix
+        return found if self.allows(found) else f"{self.prefix}_{found}"[: self.longest]
 
 
 # What the APIs of OpenAI and Anthropic take as the name of a tool.
