@@ -49,11 +49,13 @@ class Api:
         operation = self._operations[name]
         request = self._request(operation, arguments)
         seconds = self._cfg.call_timeout
+        until = time.monotonic() + seconds
         try:
             async with asyncio.timeout(seconds):
                 while True:
                     response, body, is_whole = await self._sent(request)
-                    if (wait := _retry_after(response)) is None:
+                    wait = _retry_after(response)
+                    if wait is None or time.monotonic() + wait >= until:
                         break
                     await asyncio.sleep(wait)
         except (TimeoutError, httpx.TimeoutException):
@@ -64,10 +66,11 @@ class Api:
         text = _text(response, body, is_whole, self._cfg.max_result)
         status = f"{response.status_code} {response.reason_phrase}".strip()
         if response.status_code in NOT_THE_MODEL:
-            raise ServerError(f"{self._named(operation)} answered {status}: {text[:500]}")
+            late = f" (and asks for another {wait:.0f} s)" if wait is not None else ""
+            raise ServerError(f"{self._named(operation)} answered {status}{late}: {text[:500]}")
         if not response.is_success:
             raise ToolError(f"{status}: {text}" if text else status)
-        return text
+        return text + _next_page(response)
 
     async def check(self) -> None:
         """An API has no state that is known here."""
@@ -224,6 +227,27 @@ def _retry_after(response: httpx.Response) -> float | None:
         return max(parsedate_to_datetime(said).timestamp() - time.time(), LEAST_WAIT)
     except (ValueError, OverflowError):
         return None
+
+
+def _next_page(response: httpx.Response) -> str:
+    """Return a line on the page that follows, "" where none does (RFC 8288).
+
+    It names the arguments that are other ones there, which the model may give in another call.
+    """
+    links = (link for link in response.links.values() if "next" in _words(link.get("rel")))
+    url = next((link.get("url") for link in links), None)
+    if url is None:
+        return ""
+    try:
+        asked, there = response.request.url.params, httpx.URL(url).params
+    except httpx.InvalidURL:
+        return "\n... (there is another page)"
+    other = ", ".join(f"{k}={v}" for k, v in there.multi_items() if v not in asked.get_list(k))
+    return f"\n... (there is another page{f': {other}' if other else ''})"
+
+
+def _words(text: str | None) -> list[str]:
+    return (text or "").lower().split()
 
 
 def _text(response: httpx.Response, body: bytes, is_whole: bool, most: int) -> str:

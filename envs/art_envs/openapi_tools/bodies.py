@@ -6,9 +6,8 @@ from typing import Any
 
 from art_cli import InvalidCallError
 from art_envs.openapi_tools.document import Document
-from art_envs.openapi_tools.parameters import Parameter, plain
+from art_envs.openapi_tools.parameters import FORM, MULTIPART, Parameter, plain
 
-FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 FILES = ("binary", "byte", "base64")  # formats of a field that is a file
 
 

@@ -17,6 +17,7 @@ STYLES = {  # by place; the first is the default
     "header": ("simple",),
     "cookie": ("form",),
 }
+FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 BETWEEN = {"form": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
 
 
