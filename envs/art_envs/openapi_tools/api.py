@@ -19,7 +19,9 @@ from art_cli import InvalidCallError, Tool, ToolError, UsageError
 from art_envs.openapi_tools.bodies import content_of
 from art_envs.openapi_tools.document import Document, read_document
 from art_envs.openapi_tools.operations import Operation, operations_of
+from art_envs.openapi_tools.parameters import quoted
 from art_envs.openapi_tools.settings import OpenApiSettings
+from art_envs.openapi_tools.shapes import Scheme
 from art_envs.tasks.with_tools import ServerError, cut, did_you_mean
 
 MOST_BYTES = 2**22  # of an answer that are read
@@ -115,7 +117,7 @@ class Api:
             if p.place == "path":
                 path = path.replace(f"{{{p.name}}}", p.segment(value))
             elif p.place == "query":
-                query += p.pairs(value)
+                query += p.pairs(value, quoted)
             elif p.place == "header":
                 headers[p.name] = p.header(value)
             elif p.place == "cookie":
@@ -128,11 +130,12 @@ class Api:
         if cookies:
             headers["Cookie"] = "; ".join([*cookies, *filter(None, [headers.get("Cookie")])])
         url = f"{self._bases[operation.tool.name]}{path}"
-        pairs = [*query, *more_query] or None
+        query += [(quoted(name), quoted(text)) for name, text in more_query]
+        if query:
+            text = "&".join(f"{name}={value}" for name, value in query)
+            url += f"{'&' if '?' in url else '?'}{text}"
         try:
-            return self._client.build_request(
-                operation.method, url, params=pairs, headers=headers, **sent
-            )
+            return self._client.build_request(operation.method, url, headers=headers, **sent)
         except (httpx.InvalidURL, UnicodeEncodeError) as e:  # half a surrogate pair
             raise InvalidCallError(f"no request can be made of these arguments: {e}") from None
 
@@ -182,7 +185,10 @@ def _credentials(
         token = os.environ.get(variable)
         if not token:
             raise UsageError(f"env.args.auth.{scheme}: the variable {variable} is not set")
-        how = document.resolved(known[scheme], f"components.securitySchemes.{scheme}")
+        place = f"components.securitySchemes.{scheme}"
+        how = document.shaped(Scheme, known[scheme], place)
+        if how["type"] == "apiKey" and "name" not in how:
+            raise document.error(place, "it has no name")
         if how.get("type") == "apiKey" and how.get("in") == "query":
             query.append((how["name"], token))
         elif how.get("type") == "apiKey":

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urljoin
 
 from art_cli import UsageError, read_yaml
+from art_envs.openapi_tools.shapes import Root, Server, shaped
 from art_envs.openapi_tools.swagger import is_swagger, upgraded
 
 MOST_BYTES = 2**26  # of a document; GitHub's has 12 MB
@@ -37,6 +38,10 @@ class Document:
         if not (is_known or self.is_swagger):
             what = "expected an OpenAPI document (openapi: 3.x, or swagger: 2.0), got none"
             raise UsageError(f"{source}: {what}")
+        try:
+            root = shaped(Root, root)
+        except ValueError as e:
+            raise UsageError(f"{source}: {str(e).removeprefix('.')}") from None
         self.root: dict[str, Any] = upgraded(root) if self.is_swagger else root
         self._files: dict[str, Any] = {}  # other files, by their paths from the document's folder
         self._folder = Path(source).parent
@@ -44,6 +49,13 @@ class Document:
     def error(self, place: str, what: str) -> UsageError:
         """Return an error at a place, as "paths./pets.get"."""
         return UsageError(f"{self.source}: {place}: {what}")
+
+    def shaped(self, shape: Any, value: Any, place: str) -> dict[str, Any]:
+        """Return what a value or its $ref is, as a `shape` of shapes.py. Raises UsageError."""
+        try:
+            return shaped(shape, self.resolved(value, place))
+        except ValueError as e:
+            raise UsageError(f"{self.source}: {place}{e}") from None
 
     def resolved(self, value: Any, place: str) -> Any:
         """Return a value, or what its $ref names. Raises UsageError."""
@@ -112,7 +124,7 @@ class Document:
 
     def server(self, servers: Any, place: str) -> str:
         """Return the URL of the first of `servers`, to which paths are added. Raises UsageError."""
-        first = self.resolved(servers[0], place) if isinstance(servers, list) and servers else {}
+        first = self.shaped(Server, servers[0], place) if servers else {}
         url, variables = str(first.get("url", "")), first.get("variables") or {}
         for name, variable in variables.items():
             url = url.replace(f"{{{name}}}", str(variable.get("default", "")))

@@ -17,6 +17,7 @@ from art_cli import Tool, UsageError, aliases
 from art_envs.openapi_tools.bodies import body_of, is_json
 from art_envs.openapi_tools.document import Document
 from art_envs.openapi_tools.parameters import STYLES, Parameter
+from art_envs.openapi_tools.shapes import AnyOperation, AnyParameter, PathItem
 from art_envs.openapi_tools.swagger import NotWritten, operation
 from art_envs.tasks.with_tools import did_you_mean
 
@@ -45,6 +46,7 @@ class _Found:
     id: str  # "" where it has none
     path: str
     method: str
+    its: dict[str, Any]
     item: dict[str, Any]  # of its path
 
     @property
@@ -94,11 +96,13 @@ def _named(document: Document) -> dict[str, _Found]:
     """
     found: list[_Found] = []
     for path, item in (document.root.get("paths") or {}).items():
-        item = document.resolved(item, f"paths.{path}")
+        if item is None or path.startswith("x-"):
+            continue
+        item = document.shaped(PathItem, item, f"paths.{path}")
         for method in METHODS:
-            if isinstance(item, dict) and isinstance(item.get(method), dict):
-                id = str(item[method].get("operationId") or "")
-                found.append(_Found(id, path, method, item))
+            if method in item:
+                its = document.shaped(AnyOperation, item[method], f"paths.{path}.{method}")
+                found.append(_Found(its.get("operationId", ""), path, method, its, item))
     return dict(zip(aliases([each.named for each in found]), found, strict=True))
 
 
@@ -114,8 +118,8 @@ def _is_chosen(name: str, found: _Found, patterns: tuple[str, ...]) -> bool:
 
 
 def _operation(document: Document, name: str, chosen: _Found) -> Operation:
-    path, method, item, where = chosen.path, chosen.method, chosen.item, chosen.where
-    found = item[method]
+    path, method, where = chosen.path, chosen.method, chosen.where
+    found, item = chosen.its, chosen.item
     if document.is_swagger:
         try:
             found = operation(
@@ -198,6 +202,9 @@ def _all_parameters(
         each = document.resolved(each, f"{where}.parameters")
         if not isinstance(each, dict) or not {"name", "in"} <= each.keys():
             raise document.error(where, f"a parameter without name and in: {each!r:.100}")
+        each = document.shaped(AnyParameter, each, f"{where}.parameters")
+        if not isinstance(each.get("in"), str):
+            raise document.error(where, f"its parameter {each['name']!r} has no text as in")
         both[each["name"], each["in"]] = each
     return both
 
