@@ -127,20 +127,25 @@ def at(reference: str, root: Schema) -> Any:
     return found
 
 
-def level(schema: Any, root: Schema, depth: int = DEPTH) -> Iterator[Schema]:
+def level(schema: Any, root: Schema) -> Iterator[Schema]:
     """Yield a schema and those in it that describe the same value; `root` holds what they name."""
-    if not isinstance(schema, Mapping) or not depth:
-        return
-    yield schema
-    if isinstance(ref := schema.get("$ref"), str):
-        yield from level(root if ref == "#" else at(ref, root), root, depth - 1)
-    for key in SAME:
-        parts = schema.get(key)
-        parts = (
-            parts.values() if key == "dependentSchemas" and isinstance(parts, Mapping) else parts
-        )
-        for part in [parts] if isinstance(parts, Mapping) else parts or ():
-            yield from level(part, root, depth - 1)
+    rest, seen = [schema], set[int]()
+    while rest:
+        found = rest.pop()
+        if not isinstance(found, Mapping) or id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        inner: list[Any] = []
+        if isinstance(ref := found.get("$ref"), str):
+            inner.append(root if ref == "#" else at(ref, root))
+        for key in SAME:
+            part = found.get(key)
+            if key == "dependentSchemas" and isinstance(part, Mapping):
+                inner += part.values()
+            else:
+                inner += _list(part) or [part]
+        rest += reversed(inner)
 
 
 def _kind(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from chat_models import BY_NAME as MODELS
 from chat_models import TOOLS, call
-from fuzz import fuzz
+from fuzz import any_json, fuzz
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 from art_cli.config.tool_formats import ToolFormatName
 from art_cli.models.speech import Speech, thinking_of
 from art_cli.models.tool_formats.arguments import schemas_by_name, typed
-from art_cli.models.tool_formats.names import ToolNames
+from art_cli.models.tool_formats.names import API, ToolNames
 from art_cli.models.tool_formats.table import BY_NAME, FORMATS
 from art_cli.models.turns import (
     Turn,
@@ -547,3 +547,27 @@ def test_a_property_that_is_named_like_an_alias_is_told_apart() -> None:
     assert json.loads(names.called("f", json.dumps(said))[1]) == meant
     both = json.dumps({"ids_2": [1], "ids[]": [2]})  # neither is lost: the tool says what is wrong
     assert names.called("f", both) == ("f", both)
+
+
+KEYWORDS = st.sampled_from(
+    [*("properties", "required", "$ref", "allOf", "items", "$defs", "dependentRequired", "not")]
+)
+ODD_SCHEMAS = st.recursive(
+    any_json | st.sampled_from([True, "#", "#/$defs/a", ["ids[]"], {"ids[]": {}}]),
+    lambda inner: st.dictionaries(KEYWORDS, inner | st.dictionaries(ARGUMENTS, inner, max_size=2)),
+    max_leaves=6,
+)
+
+
+@fuzz(300)
+@given(ODD_SCHEMAS, st.dictionaries(ARGUMENTS, VALUES, max_size=3))
+def test_a_schema_of_any_kind_can_be_shown_and_calls_keep_their_arguments(
+    schema: Any, found: dict[str, Any]
+) -> None:
+    """As users and programs write them: whatever stands in the place of a schema."""
+    tool = {"type": "function", "function": {"name": "cancel", "parameters": schema}}
+    for spelling in (*SPELLINGS, API):
+        names = ToolNames([tool], spelling)
+        names.shown()
+        (call,) = names.meant(names.spoken(_turn([found]))).calls
+        assert call == {"name": "cancel", "arguments": found}
