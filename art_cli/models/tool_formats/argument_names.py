@@ -19,6 +19,11 @@ from art_cli.system.aliases import Alphabet, aliases
 from art_cli.system.outside import read_json
 
 NAMED = ("properties", "dependentSchemas", "dependentRequired")  # whose keys are properties
+MOST_PUT = 100  # definitions put in the place of a reference: each may hold two of the next
+
+
+class _TooManyError(Exception):
+    """A schema grows beyond measure. Its arguments keep their names."""
 
 
 class ArgumentNames:
@@ -41,7 +46,10 @@ class ArgumentNames:
         pairs = zip(names, aliases(names, alphabet), strict=True)
         self._aliases = {name: alias for name, alias in pairs if name != alias}
         self._names = {alias: name for name, alias in self._aliases.items()}
-        self.schema = self.shown(schema)
+        try:
+            self.schema = self.shown(schema)
+        except _TooManyError:
+            self._aliases, self._names = {}, {}
 
     def __bool__(self) -> bool:
         """Return whether any argument has an alias."""
@@ -53,6 +61,7 @@ class ArgumentNames:
 
     def shown(self, schema: Any) -> Any:
         """Return a schema of these arguments with their aliases."""
+        self._num_put = 0
         return self._rewritten(schema, schema, True, ()) if self._aliases else schema
 
     def sent(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -107,6 +116,9 @@ class ArgumentNames:
         if here and not self._nested and isinstance(ref, str) and ref not in open:
             target = at(ref, root)
             if any(name in self._aliases for name in _properties_of(target, root)):
+                self._num_put += 1
+                if self._num_put > MOST_PUT:
+                    raise _TooManyError
                 inner = self._rewritten(target, root, here, (*open, ref))
                 rest = {key: value for key, value in schema.items() if key != "$ref"}
                 rest = self._rewritten(rest, root, here, open)

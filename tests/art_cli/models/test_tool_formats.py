@@ -571,3 +571,13 @@ def test_a_schema_of_any_kind_can_be_shown_and_calls_keep_their_arguments(
         names.shown()
         (call,) = names.meant(names.spoken(_turn([found]))).calls
         assert call == {"name": "cancel", "arguments": found}
+
+
+def test_a_schema_that_refers_to_each_part_twice_does_not_grow() -> None:
+    def twice(n: int) -> dict[str, Any]:
+        return {"allOf": [{"$ref": f"#/$defs/{n}"}] * 2}
+
+    defs = {str(n): twice(n + 1) for n in range(40)} | {"40": {"properties": {"ids[]": {}}}}
+    function = {"name": "f", "parameters": {"$defs": defs, **twice(0)}}
+    [shown] = ToolNames([{"type": "function", "function": function}]).shown()
+    assert shown["function"]["parameters"] == function["parameters"]
