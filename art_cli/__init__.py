@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from art_cli.llms.base import LLM, ChatMessage
     from art_cli.llms.judges.api import TrajectoryScore, ruler, ruler_score_group
     from art_cli.rollout.rollout import play, play_episode
+    from art_cli.system.aliases import aliases
     from art_cli.system.guard import guarded
     from art_cli.system.progress import tell
     from art_cli.training.algorithm.loss import LOSSES, Loss, trajectory_ratio
@@ -71,6 +72,7 @@ _HOME = {
     "art_cli.rollout.rollout": ("play", "play_episode"),
     "art_cli.llms.base": ("LLM", "ChatMessage"),
     "art_cli.llms.judges.api": ("TrajectoryScore", "ruler", "ruler_score_group"),
+    "art_cli.system.aliases": ("aliases",),
     "art_cli.system.guard": ("guarded",),
     "art_cli.system.progress": ("tell",),
     "art_cli.types": ("Message", "Scenario", "Split", "Step", "Trajectory", "TrajectoryGroup"),
@@ -99,6 +101,7 @@ __all__ = [  # noqa: RUF022 (grouped by where a newcomer meets them)
     "read_yaml",
     "UsageError",
     "guarded",
+    "aliases",
     "LLM",
     "LLMConfig",
     "ChatMessage",

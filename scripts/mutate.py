@@ -234,7 +234,7 @@ FAULTS = [
     ),
     *at(
         "models/tool_formats/arguments",
-        ("if allows(found, value, schema)", "if True"),
+        ("if not found or any(allows(each, r, schema) for each in found)", "if True"),
         ("if values and not any(", "if values and any("),
     ),
     *at(

@@ -140,6 +140,9 @@ class PetApi:
                 if status == 503 or "busy" in query_of.get("how", ""):
                     is_long = "long" in query_of.get("how", "")
                     self.send_header("Retry-After", "60" if is_long else "0")
+                if query_of.get("how", "").startswith("page"):
+                    last, this = "</odd?how=page>; rel=prev", f"http://{self.headers['Host']}/odd"
+                    self.send_header("Link", f'{last}, <{this}?how=page2&cursor=abc>; rel="next"')
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(raw)))
                 self.end_headers()
@@ -196,6 +199,8 @@ class PetApi:
             return (200, "at last", "application/json") if again else (429, how, "text/plain")
         if how.isdigit():
             return int(how), {"error": how}, "application/json"
+        if how.startswith("page"):
+            return 200, [how], "application/json"
         if how == "huge":
             return 200, b"x" * 5_000_000, "text/plain; charset=no-such"
         return 200, b"\x89PNG", "image/png"

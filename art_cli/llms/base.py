@@ -54,8 +54,9 @@ class Reply:
     usd: float = field(default=0.0, compare=False)
 
     def named(self, names: ToolNames) -> Reply:
-        """Return the same with the tools' names instead of their aliases."""
-        calls = tuple(replace(call, name=names.name(call.name)) for call in self.calls)
+        """Return the same with the names of tools and arguments instead of their aliases."""
+        called = [(call, *names.called(call.name, call.arguments)) for call in self.calls]
+        calls = tuple(replace(c, name=name, arguments=given) for c, name, given in called)
         said = self.message and names.sent(self.message, back=True)
         return replace(self, calls=calls, message=said)
 
@@ -72,9 +73,18 @@ def calls_of(message: ChatMessage) -> tuple[NativeCall, ...]:
     )
 
 
-def request_of(schema: Schema | None, tools: Tools) -> dict[str, Any]:
-    """Return what a request holds beside the messages."""
-    asked: dict[str, Any] = {"tools": tools} if tools else {}
+def request_of(
+    schema: Schema | None, names: ToolNames, more: Mapping[str, Any], params: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what a request holds beside the messages and the other `params` of the config.
+
+    `more` are further parameters of this call. A `tool_choice` of either names tools by aliases.
+    """
+    asked: dict[str, Any] = dict(more)
+    if tools := names.shown():
+        asked["tools"] = tools
+    if "tool_choice" in (both := {**more, **params}):
+        asked["tool_choice"] = names.chosen(both["tool_choice"])
     if schema:
         form = {"name": "answer", "strict": True, "schema": schema}
         asked["response_format"] = {"type": "json_schema", "json_schema": form}

@@ -42,7 +42,7 @@ class OwnServer:
         Raises ErrorAnswer, BadAnswer, httpx.HTTPError.
         """
         body = {"model": model.removeprefix("openai/"), "messages": messages}
-        settings = asked | self._params
+        settings = asked | self._params | {"tool_choice": asked.get("tool_choice")}
         body |= {k: v for k, v in settings.items() if v is not None}
         response = await self._client.post(self._url, json=body)
         if response.status_code != 200:

@@ -122,7 +122,7 @@ class RemoteLLM:
     ) -> Reply:
         """See LLM. `more` are further parameters of this call; the config's own go before them."""
         names, failures = ToolNames(tools), []
-        asked = {**(more or {}), **request_of(schema, names.shown())}
+        asked = request_of(schema, names, more or {}, self._cfg.params)
         messages = list(map(names.sent, messages))
         async with self._turns:
             for model in (self._cfg.model, *self._cfg.fallbacks):
@@ -175,7 +175,7 @@ class RemoteLLM:
         own: dict[str, Any] = {}
         if model == self._cfg.model:
             own = {"api_base": self._base, "api_key": self._key}
-        settings = own | asked | self._cfg.params
+        settings = own | asked | self._cfg.params | {"tool_choice": asked.get("tool_choice")}
         if "tools" in asked:  # else it imports `mcp`, which it does not require
             settings["_skip_mcp_handler"] = True
         response = await self._litellm.acompletion(

@@ -80,6 +80,9 @@ class Dialect:
         # Some cannot do without tools.
         self._tools = None if self._try([USER]) is not None else [TOOL]
         self.refuses_system = not self._shows("zsystemz", [SYSTEM, USER])
+        systems = ([{**SYSTEM, "content": "z"}, SYSTEM, USER], [USER, ANSWER, SYSTEM, MORE])
+        self.system_needs_user = not self._shows("zsystemz", [SYSTEM, ANSWER])
+        self.one_system = not all(self._shows("zsystemz", said) for said in systems)
         self.refuses_repeats = self._refuses_two(MORE)
         empty = [USER, {**ANSWER, "content": ""}, MORE]
         self.refuses_empty = self._try(empty, self._tools) is None

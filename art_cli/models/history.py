@@ -54,8 +54,11 @@ class History:
                 said.append({"role": role, "content": content})
         if self._dialect.one_call:
             said = list(_one_by_one(said))
+        if self._dialect.one_system:
+            said = _with_one_system(said)
         said = self._with_tools(said)
-        if self._dialect.refuses_system:
+        asked = any(message["role"] == "user" for message in said)
+        if self._dialect.refuses_system or (self._dialect.system_needs_user and not asked):
             said = _without_system(said)
         return _merged(said, self._merged)
 
@@ -135,6 +138,17 @@ def _one_by_one(said: list[Said]) -> Any:
             yield {**bare, "tool_calls": [call]}
             if rest and rest[0]["role"] == "tool":
                 yield rest.pop(0)
+
+
+def _with_one_system(said: list[Said]) -> list[Said]:
+    """Join the system's first messages, and give its later ones to the user.
+
+    Templates drop or refuse those that they have no place for.
+    """
+    num = next((n for n, m in enumerate(said) if m["role"] != "system"), len(said))
+    first = "\n\n".join(m["content"] for m in said[:num])
+    rest = [{**m, "role": "user"} if m["role"] == "system" else m for m in said[num:]]
+    return [{"role": "system", "content": first}] * bool(num) + rest
 
 
 def _without_system(said: list[Said]) -> list[Said]:

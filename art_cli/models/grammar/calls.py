@@ -19,6 +19,7 @@ ARGUMENTS = re.compile(r'\{\s*"zkeyz":\s*"zvaluez",\s*"znumz":\s*17\s*\}')  # th
 PLACES = re.compile(f"({re.escape(NUMBER)}|{CALL_ID.pattern})")  # that each call fills differently
 ID, COUNT = "/[A-Za-z0-9]{9}/", "/[0-9]{1,3}/"
 IDENTIFIER = "/[A-Za-z_][A-Za-z0-9_]{0,63}/"  # a key that no schema names
+BARE_KEY = r"/[A-Za-z0-9_$@.\/-]{1,64}/"  # of a nested object, for Gemma
 SINGLE_QUOTED = r"/'([^'\\\r\n\x00]|\\[\\'n])*'/"  # a text of Python
 EDGES = r" & ~/\n(?s:.*)/ & ~/(?s:.*)\n/"  # no line break at either end of a text
 PYTHON_WORDS = {"boolean": '"True" | "False"', "null": '"None"'}
@@ -253,7 +254,7 @@ class CallGrammar:
         mark = self.terminals.literal(quote)
         text = f"{mark} {self._rule(self.terminals.free(()))} {mark}"
         number = r"/-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,16})?/"
-        pair = f'{IDENTIFIER} ":" gemma'
+        pair = f'{BARE_KEY} ":" gemma'
         ways = {
             "object": self._rule(f'"{{" ({pair} ("," {pair})*)? "}}"'),
             "array": self._rule('"[" (gemma ("," gemma)*)? "]"'),

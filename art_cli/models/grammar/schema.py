@@ -11,6 +11,7 @@ import re
 from typing import Any, TypeGuard
 
 from art_cli.errors import ConstraintError
+from art_cli.models.tool_formats.arguments import DATA, MAPS
 
 MAX_CHARACTERS = 2**18
 MAX_DEPTH = 64  # vLLM takes no more either
@@ -18,8 +19,6 @@ MAX_PROPERTIES = 1000  # of one object: the time grows with their square
 MAX_REPEATED = 20_000  # states that counted items and multiples may make, over the whole schema
 MAX_LENGTH = 10_000  # characters that a text must have at least
 COUNTED = ("minItems", "minProperties", "multipleOf")
-MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-DATA = ("enum", "const", "default", "examples", "required")
 # Those that the library knows; the standard has it that others mean nothing.
 FORMATS = (
     *("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"),

@@ -56,7 +56,7 @@ class _Writer:
     def calls(self, tools: dict[str, Schema], parallel: bool) -> CallGrammar:
         """Return what writes calls of these tools."""
         stop_ids = frozenset(self.renderer.stop_ids)
-        named = self.renderer.names.by_alias(tools)
+        named = self.renderer.names.schemas(tools)
         return CallGrammar(self.renderer.dialect, self.terminals, stop_ids, named, parallel)
 
 

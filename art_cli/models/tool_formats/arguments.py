@@ -11,7 +11,10 @@ from art_cli.system.outside import OutsideError, check_json, read_json
 Schema = Mapping[str, Any]  # of the parameters of one tool
 DEPTH = 16  # of references in a schema
 WORDS = {"true": True, "false": False, "null": None, "none": None}  # Python's and JSON's
+MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+DATA = ("enum", "const", "default", "examples", "required")  # keywords whose values are no schemas
 COMPOSED = ("anyOf", "oneOf", "allOf")
+SAME = (*COMPOSED, "if", "then", "else", "not", "dependentSchemas")  # schemas of the same value
 
 
 def schemas_by_name(tools: list[Any] | None) -> dict[str, Schema]:
@@ -28,10 +31,11 @@ def typed(name: str, text: str, schema: Schema) -> Any:
     becomes 17 for an integer, for `integer | string` and without a schema, and stays text for a
     string. If the schema allows none, the first is returned, and the tool reports the error.
     """
-    properties = schema.get("properties")
-    found = properties.get(name) if isinstance(properties, Mapping) else None
+    maps = [part.get("properties") for part in level(schema, schema)]
+    found = [each[name] for each in maps if isinstance(each, Mapping) and name in each]
     readings = [*_readings(text), text]
-    return next((value for value in readings if allows(found, value, schema)), readings[0])
+    good = (r for r in readings if not found or any(allows(each, r, schema) for each in found))
+    return next(good, readings[0])
 
 
 def _readings(text: str) -> Iterator[Any]:
@@ -121,6 +125,27 @@ def at(reference: str, root: Schema) -> Any:
     for step in reference.removeprefix("#/").split("/"):
         found = found.get(step) if isinstance(found, Mapping) else None
     return found
+
+
+def level(schema: Any, root: Schema) -> Iterator[Schema]:
+    """Yield a schema and those in it that describe the same value; `root` holds what they name."""
+    rest, seen = [schema], set[int]()
+    while rest:
+        found = rest.pop()
+        if not isinstance(found, Mapping) or id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        inner: list[Any] = []
+        if isinstance(ref := found.get("$ref"), str):
+            inner.append(root if ref == "#" else at(ref, root))
+        for key in SAME:
+            part = found.get(key)
+            if key == "dependentSchemas" and isinstance(part, Mapping):
+                inner += part.values()
+            else:
+                inner += _list(part) or [part]
+        rest += reversed(inner)
 
 
 def _kind(value: Any) -> str:

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from art_cli.models.tool_formats.names import PYTHON_NAMES, TEXT_NAMES
+from art_cli.models.tool_formats.names import BARE, PYTHON, TAGGED, TEXT, Spelling
 from art_cli.models.tool_formats.readers import Reader, Schemas
 from art_cli.models.turns import MARKERS, Turn, WrittenCall
-from art_cli.system.aliases import Alphabet
 from art_cli.types import ToolCall
 
 # What a format's texts leave open: places that a call fills.
@@ -30,6 +29,7 @@ class Pairs:
     other: str = ""  # any other, as JSON, where it is written differently
     between: str = ""  # two arguments
     python: bool = False  # values are literals of Python
+    bare: bool = False  # keys stand without tags or quotes, also in nested objects
 
     def of(self, is_text: bool) -> str:
         """Return the template of an argument that is text, or of any other."""
@@ -78,9 +78,13 @@ class ToolFormat:
     serves: str | None = None  # the name of vLLM's parser
 
     @property
-    def names(self) -> Alphabet:
-        """The names of tools that its calls can hold."""
-        return PYTHON_NAMES if self.pairs and self.pairs.python else TEXT_NAMES
+    def names(self) -> Spelling:
+        """The names of tools and arguments that its calls can hold."""
+        if self.pairs is None:
+            return TEXT
+        if self.pairs.python:
+            return PYTHON
+        return BARE if self.pairs.bare else TAGGED
 
     @property
     def begin(self) -> str:

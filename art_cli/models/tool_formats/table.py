@@ -1,8 +1,7 @@
 """The formats in which models write tool calls, an entry each.
 
-To add one: what stands around its calls, how they are read, the shape that errors and a hand-made
-description show, and how calls are written. Which one a model speaks is found by having its chat
-template write a call and reading that back; one that only describes them is known by `mark`.
+An entry says how calls are read and written, and the shape that errors show. A model speaks the
+format that reads what its chat template writes; `mark` is in a template that only describes calls.
 """
 
 from __future__ import annotations
@@ -211,7 +210,9 @@ FORMATS = (
         section=between(r"<\|tool_call>", r"<tool_call\|>"),
         read=named_calls(r"call:(?P<name>[^\s{]+)(?P<arguments>\{.*\})\Z", gemma_object),
         call=f"<|tool_call>call:{NAME}{{{ARGUMENTS}}}<tool_call|>",
-        pairs=Pairs(text=f'{KEY}:<|"|>{VALUE}<|"|>', other=f"{KEY}:{VALUE}", between=","),
+        pairs=Pairs(
+            text=f'{KEY}:<|"|>{VALUE}<|"|>', other=f"{KEY}:{VALUE}", between=",", bare=True
+        ),
         mark="<|tool_call>",
         serves="gemma4",
     ),

@@ -16,14 +16,13 @@ from typing import Any
 from art_cli.envs.base import Env, NoServices, NoServicesError
 from art_cli.envs.returned import opening_of, tools_in
 from art_cli.envs.tools import Tool, ToolSpec, named_tools, tools_of
-from art_cli.models.tool_formats.names import PYTHON_NAMES
+from art_cli.models.tool_formats.names import API, PYTHON, ToolNames
 from art_cli.preflight.envs.duplicates import Known
 from art_cli.preflight.envs.state import UNUSUAL, drawn_from, generators, seeded_generators
 from art_cli.preflight.envs.subject import NUM_DEMONSTRATIONS, Subject
 from art_cli.preflight.envs.watch import Stuck
 from art_cli.preflight.finding import Findings, failed, ok, place_of, skipped, warning
 from art_cli.rollout.lifetime import Lifetime
-from art_cli.system.aliases import API_NAMES, aliases
 from art_cli.types import Message, Scenario, Split
 
 FEWEST: dict[Split, int] = {"train": 20, "val": 10, "test": 10}
@@ -159,9 +158,9 @@ def check_tools(s: Subject) -> Findings:
     names = [tool.name for tool in given] or list(tools)
     how = " in an episode" if given else ""
     yield ok(f"{len(names)}{how}: {', '.join(names)}" if names else "the env has none")
-    for who, alphabet in (("behind an API", API_NAMES), ("that calls in Python", PYTHON_NAMES)):
-        pairs = zip(names, aliases(names, alphabet), strict=True)
-        if shown := [f"{alias} for {name}" for name, alias in pairs if name != alias]:
+    schemas = [tool.schema() for tool in given or [spec.tool() for spec in tools.values()]]
+    for who, spelling in (("behind an API", API), ("that calls in Python", PYTHON)):
+        if shown := ToolNames(schemas, spelling).listed():
             yield ok(f"names that a model {who} knows: {', '.join(shown)}")
 
 

@@ -41,7 +41,8 @@ async def ask_model(llm: AskedLLM, asked: Asked) -> tuple[Answered, float]:
     reply = await llm.ask(messages, asked.response_schema, asked.tools or None, _more(asked))
     calls, broken = [], ""
     for call in reply.calls:
-        if (read := _call(call)) is not None:
+        # A turn that was cut off calls nothing, as one of the policy's: more may have followed.
+        if not reply.cut and (read := _call(call)) is not None:
             calls.append(read)
         else:  # as other servers leave it
             broken += call_text(call.name, call.arguments)

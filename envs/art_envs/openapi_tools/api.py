@@ -19,7 +19,9 @@ from art_cli import InvalidCallError, Tool, ToolError, UsageError
 from art_envs.openapi_tools.bodies import content_of
 from art_envs.openapi_tools.document import Document, read_document
 from art_envs.openapi_tools.operations import Operation, operations_of
+from art_envs.openapi_tools.parameters import quoted
 from art_envs.openapi_tools.settings import OpenApiSettings
+from art_envs.openapi_tools.shapes import Scheme
 from art_envs.tasks.with_tools import ServerError, cut, did_you_mean
 
 MOST_BYTES = 2**22  # of an answer that are read
@@ -49,11 +51,13 @@ class Api:
         operation = self._operations[name]
         request = self._request(operation, arguments)
         seconds = self._cfg.call_timeout
+        until = time.monotonic() + seconds
         try:
             async with asyncio.timeout(seconds):
                 while True:
                     response, body, is_whole = await self._sent(request)
-                    if (wait := _retry_after(response)) is None:
+                    wait = _retry_after(response)
+                    if wait is None or time.monotonic() + wait >= until:
                         break
                     await asyncio.sleep(wait)
         except (TimeoutError, httpx.TimeoutException):
@@ -64,10 +68,11 @@ class Api:
         text = _text(response, body, is_whole, self._cfg.max_result)
         status = f"{response.status_code} {response.reason_phrase}".strip()
         if response.status_code in NOT_THE_MODEL:
-            raise ServerError(f"{self._named(operation)} answered {status}: {text[:500]}")
+            late = f" (and asks for another {wait:.0f} s)" if wait is not None else ""
+            raise ServerError(f"{self._named(operation)} answered {status}{late}: {text[:500]}")
         if not response.is_success:
             raise ToolError(f"{status}: {text}" if text else status)
-        return text
+        return text + _next_page(response)
 
     async def check(self) -> None:
         """An API has no state that is known here."""
@@ -112,7 +117,7 @@ class Api:
             if p.place == "path":
                 path = path.replace(f"{{{p.name}}}", p.segment(value))
             elif p.place == "query":
-                query += p.pairs(value)
+                query += p.pairs(value, quoted)
             elif p.place == "header":
                 headers[p.name] = p.header(value)
             elif p.place == "cookie":
@@ -125,11 +130,12 @@ class Api:
         if cookies:
             headers["Cookie"] = "; ".join([*cookies, *filter(None, [headers.get("Cookie")])])
         url = f"{self._bases[operation.tool.name]}{path}"
-        pairs = [*query, *more_query] or None
+        query += [(quoted(name), quoted(text)) for name, text in more_query]
+        if query:
+            text = "&".join(f"{name}={value}" for name, value in query)
+            url += f"{'&' if '?' in url else '?'}{text}"
         try:
-            return self._client.build_request(
-                operation.method, url, params=pairs, headers=headers, **sent
-            )
+            return self._client.build_request(operation.method, url, headers=headers, **sent)
         except (httpx.InvalidURL, UnicodeEncodeError) as e:  # half a surrogate pair
             raise InvalidCallError(f"no request can be made of these arguments: {e}") from None
 
@@ -179,7 +185,10 @@ def _credentials(
         token = os.environ.get(variable)
         if not token:
             raise UsageError(f"env.args.auth.{scheme}: the variable {variable} is not set")
-        how = document.resolved(known[scheme], f"components.securitySchemes.{scheme}")
+        place = f"components.securitySchemes.{scheme}"
+        how = document.shaped(Scheme, known[scheme], place)
+        if how["type"] == "apiKey" and "name" not in how:
+            raise document.error(place, "it has no name")
         if how.get("type") == "apiKey" and how.get("in") == "query":
             query.append((how["name"], token))
         elif how.get("type") == "apiKey":
@@ -224,6 +233,27 @@ def _retry_after(response: httpx.Response) -> float | None:
         return max(parsedate_to_datetime(said).timestamp() - time.time(), LEAST_WAIT)
     except (ValueError, OverflowError):
         return None
+
+
+def _next_page(response: httpx.Response) -> str:
+    """Return a line on the page that follows, "" where none does (RFC 8288).
+
+    It names the arguments that are other ones there, which the model may give in another call.
+    """
+    links = (link for link in response.links.values() if "next" in _words(link.get("rel")))
+    url = next((link.get("url") for link in links), None)
+    if url is None:
+        return ""
+    try:
+        asked, there = response.request.url.params, httpx.URL(url).params
+    except httpx.InvalidURL:
+        return "\n... (there is another page)"
+    other = ", ".join(f"{k}={v}" for k, v in there.multi_items() if v not in asked.get_list(k))
+    return f"\n... (there is another page{f': {other}' if other else ''})"
+
+
+def _words(text: str | None) -> list[str]:
+    return (text or "").lower().split()
 
 
 def _text(response: httpx.Response, body: bytes, is_whole: bool, most: int) -> str:

@@ -6,9 +6,17 @@ from typing import Any
 
 from art_cli import InvalidCallError
 from art_envs.openapi_tools.document import Document
-from art_envs.openapi_tools.parameters import Parameter, plain
+from art_envs.openapi_tools.parameters import (
+    FORM,
+    MULTIPART,
+    Parameter,
+    Quote,
+    form_quoted,
+    in_bytes,
+    plain,
+)
+from art_envs.openapi_tools.shapes import Media, RequestBody
 
-FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 FILES = ("binary", "byte", "base64")  # formats of a field that is a file
 
 
@@ -20,13 +28,13 @@ def body_of(
     JSON is preferred to forms, and forms to text. Raises UsageError.
     """
     place = f"{where}.requestBody"
-    body = document.resolved(body, place)
+    body = document.shaped(RequestBody, body, place)
     content: dict[str, Any] = body.get("content") or {}
     kinds = sorted(content, key=_rank)
     if not kinds or _rank(kinds[0]) == _NONE:
         what = f"it takes {', '.join(content) or 'nothing'}, and only JSON, forms and text can"
         raise document.error(place, f"{what} be sent; {left_out}")
-    media = document.resolved(content[kinds[0]], place)
+    media = document.shaped(Media, content[kinds[0]], f"{place}.content.{kinds[0]}")
     schema = media.get("schema", {})
     required = bool(body.get("required"))
     plain_kind = _plain_kind(kinds[0])
@@ -35,7 +43,8 @@ def body_of(
         parameter = Parameter(argument=argument, name=argument, place=sent, media=kinds[0])
         return {"schema": schema, "required": required}, parameter
     encoding = media.get("encoding") or {}
-    properties = document.resolved(schema, place).get("properties") or {}
+    whole = document.resolved(schema, place)
+    properties = whole.get("properties") if isinstance(whole, dict) else None
     fields = tuple(
         Parameter(
             argument=argument,
@@ -48,7 +57,9 @@ def body_of(
         if how.keys() & {"style", "explode"}
     )
     files = tuple(
-        name for name, each in properties.items() if _is_file(document.resolved(each, place))
+        name
+        for name, each in (properties.items() if isinstance(properties, dict) else ())
+        if _is_file(document.resolved(each, place))
     )
     sent = "form" if plain_kind == FORM else "multipart"
     parameter = Parameter(argument=argument, name=argument, place=sent, fields=fields, files=files)
@@ -60,18 +71,17 @@ def content_of(p: Parameter, value: Any) -> dict[str, Any]:
     if p.place == "body":
         return {"json": value}
     if p.place == "text":
-        return {"content": plain(value).encode(), "headers": {"Content-Type": p.media}}
+        return {"content": in_bytes(plain(value)), "headers": {"Content-Type": p.media}}
     if not isinstance(value, dict):
         raise InvalidCallError(f"{p.argument} must be an object, with the fields of the form")
     own = {field.name: field for field in p.fields}
-    pairs = [pair for name, each in value.items() for pair in _fields(own.get(name), name, each)]
+    encode = form_quoted if p.place == "form" else str
+    pairs = [p for name, each in value.items() for p in _fields(own.get(name), name, each, encode)]
     if p.place == "form":
-        data: dict[str, list[str]] = {}
-        for name, text in pairs:
-            data.setdefault(name, []).append(text)
-        return {"data": data}
+        text = "&".join(f"{name}={text}" for name, text in pairs)
+        return {"content": text.encode(), "headers": {"Content-Type": FORM}}
     # (None, text) is a field that is no file.
-    return {"files": [(n, (n if n in p.files else None, text.encode())) for n, text in pairs]}
+    return {"files": [(n, (n if n in p.files else None, in_bytes(text))) for n, text in pairs]}
 
 
 def is_json(kind: str) -> bool:
@@ -80,11 +90,12 @@ def is_json(kind: str) -> bool:
     return found in ("application/json", "*/*", "text/json") or found.endswith("+json")
 
 
-def _fields(own: Parameter | None, name: str, value: Any) -> list[tuple[str, str]]:
+def _fields(own: Parameter | None, name: str, value: Any, encode: Quote) -> list[tuple[str, str]]:
     """Return a form field as pairs. By default a list repeats the field, and an object is JSON."""
     if own is not None:
-        return own.pairs(value)
-    return [(name, plain(each)) for each in (value if isinstance(value, list) else [value])]
+        return own.pairs(value, encode)
+    values = value if isinstance(value, list) else [value]
+    return [(encode(name), encode(plain(each))) for each in values]
 
 
 def _is_file(schema: Any) -> bool:

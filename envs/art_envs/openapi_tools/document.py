@@ -1,8 +1,14 @@
-"""An OpenAPI document: read from a file or a URL, its $refs followed. Mistakes are UsageErrors."""
+"""An OpenAPI document: read from a file or a URL, its $refs followed. Mistakes are UsageErrors.
+
+A $ref may name a file in the document's folder, or below it. The $refs in such a file are rewritten
+when it is read, so that all of them start from the document's folder: "../pet.yaml#/Dog" in
+schemas/owner.yaml becomes "pet.yaml#/Dog".
+"""
 
 from __future__ import annotations
 
 import json
+import posixpath
 import threading
 import time
 from functools import lru_cache
@@ -11,10 +17,14 @@ from typing import Any
 from urllib.parse import unquote, urljoin
 
 from art_cli import UsageError, read_yaml
+from art_envs.openapi_tools.shapes import Root, Server, shaped
+from art_envs.openapi_tools.swagger import is_swagger, upgraded
 
 MOST_BYTES = 2**26  # of a document; GitHub's has 12 MB
 URLS = "http://", "https://"
 DEEPEST = 20  # $refs to $refs
+MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+DATA = ("enum", "const", "default", "example", "examples")  # keywords whose values are no schemas
 BUNDLE = "put all into one file, as `npx @redocly/cli bundle` does"
 
 
@@ -23,15 +33,29 @@ class Document:
 
     def __init__(self, source: str, root: Any) -> None:
         self.source = source
-        if not isinstance(root, dict) or not str(root.get("openapi", "")).startswith("3."):
-            is_old = isinstance(root, dict) and "swagger" in root
-            got = "Swagger 2, of which converter.swagger.io makes one" if is_old else "none"
-            raise UsageError(f"{source}: expected an OpenAPI document (openapi: 3.x), got {got}")
-        self.root: dict[str, Any] = root
+        self.is_swagger = is_swagger(root)
+        is_known = isinstance(root, dict) and str(root.get("openapi", "")).startswith("3.")
+        if not (is_known or self.is_swagger):
+            what = "expected an OpenAPI document (openapi: 3.x, or swagger: 2.0), got none"
+            raise UsageError(f"{source}: {what}")
+        try:
+            root = shaped(Root, root)
+        except ValueError as e:
+            raise UsageError(f"{source}: {str(e).removeprefix('.')}") from None
+        self.root: dict[str, Any] = upgraded(root) if self.is_swagger else root
+        self._files: dict[str, Any] = {}  # other files, by their paths from the document's folder
+        self._folder = Path(source).parent
 
     def error(self, place: str, what: str) -> UsageError:
         """Return an error at a place, as "paths./pets.get"."""
         return UsageError(f"{self.source}: {place}: {what}")
+
+    def shaped(self, shape: Any, value: Any, place: str) -> dict[str, Any]:
+        """Return what a value or its $ref is, as a `shape` of shapes.py. Raises UsageError."""
+        try:
+            return shaped(shape, self.resolved(value, place))
+        except ValueError as e:
+            raise UsageError(f"{self.source}: {place}{e}") from None
 
     def resolved(self, value: Any, place: str) -> Any:
         """Return a value, or what its $ref names. Raises UsageError."""
@@ -43,10 +67,9 @@ class Document:
 
     def at(self, ref: str, place: str) -> Any:
         """Return what a $ref names. Raises UsageError."""
-        if not ref.startswith("#/"):
-            raise self.error(place, f"its $ref {ref!r} is in another file; {BUNDLE}")
-        found: Any = self.root
-        for part in ref[2:].split("/"):
+        file, _, pointer = ref.partition("#")
+        found: Any = self._file(file, place, ref) if file else self.root
+        for part in pointer.split("/")[1:]:
             key = unquote(part).replace("~1", "/").replace("~0", "~")
             if isinstance(found, list) and key.isdigit() and int(key) < len(found):
                 found = found[int(key)]
@@ -56,23 +79,52 @@ class Document:
                 raise self.error(place, f"its $ref {ref!r} names nothing that is there")
         return found
 
+    def _file(self, file: str, place: str, ref: str) -> Any:
+        """Return the contents of another file. Raises UsageError."""
+        path = posixpath.normpath(unquote(file))
+        if self.source.startswith(URLS) or "://" in file:
+            raise self.error(place, f"its $ref {ref!r} is behind a URL; {BUNDLE}")
+        if path == Path(self.source).name:
+            return self.root
+        full = (self._folder / path).resolve()
+        if not full.is_relative_to(self._folder.resolve()):
+            what = f"its $ref {ref!r} leaves the folder of the document"
+            raise self.error(place, f"{what}; {BUNDLE}")
+        if path not in self._files:
+            if not full.is_file():
+                raise self.error(place, f"its $ref {ref!r} names no file below {self._folder}")
+            self._files[path] = _rebased(_parsed(str(full), _bytes(full)), path)
+        return self._files[path]
+
     def schema(self, value: Any, place: str, defs: dict[str, Any]) -> Any:
         """Return a JSON schema whose $refs are to `defs`, which gets what they name."""
         if isinstance(value, list):
             return [self.schema(each, place, defs) for each in value]
         if not isinstance(value, dict):
             return value
-        if isinstance(ref := value.get("$ref"), str):
-            name = ref.removeprefix("#/components/schemas/").replace("/", ".").strip("#.")
-            if name not in defs:
-                defs[name] = {}  # which ends the circle of a schema that contains itself
-                defs[name] = self.schema(self.at(ref, place), place, defs)
-            return {"$ref": f"#/$defs/{name}"}
-        return {key: self.schema(each, place, defs) for key, each in value.items()}
+        made: dict[str, Any] = {}
+        for key, each in value.items():
+            if key in MAPS and isinstance(each, dict):
+                made[key] = {name: self.schema(v, place, defs) for name, v in each.items()}
+            else:
+                is_data = key in DATA or key.startswith("x-")
+                made[key] = each if is_data else self.schema(each, place, defs)
+        if not isinstance(ref := value.get("$ref"), str):
+            return _with_bounds(made)
+        file, _, pointer = ref.partition("#")
+        file = posixpath.normpath(file) if file else ""
+        ref = f"#{pointer}" if file == Path(self.source).name else f"{file}#{pointer}"
+        name = ref.removeprefix("#/components/schemas/").removeprefix("#/definitions/")
+        name = name.replace("/", ".").replace("#", "").strip(".")
+        if name not in defs:
+            defs[name] = {}  # which ends the circle of a schema that contains itself
+            defs[name] = self.schema(self.at(ref, place), place, defs)
+        beside = made if str(self.root.get("openapi", "")) >= "3.1" else {}  # before, it is ignored
+        return {**beside, "$ref": f"#/$defs/{name}"}
 
     def server(self, servers: Any, place: str) -> str:
         """Return the URL of the first of `servers`, to which paths are added. Raises UsageError."""
-        first = self.resolved(servers[0], place) if isinstance(servers, list) and servers else {}
+        first = self.shaped(Server, servers[0], place) if servers else {}
         url, variables = str(first.get("url", "")), first.get("variables") or {}
         for name, variable in variables.items():
             url = url.replace(f"{{{name}}}", str(variable.get("default", "")))
@@ -98,13 +150,41 @@ def read_document(source: str, seconds: float) -> Document:
 
 @lru_cache(maxsize=4)  # each episode asks for it, and a large one takes seconds to read
 def _read(source: str, changed: int | None, seconds: float) -> Document:
-    try:
-        raw = Path(source).read_bytes() if changed is not None else _fetched(source, seconds)
-    except OSError as e:
-        raise UsageError(f"{source}: cannot be read: {e.strerror}") from None
-    if len(raw) > MOST_BYTES:
-        raise UsageError(f"{source}: it has more than {MOST_BYTES >> 20} MB")
+    raw = _bytes(Path(source)) if changed is not None else _fetched(source, seconds)
     return Document(source, _parsed(source, raw))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MOST_BYTES + 1)
+    except OSError as e:
+        raise UsageError(f"{path}: cannot be read: {e.strerror}") from None
+
+
+def _rebased(value: Any, path: str) -> Any:
+    """Return the contents of a file at `path` with its $refs from the document's folder."""
+    if isinstance(value, list):
+        return [_rebased(each, path) for each in value]
+    if not isinstance(value, dict):
+        return value
+    made = {key: _rebased(each, path) for key, each in value.items()}
+    if isinstance(ref := made.get("$ref"), str) and "://" not in ref:
+        file, _, pointer = ref.partition("#")
+        target = posixpath.join(posixpath.dirname(path), file) if file else path
+        made["$ref"] = f"{posixpath.normpath(target)}#{pointer}"
+    return made
+
+
+def _with_bounds(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema whose exclusive bounds are numbers: before OpenAPI 3.1 they are booleans."""
+    for side in ("minimum", "maximum"):
+        exclusive = f"exclusive{side.capitalize()}"
+        if isinstance(schema.get(exclusive), bool):
+            is_exclusive = schema.pop(exclusive)
+            if is_exclusive and side in schema:
+                schema[exclusive] = schema.pop(side)
+    return schema
 
 
 def _fetched(url: str, seconds: float) -> bytes:
@@ -138,6 +218,8 @@ def _fetched(url: str, seconds: float) -> bytes:
 
 
 def _parsed(source: str, raw: bytes) -> Any:
+    if len(raw) > MOST_BYTES:
+        raise UsageError(f"{source}: it has more than {MOST_BYTES >> 20} MB")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as e:

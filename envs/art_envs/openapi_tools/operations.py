@@ -13,15 +13,15 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
 
-from art_cli import Tool, UsageError
+from art_cli import Tool, UsageError, aliases
 from art_envs.openapi_tools.bodies import body_of, is_json
 from art_envs.openapi_tools.document import Document
 from art_envs.openapi_tools.parameters import STYLES, Parameter
+from art_envs.openapi_tools.shapes import AnyOperation, AnyParameter, PathItem
+from art_envs.openapi_tools.swagger import NotWritten, operation
 from art_envs.tasks.with_tools import did_you_mean
 
 METHODS = ("get", "put", "post", "delete", "patch", "head", "options", "trace")
-NOT_OF_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
-LONGEST_NAME = 64  # what OpenAI's protocol takes
 LONGEST_TEXT = 1000  # characters of a description
 OURS = ("accept", "content-type", "authorization")  # headers that OpenAPI leaves to the client
 
@@ -46,11 +46,17 @@ class _Found:
     id: str  # "" where it has none
     path: str
     method: str
+    its: dict[str, Any]
     item: dict[str, Any]  # of its path
 
     @property
     def where(self) -> str:
         return f"paths.{self.path}.{self.method}"
+
+    @property
+    def named(self) -> str:
+        """Its id, or where that has no letter or digit of ASCII, its method and path."""
+        return self.id if re.search("[a-zA-Z0-9]", self.id) else f"{self.method}{self.path}"
 
 
 @lru_cache(maxsize=4)  # each episode asks for them, and those of a large document take a while
@@ -88,24 +94,16 @@ def _named(document: Document) -> dict[str, _Found]:
 
     Ids that become equal when they are cleaned and cut get the suffixes `_2`, `_3`, ...
     """
-    known: dict[str, _Found] = {}
+    found: list[_Found] = []
     for path, item in (document.root.get("paths") or {}).items():
-        item = document.resolved(item, f"paths.{path}")
+        if item is None or path.startswith("x-"):
+            continue
+        item = document.shaped(PathItem, item, f"paths.{path}")
         for method in METHODS:
-            if not isinstance(item, dict) or not isinstance(item.get(method), dict):
-                continue
-            id = str(item[method].get("operationId") or "")
-            plain = _cleaned(id) or _cleaned(f"{method}{path}") or method
-            name, num = plain[:LONGEST_NAME], 1
-            while name in known:
-                num += 1
-                name = f"{plain[: LONGEST_NAME - len(f'_{num}')]}_{num}"
-            known[name] = _Found(id, path, method, item)
-    return known
-
-
-def _cleaned(text: str) -> str:
-    return NOT_OF_A_NAME.sub("_", text).strip("_")
+            if method in item:
+                its = document.shaped(AnyOperation, item[method], f"paths.{path}.{method}")
+                found.append(_Found(its.get("operationId", ""), path, method, its, item))
+    return dict(zip(aliases([each.named for each in found]), found, strict=True))
 
 
 def _matches(name: str, found: _Found, pattern: str) -> bool:
@@ -120,14 +118,22 @@ def _is_chosen(name: str, found: _Found, patterns: tuple[str, ...]) -> bool:
 
 
 def _operation(document: Document, name: str, chosen: _Found) -> Operation:
-    path, method, item, where = chosen.path, chosen.method, chosen.item, chosen.where
-    found = item[method]
+    path, method, where = chosen.path, chosen.method, chosen.where
+    found, item = chosen.its, chosen.item
+    if document.is_swagger:
+        try:
+            found = operation(
+                document.root, found, _all_parameters(document, item, found, where).values()
+            )
+        except NotWritten as e:
+            raise document.error(where, f"{e}; {_left_out(name)}") from None
+        item = {}
     schema: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
     defs: dict[str, Any] = {}
     parameters: list[Parameter] = []
     for each in _parameters(document, item, found, where, name):
         argument = each["name"]
-        if argument in schema["properties"]:
+        while argument in schema["properties"]:
             argument = f"{argument}_{each['in']}"
         schema["properties"][argument] = _schema(document, each, where, defs)
         if each.get("required") or each["in"] == "path":
@@ -137,7 +143,9 @@ def _operation(document: Document, name: str, chosen: _Found) -> Operation:
     if missing := [part for part in re.findall(r"{([^}]*)}", path) if part not in given]:
         raise document.error(where, f"its path has {missing[0]!r}, which is none of its parameters")
     if "requestBody" in found:
-        argument = "body" if "body" not in schema["properties"] else "request_body"
+        argument = "body"
+        while argument in schema["properties"]:
+            argument = f"request_{argument}"
         body, parameter = body_of(document, found["requestBody"], where, argument, _left_out(name))
         schema["properties"][argument] = document.schema(body["schema"], where, defs)
         schema["required"] += [argument] * bool(body["required"])
@@ -175,20 +183,30 @@ def _own_server(
 def _parameters(
     document: Document, item: dict[str, Any], found: dict[str, Any], where: str, tool: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield the parameters of an operation that a model gives; its own take the path's place."""
-    both: dict[tuple[str, str], dict[str, Any]] = {}
-    for each in (*(item.get("parameters") or ()), *(found.get("parameters") or ())):
-        each = document.resolved(each, f"{where}.parameters")
-        if not isinstance(each, dict) or not {"name", "in"} <= each.keys():
-            raise document.error(where, f"a parameter without name and in: {each!r:.100}")
-        both[each["name"], each["in"]] = each
-    for (name, place), each in both.items():
+    """Yield the parameters of an operation that a model gives."""
+    for (name, place), each in _all_parameters(document, item, found, where).items():
         if place == "header" and name.lower() in OURS:
             continue
         if place not in STYLES:
             what = f"its parameter {name!r} is in {place!r}; expected {', '.join(STYLES)}"
             raise document.error(where, f"{what}; {_left_out(tool)}")
         yield each
+
+
+def _all_parameters(
+    document: Document, item: dict[str, Any], found: dict[str, Any], where: str
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the parameters of an operation by name and place; its own replace the path's."""
+    both: dict[tuple[str, str], dict[str, Any]] = {}
+    for each in (*(item.get("parameters") or ()), *(found.get("parameters") or ())):
+        each = document.resolved(each, f"{where}.parameters")
+        if not isinstance(each, dict) or not {"name", "in"} <= each.keys():
+            raise document.error(where, f"a parameter without name and in: {each!r:.100}")
+        each = document.shaped(AnyParameter, each, f"{where}.parameters")
+        if not isinstance(each.get("in"), str):
+            raise document.error(where, f"its parameter {each['name']!r} has no text as in")
+        both[each["name"], each["in"]] = each
+    return both
 
 
 def _parameter(

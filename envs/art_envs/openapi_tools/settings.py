@@ -11,7 +11,7 @@ from art_envs.tasks.with_tools import ToolTaskSettings
 class OpenApiSettings(ToolTaskSettings):
     """The API, how its operations are used, and the tasks."""
 
-    spec: str  # an OpenAPI 3 document: FILE.yaml, FILE.json or a URL
+    spec: str  # an OpenAPI 3 or Swagger 2 document: FILE.yaml, FILE.json or a URL
     base_url: str | None = (
         None  # what paths are added to; null: the first of the document's servers
     )

@@ -125,6 +125,32 @@ def test_tools_are_offered_and_calls_come_back_with_what_they_cost() -> None:
     assert reply.message and reply.message["tool_calls"][0]["id"] == "c0"
 
 
+@pytest.mark.parametrize("in_params", [True, False])
+def test_a_model_is_made_to_call_a_tool_by_its_alias(in_params: bool) -> None:
+    schema = {"type": "object", "properties": {"ids[]": {"type": "array"}}}
+    tool = {"type": "function", "function": {"name": "cancel.order", "parameters": schema}}
+    forced = {"type": "function", "function": {"name": "cancel.order"}}
+    told = [*QUESTION, {"role": "user", "name": "cancel.order", "content": "hi"}]
+    with LoopbackJudge(lambda ask: Answer(calls=(("cancel_order", '{"ids": [1]}'),))) as server:
+        params = {"tool_choice": forced} if in_params else {}
+        cfg = LLMConfig(model=server.model, api_base=server.api_base, params=params)
+        more = {"tool_choice": "auto" if in_params else forced}
+
+        async def go() -> Reply:
+            llm = RemoteLLM(cfg)
+            try:
+                return await llm.ask(told, tools=[tool], more=more)
+            finally:
+                await llm.close()
+
+        reply = asyncio.run(go())
+        body = server.asked[0].body
+    assert body["tool_choice"]["function"]["name"] == "cancel_order"
+    assert [*body["tools"][0]["function"]["parameters"]["properties"]] == ["ids"]
+    assert body["messages"][-1]["name"] == "cancel.order"  # of a user, who is no tool
+    assert reply.calls == (NativeCall(id="c0", name="cancel.order", arguments='{"ids[]": [1]}'),)
+
+
 def test_an_answer_that_hit_its_limit_is_marked() -> None:
     with LoopbackJudge(says("4 and", finish="length")) as server:
         assert asked(server)[0] == [Reply(text="4 and", cut=True)]

@@ -275,6 +275,22 @@ def test_a_call_that_has_to_be_made_begins_in_the_models_own_format() -> None:
         assert conversation.ids == [*talk.conversation.ids, *renderer.encode(opening)], name
 
 
+@pytest.mark.parametrize("model", PARAMS)
+def test_odd_names_of_arguments_are_said_in_every_format(model: ChatModel) -> None:
+    properties = {name: {"type": "string"} for name in ("ids[]", "$top", "a b", "from", "<x>")}
+    parameters = {"type": "object", "properties": properties, "required": ["ids[]"]}
+    function = {"name": "find", "description": "Find.", "parameters": parameters}
+    renderer = model.renderer([{"type": "function", "function": function}])
+    arguments = {name: f"z{n}z" for n, name in enumerate(properties)}
+    talk = Talk(renderer)
+    assert renderer.read(talk.say(call("find", **arguments))).calls == [
+        {"name": "find", "arguments": arguments}
+    ]
+    talk.hear(result("zokz"))
+    assert talk.is_whole()
+    talk.check()
+
+
 def test_users_in_a_row_become_one_turn_where_roles_must_alternate() -> None:
     renderer = BY_NAME["mistral-nemo"].renderer(None)
     assert renderer.dialect.refuses_repeats

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from chat_models import BY_NAME as MODELS
 from chat_models import TOOLS, call
-from fuzz import fuzz
+from fuzz import any_json, fuzz
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 from art_cli.config.tool_formats import ToolFormatName
 from art_cli.models.speech import Speech, thinking_of
 from art_cli.models.tool_formats.arguments import schemas_by_name, typed
-from art_cli.models.tool_formats.names import ToolNames
+from art_cli.models.tool_formats.names import API, ToolNames
 from art_cli.models.tool_formats.table import BY_NAME, FORMATS
 from art_cli.models.turns import (
     Turn,
@@ -440,3 +440,144 @@ def test_what_is_written_reads_back_to_the_original_name(odd: list[str]) -> None
         turn = Speech(tool_format, thinking_of("")).read(tool_format.write(calls), {})
         meant = [c if isinstance(c, str) else c["name"] for c in names.meant(turn).calls]
         assert meant == odd, tool_format.name
+
+
+PLAIN = ("a-b", "a.b", "a/b", "$filter", "a b", "d\u00e9", "\u5217", "2d", "from", "ids", "a_b")
+ODD_KEYS = ("", "ids[]", '"', "<b>", "a>b", "x:y", "{a}", "a,b", "\n", "x" * 65, "properties")
+ARGUMENTS = st.sampled_from((*PLAIN, *ODD_KEYS))
+GIVEN = st.text("a1\u00e9 .,", max_size=4) | st.sampled_from(["17", "", "true"])
+VALUES = st.recursive(
+    GIVEN, lambda v: st.lists(v, max_size=2) | st.dictionaries(ARGUMENTS, v, max_size=3)
+)
+API_ARGUMENT = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+
+
+def schema_of(value: Any) -> dict[str, Any]:
+    """Return a schema of a value that names all of its properties."""
+    if isinstance(value, dict):
+        properties = {key: schema_of(each) for key, each in value.items()}
+        return {"type": "object", "properties": properties, "required": [*value]}
+    if isinstance(value, list):
+        return {"type": "array", "items": {"anyOf": [*map(schema_of, value), {"type": "null"}]}}
+    return {"type": "string"}
+
+
+def ways_to_say(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return schemas that mean the same: by a reference, in parts, or as they are."""
+    defs = {"Whole": schema, "Odd/~%": {"type": "object"}}
+    return [
+        schema,
+        {"$ref": "#/$defs/Whole", "$defs": defs, "description": "All."},
+        {"allOf": [schema, {"$ref": "#/$defs/Odd~1~0%"}], "$defs": defs},
+    ]
+
+
+def in_gemmas(call: ToolCall) -> str:
+    """Return a call as Gemma's template writes it: no key has quotes, and texts have its own."""
+
+    def written(value: Any) -> str:
+        if isinstance(value, dict):
+            return "{" + ",".join(f"{key}:{written(each)}" for key, each in value.items()) + "}"
+        if isinstance(value, list):
+            return "[" + ",".join(map(written, value)) + "]"
+        return f'<|"|>{value}<|"|>'
+
+    return f"<|tool_call>call:{call['name']}{written(call['arguments'])}<tool_call|>"
+
+
+SPELLINGS = list(dict.fromkeys(each.names for each in FORMATS))
+
+
+@fuzz(100)
+@given(st.dictionaries(ARGUMENTS, VALUES, max_size=4))
+def test_arguments_read_back_by_their_own_names(found: dict[str, Any]) -> None:
+    calls = [ToolCall(name="cancel", arguments=found)]
+    for schema in ways_to_say(schema_of(found)):
+        tool = {"type": "function", "function": {"name": "cancel", "parameters": schema}}
+        for spelling in SPELLINGS:
+            names = ToolNames([tool], spelling)
+            [shown] = names.shown()
+            (call,) = names.spoken(_turn([found])).calls
+            assert not isinstance(call, str)
+            if names:  # what meets the schema meets it under the other names, too
+                valid = Draft202012Validator(shown["function"]["parameters"])
+                assert valid.is_valid(call["arguments"]), spelling
+            for each in FORMATS:
+                if each.names != spelling:
+                    continue
+                text = in_gemmas(call) if each.name == "gemma4" else each.write([call])
+                turn = Speech(each, thinking_of("")).read(text, schemas_by_name([shown]))
+                assert names.meant(turn).calls == calls, each.name
+
+
+@fuzz(300)
+@given(st.dictionaries(ARGUMENTS, VALUES, max_size=4))
+def test_an_api_is_sent_arguments_that_it_takes(found: dict[str, Any]) -> None:
+    for schema in ways_to_say(schema_of(found)):
+        names = ToolNames([{"type": "function", "function": {"name": "a.b", "parameters": schema}}])
+        parameters = names.shown()[0]["function"]["parameters"]
+        for part in (parameters, *parameters.get("allOf", ())):
+            assert all(map(API_ARGUMENT.fullmatch, part.get("properties", ())))
+        made = {"name": "a.b", "arguments": json.dumps(found)}
+        message = {"role": "assistant", "tool_calls": [{"id": "x", "function": made}]}
+        (sent,) = names.sent(message)["tool_calls"]
+        arguments = json.loads(sent["function"]["arguments"])
+        assert all(map(API_ARGUMENT.fullmatch, arguments))
+        assert [*arguments.values()] == [*found.values()]  # nested names stay
+        back = names.called(sent["function"]["name"], sent["function"]["arguments"])
+        assert back[0] == "a.b" and json.loads(back[1]) == found
+
+
+def test_a_property_that_is_named_like_an_alias_is_told_apart() -> None:
+    nested = {"type": "object", "properties": {"ids": {"type": "array"}, "$x": {}}}
+    same = {"$ref": "#"}
+    schema = {
+        "type": "object",
+        "properties": {"ids[]": {"type": "array"}, "more": nested, "ids": {}, "same": same},
+        "required": ["ids[]"],
+        "dependentRequired": {"ids[]": ["more"]},
+    }
+    names = ToolNames([{"type": "function", "function": {"name": "f", "parameters": schema}}])
+    shown = names.shown()[0]["function"]["parameters"]
+    assert [*shown["properties"]] == ["ids_2", "more", "ids", "same"]
+    assert shown["required"] == ["ids_2"] and shown["dependentRequired"] == {"ids_2": ["more"]}
+    assert shown["properties"]["more"] == nested and names.listed() == ["f(ids_2 for ids[])"]
+    said = {"ids_2": [1], "ids": 2, "more": {"ids": [3], "ids_2": 4}, "same": {"ids_2": [5]}}
+    meant = {"ids[]": [1], "ids": 2, "more": {"ids": [3], "ids_2": 4}, "same": {"ids[]": [5]}}
+    assert json.loads(names.called("f", json.dumps(said))[1]) == meant
+    both = json.dumps({"ids_2": [1], "ids[]": [2]})  # neither is lost: the tool says what is wrong
+    assert names.called("f", both) == ("f", both)
+
+
+KEYWORDS = st.sampled_from(
+    [*("properties", "required", "$ref", "allOf", "items", "$defs", "dependentRequired", "not")]
+)
+ODD_SCHEMAS = st.recursive(
+    any_json | st.sampled_from([True, "#", "#/$defs/a", ["ids[]"], {"ids[]": {}}]),
+    lambda inner: st.dictionaries(KEYWORDS, inner | st.dictionaries(ARGUMENTS, inner, max_size=2)),
+    max_leaves=6,
+)
+
+
+@fuzz(300)
+@given(ODD_SCHEMAS, st.dictionaries(ARGUMENTS, VALUES, max_size=3))
+def test_a_schema_of_any_kind_can_be_shown_and_calls_keep_their_arguments(
+    schema: Any, found: dict[str, Any]
+) -> None:
+    """As users and programs write them: whatever stands in the place of a schema."""
+    tool = {"type": "function", "function": {"name": "cancel", "parameters": schema}}
+    for spelling in (*SPELLINGS, API):
+        names = ToolNames([tool], spelling)
+        names.shown()
+        (call,) = names.meant(names.spoken(_turn([found]))).calls
+        assert call == {"name": "cancel", "arguments": found}
+
+
+def test_a_schema_that_refers_to_each_part_twice_does_not_grow() -> None:
+    def twice(n: int) -> dict[str, Any]:
+        return {"allOf": [{"$ref": f"#/$defs/{n}"}] * 2}
+
+    defs = {str(n): twice(n + 1) for n in range(40)} | {"40": {"properties": {"ids[]": {}}}}
+    function = {"name": "f", "parameters": {"$defs": defs, **twice(0)}}
+    [shown] = ToolNames([{"type": "function", "function": function}]).shown()
+    assert shown["function"]["parameters"] == function["parameters"]

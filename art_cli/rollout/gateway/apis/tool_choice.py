@@ -30,8 +30,12 @@ def offer(
 
     A tool that is `forced` is called in sight of the others. Raises RequestError.
     """
-    tools = [_described(t) for t in tools]
-    names = [t["function"]["name"] for t in tools]
+    by_name: dict[str, dict[str, Any]] = {}
+    for tool in map(_described, tools):
+        name = tool["function"]["name"]
+        if by_name.setdefault(name, tool) != tool:  # said twice, it is one
+            raise RequestError(400, f"tools: two tools are called {name!r:.200}")
+    tools, names = list(by_name.values()), list(by_name)
     wanted = [*(only or []), *([forced] if forced is not None else [])]
     if missing := [name for name in wanted if name not in names]:
         raise RequestError(400, f"tool_choice: {missing[0]:.200} is not among the tools")

@@ -40,6 +40,8 @@ RATE: dict[str, Any] = {
         "word": {"type": "string", "minLength": 2, "maxLength": 5},
         "note": {"type": ["string", "null"]},
         "any": {},
+        "ids[]": {"type": "integer"},
+        "from": {"type": "string", "enum": ["a", "b"]},
     },
     "required": ["grade", "word"],
     "$defs": {

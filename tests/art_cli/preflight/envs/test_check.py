@@ -328,15 +328,17 @@ def test_tools_that_an_episode_gives_are_counted(tmp_path: Path) -> None:
     own = """
     def tools(self):
         return [*super().tools(), Tool(name="a b", description="", parameters={}),
-                Tool(name="a-b", description="c", parameters={"type": "object"})]
+                Tool(name="a-b", description="c", parameters={
+                    "type": "object", "properties": {"ids[]": {}, "x-y": {}}})]
 """
     base = ("class Task(Env):", "from art_cli import Tool\n\n\nclass Task(Env):")
     s = subject(tmp_path, base, ("    def gold", f"{own}\n    def gold"))
     *wrong, count, api, python = CHECKS["tools"](s)
     assert count.what == "3 in an episode: look, a b, a-b"
     assert {f.status for f in (count, api, python)} == {"ok"}
-    assert api.what == "names that a model behind an API knows: a_b for a b"
-    assert python.what.endswith("that calls in Python knows: a_b for a b, a_b_2 for a-b")
+    assert api.what == "names that a model behind an API knows: a_b for a b, a-b(ids for ids[])"
+    arguments = "a_b_2(ids for ids[], x_y for x-y)"
+    assert python.what.endswith(f"in Python knows: a_b for a b, a_b_2 for a-b, {arguments}")
     assert {f.status for f in wrong} == {"warning"}
     assert [f.what.partition(":")[2].strip()[:14] for f in wrong] == [
         *("a name is not ", "no description", "the parameters")
