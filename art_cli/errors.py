@@ -1,4 +1,4 @@
-"""What can go wrong, sorted by who can mend it. The command line turns each into its exit code.
+"""All errors, sorted by who can mend them. The command line turns each into its exit code.
 
     ArtError                  1    it failed
     ├── UsageError            2    the user's input is wrong

@@ -1,4 +1,4 @@
-"""What may be printed: every line of this program goes through `say`, or through a Screen.
+"""Printing: every line of this program goes through `say`, or through a Screen.
 
 Models, envs, judges and programs say what they like, and a terminal obeys escape sequences: they
 set its title, clear it, fill the clipboard. What the environment alone should know may be in an

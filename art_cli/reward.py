@@ -1,4 +1,4 @@
-"""How a trajectory gets its reward. The parts are set where they come from, and combined here.
+"""The reward of a trajectory. Its parts are set where they come from, and combined here.
 
     part    what it is                               set in
     env     what the env's score() returns           rollout/episode.py

@@ -1,1 +1,1 @@
-"""Where a run happens: this machine, or machines that SkyPilot rents."""
+"""Backends: a run on this machine, or on machines that SkyPilot rents."""

@@ -1,4 +1,4 @@
-"""How a finding of a check is printed: its state in colour, its words wrapped beside its name."""
+"""Findings of a check as printed lines: the state in colour, the words wrapped beside its name."""
 
 from __future__ import annotations
 

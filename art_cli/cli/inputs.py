@@ -1,4 +1,4 @@
-"""What the commands share: config files with overrides, a .env file, a line of progress."""
+"""Inputs that the commands share: config files with overrides, a .env file, a line of progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `auto` means in a config: said once, for the run and for the forecast of its memory."""
+"""The meaning of `auto` in a config, for the run and for the forecast of its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keys are called in TRL, verl, prime-rl, PEFT, vLLM, OpenPipe's ART and earlier versions.
+"""Names of keys in TRL, verl, prime-rl, PEFT, vLLM, OpenPipe's ART and earlier versions.
 
 Whoever types one of these is told the key of this program.
 """

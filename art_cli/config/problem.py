@@ -1,4 +1,4 @@
-"""What is wrong with a config, and where."""
+"""A mistake in a config, and its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of each key of a config: its meaning, what it takes, its default, what it needs.
+"""The description of each key of a config: its meaning, values, default, and the keys it needs.
 
 All of it is read from schema.py and sections/: the text under a key there is what a user is told.
 """

@@ -1,4 +1,4 @@
-"""What may change between the parts of one run."""
+"""The keys that may change between the parts of one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rule over several settings is made of."""
+"""Rules over several settings."""
 
 from __future__ import annotations
 

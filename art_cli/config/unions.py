@@ -1,4 +1,4 @@
-"""Which of several types a value was meant to be read into: by its keys, and by what is wrong."""
+"""The type that a value was meant for, among several: judged by its keys and its mistakes."""
 
 from __future__ import annotations
 

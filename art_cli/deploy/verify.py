@@ -1,4 +1,4 @@
-"""Whether what is served answers as the checkpoint does.
+"""The check that a deployment answers as its checkpoint does.
 
 The checkpoint plays held-out scenarios here, always with its likeliest token. Then the served model
 is asked for each of those turns, with all that was said before it. Rounding makes a few turns of a

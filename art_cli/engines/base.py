@@ -1,4 +1,6 @@
-"""What generates. An engine is told which weights to serve and answers token ids with token ids."""
+"""The interface of engines. An engine is told which weights to serve and answers token ids with
+token ids.
+"""
 
 from __future__ import annotations
 

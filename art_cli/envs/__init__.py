@@ -1,1 +1,1 @@
-"""How a task is written: the Env base, its tools, and how a name in a config becomes a class."""
+"""Tasks: the Env base, its tools, and the classes that names in a config stand for."""

@@ -1,1 +1,1 @@
-"""How good a policy is, against what: candidates, attempts, statistics, comparison, the page."""
+"""Evaluation of policies: candidates, attempts, statistics, comparison, the page."""

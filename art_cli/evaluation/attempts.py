@@ -1,4 +1,4 @@
-"""What is kept of an episode that was evaluated, and where: one line of a file an episode.
+"""Records of evaluated episodes: one line of a file for each.
 
 A file belongs to one candidate at one task, and its name is the hash of all that decides how it
 plays (identity.py). Lines are only ever added: a torn one (kill -9, full disk) is one that is not

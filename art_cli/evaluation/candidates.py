@@ -1,4 +1,4 @@
-"""Who is evaluated: names on a command line to candidates."""
+"""The candidates of an evaluation, from their names on a command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attempts come to: a column of estimates a candidate, differences, and by kind of task."""
+"""A comparison of candidates: a column of estimates for each, differences, and kinds of task."""
 
 from __future__ import annotations
 

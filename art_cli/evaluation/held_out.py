@@ -1,4 +1,4 @@
-"""How good is the policy in training on scenarios that it never saw: cheap, and often."""
+"""Validation of the policy during training, on scenarios that it never saw: cheap, and often."""
 
 from __future__ import annotations
 

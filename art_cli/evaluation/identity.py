@@ -1,4 +1,5 @@
-"""What decides how a candidate plays. Whoever changes any of it evaluates anew; all else is known.
+"""The identity of a candidate: everything that decides how it plays. A change of it evaluates anew;
+everything else is reused.
 
 The env's code counts with all that it imports from its own package or folder; art's own does not,
 but for VERSION, which is raised where the turn loop changes what episodes are like.

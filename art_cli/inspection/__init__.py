@@ -1,1 +1,1 @@
-"""What a person looks at in a terminal: groups, curves, two runs beside each other, replays."""
+"""Views of a run in a terminal: groups, curves, two runs side by side, replays."""

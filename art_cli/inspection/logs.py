@@ -1,4 +1,4 @@
-"""What a run and its servers have said: logs/ of its directory, as lines that can be read."""
+"""The log files of a run and its servers, as readable lines."""
 
 from __future__ import annotations
 

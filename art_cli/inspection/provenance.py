@@ -1,4 +1,4 @@
-"""What a run was made with: versions, the code of the env and of the agent, files, the commit.
+"""The origin of a run: versions, the code of the env and of the agent, files, the commit.
 
 One line a start goes to made-with.jsonl, so that two runs can be told apart by more than their
 configs. Nothing in it can fail a run: what cannot be found out is null.

@@ -1,4 +1,4 @@
-"""What is compared: configs that differ in how they learn, not in what is measured."""
+"""The configs of a comparison: they differ in how they learn, not in what is measured."""
 
 from __future__ import annotations
 

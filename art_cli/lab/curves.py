@@ -1,4 +1,4 @@
-"""What one run came to: its held-out reward over steps, sampled tokens and CPU seconds."""
+"""The curve of a run: its held-out reward over steps, sampled tokens and CPU seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison shows, in numbers and in a sentence."""
+"""The result of a comparison, in numbers and in a sentence."""
 
 from __future__ import annotations
 

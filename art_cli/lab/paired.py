@@ -1,4 +1,4 @@
-"""When is a difference known? An interval that may be looked at after every seed.
+"""Intervals of paired differences that stay valid if they are looked at after every seed.
 
 A usual 95% interval holds for one look, not for whoever stops at the first that excludes 0. The
 chance that the true difference is *ever* outside is at most the stated error: the interval of all

@@ -1,4 +1,4 @@
-"""What a sweep has found: the trials by rank, and how much of the best one's value is luck."""
+"""The result of a sweep: the trials by rank, and how much of the best one's value is luck."""
 
 from __future__ import annotations
 

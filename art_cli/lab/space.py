@@ -1,4 +1,4 @@
-"""What a sweep tries: `KEY=A,B,C` or `KEY=LOW..HIGH`, and a config with one value of each."""
+"""The values that a sweep tries: `KEY=A,B,C` or `KEY=LOW..HIGH`, and a config with one of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server answered, believed only as far as it can be checked. Pure functions."""
+"""Checks of a server's answer: only what holds is believed. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the models that an env asks cost in one episode."""
+"""The cost of the models that an env asks in one episode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call costs: at most, before it is made, and really, by what the server says it took."""
+"""The cost of a call: at most, before it is made, and really, by the server's count of tokens."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How an episode looks in HTML: one style for the pages and for notebooks."""
+"""Episodes as HTML, in one style for pages and notebooks."""

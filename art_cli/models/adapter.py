@@ -1,4 +1,4 @@
-"""Which parts of a base get LoRA (model.adapter.target_modules), and PEFT's adapter on them."""
+"""LoRA by PEFT, on the parts of a base that model.adapter.target_modules names."""
 
 from __future__ import annotations
 

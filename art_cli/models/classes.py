@@ -1,4 +1,4 @@
-"""Which class of transformers a checkpoint is loaded and saved by."""
+"""The class of transformers that loads and saves a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a chat template can say, found by asking it: nothing here knows a model by its name.
+"""The abilities of a chat template, found by asking it: nothing here knows a model by its name.
 
 It is given small conversations with words that stand out, and what it makes of them tells which
 format its tool calls have, where its turns end, and how what was said has to be put to it.

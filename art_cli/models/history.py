@@ -1,4 +1,4 @@
-"""What was said, put as a chat template takes it."""
+"""Conversations in the form that a chat template takes."""
 
 from __future__ import annotations
 

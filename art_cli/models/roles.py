@@ -1,4 +1,4 @@
-"""What the parts of a text decoder are for, by name and type, in any family of transformers.
+"""The parts of a text decoder by name and type, in any family of transformers.
 
 transformers 5 stores the experts of one layer as fused parameters [experts, out, in] of a module
 `experts`; the router beside it is a module of its own. All else that has a weight matrix is a

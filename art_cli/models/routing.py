@@ -1,4 +1,4 @@
-"""What the routers of a mixture of experts say of each token, as it is read."""
+"""The routers' choices of experts for each token, as it is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a model speaks: the tags of its thinking, and the format of its tool calls."""
+"""A model's way to write: the tags of its thinking, and the format of its tool calls."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is asked before anything costs money: does it fit, is all there, does it run."""
+"""Checks before anything costs money: does it fit, is all there, does it run."""

@@ -1,4 +1,4 @@
-"""What a base's config.json and tokenizer say of it before its weights are loaded or paid for."""
+"""Facts about a base from its config.json and tokenizer, before its weights are loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where it is written that a base has passed, so that `art run` can say that it has not."""
+"""The record of bases that have passed, so that `art run` can say that one has not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Can this machine run it, and what is missing? All checks, in their order."""
+"""Checks of this machine: can it run the config, and what is missing? All of them, in order."""
 
 from __future__ import annotations
 

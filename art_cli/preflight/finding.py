@@ -1,4 +1,4 @@
-"""What a check of an env found, and where in the user's code."""
+"""A finding of a check of an env, and its place in the user's code."""
 
 from __future__ import annotations
 

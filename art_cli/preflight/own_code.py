@@ -1,4 +1,4 @@
-"""What a config asks of the user's own code, tried before anything is paid."""
+"""A trial of the user's own code that a config names, before anything is paid."""
 
 from __future__ import annotations
 

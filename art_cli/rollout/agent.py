@@ -1,4 +1,4 @@
-"""Who plays an episode: the policy turn by turn, another model, or a program that someone has."""
+"""Players of an episode: the policy turn by turn, another model, or a program that someone has."""
 
 from __future__ import annotations
 

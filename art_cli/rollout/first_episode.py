@@ -1,4 +1,4 @@
-"""Does the env work at all? Asked before anything costs time."""
+"""A first episode of an env, to see that it works before anything costs time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who plays the other seats of a game: `env.opponents`, as agents."""
+"""The players of a game's other seats: `env.opponents`, as agents."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a run writes and how it is read again: its directory, checkpoints and trajectories."""
+"""The files of a run: its directory, checkpoints and trajectories, written and read."""

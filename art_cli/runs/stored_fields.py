@@ -1,4 +1,4 @@
-"""What a reader may expect of the fields of a run's files, whoever wrote them.
+"""The types of the fields in a run's files, checked as they are read.
 
 A field that is missing stays missing: older runs lack some. One that is of another type, or a
 number that nothing can be computed with, is removed and named.

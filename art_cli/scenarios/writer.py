@@ -1,4 +1,4 @@
-"""What a model is asked for, as JSON that is checked: tasks, their answers, a rubric.
+"""Requests to a model for tasks, their answers and a rubric, as JSON that is checked.
 
 Instructions are the system message; what tools and a user's description say is one JSON document.
 """

@@ -1,4 +1,4 @@
-"""How much memory this process takes: of the C library's arenas, and by a limit."""
+"""The memory of this process: the C library's arenas, and a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes from outside (a client, a model, an env) is checked here before it is used.
+"""Checks of values from outside (a client, a model, an env) before they are used.
 
 What has passed can be written to any file: it is valid Unicode, strict JSON, and not so deep that
 Python cannot walk it.

@@ -1,4 +1,4 @@
-"""How the long things tell that they go on, so that no wait is silent."""
+"""Reports of progress, so that no wait is silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the curves of the page are called and what they mean, in the order in which they stand."""
+"""Names and meanings of the page's curves, in the order in which they stand."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Why a run learned, or did not: findings from what it left behind, most serious first."""
+"""The diagnosis of a run: findings from its records, the most serious first."""

@@ -1,4 +1,4 @@
-"""How episodes end, and what goes wrong within them."""
+"""Findings on how episodes end, and on what goes wrong within them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run directory holds of what happened: settings, numbers over steps, trajectories."""
+"""The evidence in a run directory: settings, numbers over steps, trajectories."""
 
 from __future__ import annotations
 

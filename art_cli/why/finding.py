@@ -1,4 +1,4 @@
-"""What is said of a run: one sentence of why, what shows it, and what to change."""
+"""A finding about a run: one sentence of why, what shows it, and what to change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What groups teach: do their siblings differ, and are there enough of them?"""
+"""Findings on groups: do siblings differ, and are there enough of them?"""
 
 from __future__ import annotations
 

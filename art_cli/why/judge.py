@@ -1,4 +1,4 @@
-"""What the judge says, and how long it takes."""
+"""Findings on the judge: its scores, and the time that it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Does the reward rise, on held-out scenarios too, and is it the reward that was meant?"""
+"""Findings on progress: does the reward rise, on held-out scenarios too, and is it the one that was
+meant?
+"""
 
 from __future__ import annotations
 

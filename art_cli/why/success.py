@@ -1,4 +1,4 @@
-"""Does the reward follow what the env itself calls success?"""
+"""Findings on success as the env itself counts it: does the reward follow it?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tools do: refuse, cut their results, answer by chance, and pay or not."""
+"""Findings on tools: they refuse, cut their results, answer by chance, and pay or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a turn that is held to a schema costs: while it is sampled, and in the update.
+"""Measure the cost of a turn that is held to a schema: in sampling, and in the update.
 
     python scripts/bench/constrained.py [--rows 64] [--vocab 150000]
 

@@ -1,4 +1,4 @@
-"""What ways to choose scenarios, and groups that end early, come to: simulated, no model plays.
+"""Simulate ways to choose scenarios, and groups that end early; no model plays.
 
     python scripts/bench/curriculum.py
 

@@ -1,4 +1,4 @@
-"""What players that follow a rule earn at the desks, by level: the table of docs/desks.md.
+"""Measure what players that follow a rule earn at the desks, by level: the table of docs/desks.md.
 
     python -m scripts.bench.desks                    # all desks and levels, 100 scenarios each
     python -m scripts.bench.desks retail --levels 2 3

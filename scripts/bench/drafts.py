@@ -1,4 +1,4 @@
-"""What drafts could save the embedded engine at most, over sizes of a model and numbers of rows.
+"""Bound what drafts could save the embedded engine, over sizes of a model and numbers of rows.
 
 A draft of n tokens is verified by one forward of n + 1 tokens a row. Where each drafted token is
 what is then drawn with probability a, independently, that forward yields 1 + a + ... + a^n tokens;

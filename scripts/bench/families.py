@@ -1,4 +1,4 @@
-"""Do other families of models learn? Trains a tiny one of each on the order desk.
+"""Train a tiny model of each other family on the order desk.
 
     python scripts/bench/families.py [qwen3_5 gpt_oss gemma3 qwen3_moe lfm2] --seeds 2
 

@@ -1,4 +1,4 @@
-"""Does `art why` find what is wrong? Plants one fault at a time into a run that learns.
+"""Test `art why`: plant one fault at a time into a run that learns.
 
     python scripts/bench/faults.py --runs-dir /tmp/faults          # plays what is not there yet
     python scripts/bench/faults.py --runs-dir /tmp/faults --only-report

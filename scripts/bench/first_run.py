@@ -1,4 +1,4 @@
-"""What the first command costs, `art run configs/quickstart.yaml`, beside a revision of git.
+"""Measure the first command, `art run configs/quickstart.yaml`, beside a revision of git.
 
     python scripts/bench/first_run.py main        this tree and `main`, alternately, 3 runs each
     python scripts/bench/first_run.py v1 --runs 1 seed=2

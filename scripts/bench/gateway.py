@@ -1,4 +1,4 @@
-"""What the gateway costs a program beside the engine's own time. Needs no model and no network.
+"""Measure the gateway's share of a program's time. Needs no model and no network.
 
     python scripts/bench/gateway.py
 

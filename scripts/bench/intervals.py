@@ -1,4 +1,5 @@
-"""How often do the 95% intervals of `art eval` hold the truth? Evaluations drawn at random.
+"""Test the 95% intervals of `art eval` on evaluations drawn at random: how often do they hold the
+truth?
 
     python scripts/bench/intervals.py --draws 2000
 

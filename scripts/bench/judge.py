@@ -1,4 +1,4 @@
-"""What RULER costs beside the judge's own time. Needs no key and no network.
+"""Measure RULER's own time beside the judge's. Needs no key and no network.
 
     python scripts/bench/judge.py
 

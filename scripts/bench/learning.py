@@ -1,4 +1,4 @@
-"""Does the reward rise on scenarios that training never saw? Runs a config once a seed.
+"""Measure the rise of the reward on scenarios that training never saw: a config once a seed.
 
     python scripts/bench/learning.py configs/quickstart.yaml --seeds 5
 

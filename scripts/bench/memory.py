@@ -1,4 +1,4 @@
-"""What bounds the memory of an update: the chunk of logits, and the packed tokens of a microbatch.
+"""Measure the bounds of an update's memory: the chunk of logits, and a microbatch's packed tokens.
 
     vocabulary  the peak of the log-probability step (loss and gradient of the hidden states and of
                 the head) for 2,048 scored tokens, hidden size 256, vocabularies of 32k to 152k.

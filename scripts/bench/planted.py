@@ -1,4 +1,4 @@
-"""What `faults.py` plants: faults of the env, the reward, the tools, the update and the judge.
+"""The faults that `faults.py` plants: of the env, the reward, the tools, the update and the judge.
 
 A fault is a patch of the order desk or of the program, or settings, or both. `refused` faults may
 stop the run. New patches go here and nowhere else.

@@ -1,4 +1,4 @@
-"""Does self-play beat the policy that it began with, from each side? Runs a config once a seed.
+"""Measure self-play against the policy that it began with, from each side: a config once a seed.
 
     python scripts/bench/self_play.py configs/self-play.yaml --seeds 0 1 2
 

@@ -1,4 +1,4 @@
-"""What both sides of `vs_trl.py` share: the task, the sizes and the record of a step."""
+"""The common part of both sides of `vs_trl.py`: the task, the sizes and the record of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How well a warm-up teaches: the loss of demonstrations that it has not read, and its CPU time.
+"""Measure supervised fine-tuning: the loss of demonstrations that it has not read, and its CPU
+time.
 
     python scripts/bench/sft.py configs/quickstart.yaml --seeds 4
     python scripts/bench/sft.py configs/tic-tac-toe.yaml sft.epochs=1 --factor 5

@@ -1,4 +1,5 @@
-"""How much siblings have in common: what the embedded engine computes of the tokens it samples.
+"""Count the tokens that siblings have in common: what the embedded engine computes of those it
+samples.
 
     python scripts/bench/siblings.py runs/default/quickstart --every 5
 

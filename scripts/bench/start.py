@@ -1,4 +1,4 @@
-"""What `art --help` costs beside a bare start of Python, in user CPU time.
+"""Measure `art --help` beside a bare start of Python, in user CPU time.
 
 python scripts/bench/start.py                    best of 10 starts of each, one after the other
 python scripts/bench/start.py --most 5           exit code 1 where --help takes more than that

@@ -1,4 +1,4 @@
-"""What the page of `art view` costs, with 10,000 trajectories: seconds, bytes, CPU seconds.
+"""Measure the page of `art view` with 10,000 trajectories: seconds, bytes, CPU seconds.
 
 python scripts/bench/view.py                     needs chromium and the extra `view`; some minutes
 python scripts/bench/view.py --seconds 0         without the run that goes on

@@ -1,4 +1,4 @@
-"""What runs on each node of a cluster: the processes of `art run` that belong to it.
+"""The processes of `art run` on each node of a cluster.
 
     python -m art_cli.backends.cloud.node CONFIG --run PROJECT/NAME --runs-dir DIR ...
 

@@ -1,5 +1,6 @@
-"""What is rented; and what would be, read from the table that SkyPilot's optimizer prints, which
-is all that it gives."""
+"""The machines that are rented, and a plan of them read from the table that SkyPilot's optimizer
+prints: it gives nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What SkyPilot is asked for, as the plain document that a task's YAML would hold.
+"""The request to SkyPilot, as the plain document that a task's YAML would hold.
 
 On the nodes:
 

@@ -1,4 +1,4 @@
-"""Where a checkpoint can go: one file or folder a target.
+"""Targets of a deployment: one file or folder each.
 
 To add one: its settings in `config/targets.py`, its place in `deploy/build.py`; CONTRIBUTING.md has
 the steps.

@@ -1,4 +1,4 @@
-"""Where vLLM servers run, and how weights get there: this machine, or a node that only serves."""
+"""Machines of vLLM servers, and how weights get there: this machine, or a node that only serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the judge answers, believed only as far as it can be checked. Pure functions."""
+"""Checks of a judge's answer: only what holds is believed. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a judge can be trusted, from what it said of stored trajectories. Pure functions."""
+"""The reliability of a judge, measured on stored trajectories. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What judges are given and what they say."""
+"""The interface of judges, and the nouns that go in and out."""
 
 from __future__ import annotations
 

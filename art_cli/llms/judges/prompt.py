@@ -1,4 +1,4 @@
-"""What the judge reads. Pure functions.
+"""The judge's prompt. Pure functions.
 
 Instructions and rubric are the system message; all that a policy, a tool or a user has said is the
 user message, which is one JSON document. Whatever a transcript contains is inside a JSON string of

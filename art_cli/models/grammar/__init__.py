@@ -1,1 +1,1 @@
-"""What a turn may be: from a JSON schema to the tokens that are allowed next."""
+"""Grammars of turns: from a JSON schema to the tokens that are allowed next."""

@@ -1,1 +1,1 @@
-"""How a model reads tokens: attention, caches, and the ways in which a family can be read."""
+"""Forward passes over tokens: attention, caches, and the ways that a family allows."""

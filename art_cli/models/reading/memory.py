@@ -1,4 +1,4 @@
-"""What is kept of the tokens that a batch of rows has read, so that they are read once."""
+"""The cache of the tokens that a batch of rows has read, so that they are read once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a model read right? Tried when it is loaded, against transformers' own eager attention.
+"""The check of a model as it is loaded, against transformers' own eager attention.
 
 Two siblings in a tree, with windows shortened so that they end inside it; a padded batch, and steps
 of an engine over a fork. The first way whose log-probabilities are the same but for rounding is the

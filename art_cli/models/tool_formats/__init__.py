@@ -1,1 +1,1 @@
-"""How models write tool calls: `table.py` has an entry for each format, the others read them."""
+"""Formats of tool calls: `table.py` has an entry for each, the others read them."""

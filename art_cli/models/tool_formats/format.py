@@ -1,4 +1,4 @@
-"""What a format of tool calls is."""
+"""The description of a format of tool calls."""
 
 from __future__ import annotations
 

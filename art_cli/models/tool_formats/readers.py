@@ -1,4 +1,4 @@
-"""What stands between a format's tags, read as calls: strictly, and saying what is wrong with one.
+"""Readers of tool calls between a format's tags: strict, and exact about what is wrong with one.
 
 A reader is made once for each format. It is given the text between the tags, and yields its calls;
 whoever made a mistake gets a sentence that ends with the format's own shape.

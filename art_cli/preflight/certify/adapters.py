@@ -1,4 +1,4 @@
-"""Is an adapter trained in every part that has one, and is what is saved what others load?"""
+"""Checks of adapters: every part that has one is trained, and others load what is saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a base's own tokenizer and chat template make of a conversation with tools."""
+"""Checks of a base's own tokenizer and chat template on a conversation with tools."""
 
 from __future__ import annotations
 

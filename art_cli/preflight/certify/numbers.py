@@ -1,4 +1,4 @@
-"""Are log-probabilities and gradients those of transformers' own forward?"""
+"""Checks of log-probabilities and gradients against transformers' own forward."""
 
 from __future__ import annotations
 

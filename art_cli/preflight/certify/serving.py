@@ -1,4 +1,4 @@
-"""What vLLM would be started with to serve the base."""
+"""The options with which vLLM would serve the base."""
 
 from __future__ import annotations
 

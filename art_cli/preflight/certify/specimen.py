@@ -1,4 +1,4 @@
-"""What is certified: a small checkpoint of the base's architecture, and texts to read with it."""
+"""The subject of a certification: a small checkpoint of the base's architecture, and texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Would a pull request with this env be merged? All checks, in their order."""
+"""Checks of an env, as a reviewer of a pull request would make them. All of them, in order."""
 
 from __future__ import annotations
 

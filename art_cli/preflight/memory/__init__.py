@@ -1,1 +1,1 @@
-"""How much GPU memory a run takes, by arithmetic, and what would make it fit."""
+"""The GPU memory of a run, by arithmetic, and the settings that would make it fit."""

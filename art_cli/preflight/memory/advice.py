@@ -1,4 +1,4 @@
-"""Which settings to change so that a run fits. Pure, as estimate.py is."""
+"""Settings that would make a run fit. Pure, as estimate.py is."""
 
 from __future__ import annotations
 

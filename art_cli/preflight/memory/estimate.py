@@ -1,4 +1,4 @@
-"""How much GPU memory a run takes, by arithmetic. Pure: no model, no GPU, no torch.
+"""The GPU memory of a run, by arithmetic. Pure: no model, no GPU, no torch.
 
 There are two moments that matter. In a *rollout* the engine holds keys and values of many episodes
 beside the weights; in an *update* the trainer holds what one microbatch leaves for the backward.

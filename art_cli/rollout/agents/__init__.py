@@ -1,1 +1,1 @@
-"""Who plays: the policy itself, a model behind an API, a program, or a function."""
+"""Agents: the policy itself, a model behind an API, a program, or a function."""

@@ -1,4 +1,4 @@
-"""What runs in an env's own interpreter: it makes episodes of one env, and does what is asked.
+"""The process in an env's own interpreter: it makes episodes of one env, and does what is asked.
 
 Each request is a task of its own. `start()` and `close()` of an episode run in one task, a plain
 `def` in a thread, as they do within art. Who waits has the deadlines, and cancels.

@@ -1,4 +1,4 @@
-"""What travels between art and an env's own interpreter, as JSON: nouns and errors."""
+"""Messages between art and an env's own interpreter, as JSON: nouns and errors."""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""What a program talks to: OpenAI's protocol and MCP, answered by the policy and the env."""
+"""The server that agent programs talk to: OpenAI's and Anthropic's protocols and MCP, answered by
+the policy and the env.
+"""

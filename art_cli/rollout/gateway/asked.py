@@ -1,4 +1,4 @@
-"""What a program asks of the policy and what it gets, whichever protocol it speaks.
+"""A request to the policy and its answer, whichever protocol the program speaks.
 
 Asked(messages=[{"role": "user", "content": "hi"}], size=120)
   -> [Answered(words="hello", thought="", calls=(), ended="stop", ...)]

@@ -1,4 +1,4 @@
-"""What a request holds its turn to: a schema of the answer, and those of the tools."""
+"""The schemas that a request holds its turn to: of the answer, and of the tools."""
 
 from __future__ import annotations
 

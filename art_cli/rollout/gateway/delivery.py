@@ -1,4 +1,4 @@
-"""Whether an answer reached its client: what nobody received is not trained on."""
+"""Delivery of answers to their client: an answer that nobody received is not trained on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of an agent's calls of the policy is which: the env's turns, the main one, the answer.
+"""The roles of an agent's calls of the policy: the env's turns, the main conversation, the answer.
 
 An agent may ask the policy for much that is not its play: a plan before each turn, a guardrail, a
 title. What it does to the env tells them apart. Conversations of one family belong to one agent:

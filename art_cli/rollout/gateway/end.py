@@ -1,5 +1,5 @@
-"""How an agent that outlives its episodes ends one: what a service answers or posts, and a program
-that is kept writes.
+"""The end of an episode, as an agent that outlives it tells it: in a service's answer or post, or
+on a kept program's output.
 
 {"answer": "It is sent.", "reward": 0.75, "metrics": {"steps": 4}, "logs": ["asked twice"]}
 """

@@ -1,4 +1,4 @@
-"""Where a gateway listens, what its episodes are called from outside, and the key that they want.
+"""The address of a gateway, the addresses of its episodes from outside, and their key.
 
 Only a service is told of an address beyond this machine. TLS is a reverse proxy's.
 """

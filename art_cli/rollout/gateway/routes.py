@@ -1,4 +1,4 @@
-"""Who answers to which name of a model, and what of it is learned from: `agent.models`, `.train`.
+"""Routes from names of models to those who answer, trained or not: `agent.models`, `.train`.
 
 A request for a model that nobody has named is the policy's: agents ask for whatever they like.
 """

@@ -1,4 +1,4 @@
-"""What the gateway needs of a run."""
+"""The parts of a run that the gateway needs."""
 
 from __future__ import annotations
 

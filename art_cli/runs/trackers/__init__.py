@@ -1,1 +1,1 @@
-"""Where metrics go: metrics.jsonl, the console, and what `track` names."""
+"""Trackers of metrics: metrics.jsonl, the console, and those that `track` names."""

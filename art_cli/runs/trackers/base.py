@@ -1,4 +1,4 @@
-"""What a tracker is, and the fan-out that keeps any one of them from stopping a run."""
+"""The interface of trackers, and the fan-out that keeps any one of them from stopping a run."""
 
 from __future__ import annotations
 

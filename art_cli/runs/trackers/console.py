@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live panel on a terminal, plain lines elsewhere.
+"""The console of a run: a live panel on a terminal, plain lines elsewhere.
 
 Every wait has a line that says what is waited for. The panel's numbers are those of metrics.jsonl.
 """

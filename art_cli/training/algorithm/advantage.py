@@ -1,4 +1,4 @@
-"""How much better than its siblings a trajectory was.
+"""Advantages: how much better than its siblings a trajectory was.
 
 An advantage is a function of the step's groups. It returns, for each group, the credit of each of
 its `valid` trajectories: a number, or a number for each turn that was sampled in it. Those here are

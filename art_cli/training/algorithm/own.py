@@ -1,4 +1,4 @@
-"""What a config names as FILE.py:NAME instead of a name of ours: a loss, an advantage.
+"""Objects that a config names as FILE.py:NAME instead of a name of ours: a loss, an advantage.
 
 Someone's own code may raise, or return what does not fit. Both are told with the key of the config
 and the line of the code.

@@ -1,1 +1,1 @@
-"""Which scenarios a batch plays: `train.curriculum`."""
+"""The choice of scenarios for a batch: `train.curriculum`."""

@@ -1,1 +1,1 @@
-"""What changes the weights: the GRPO step, the warm-up, and what both need."""
+"""Trainers: the GRPO step, supervised fine-tuning, and their common parts."""

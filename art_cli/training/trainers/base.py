@@ -1,4 +1,4 @@
-"""What a trainer is to the loop: `GRPOTrainer` in this process, `RanksTrainer` on several."""
+"""The interface of trainers: `GRPOTrainer` in this process, `RanksTrainer` on several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a step is run at once, as far as memory allows."""
+"""The tokens of a step that run at once, as far as memory allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the grammars of a microbatch allowed, made again from what was sampled under them."""
+"""The tokens that grammars allowed in a microbatch, made again from what was sampled."""
 
 from __future__ import annotations
 

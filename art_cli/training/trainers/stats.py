@@ -1,4 +1,4 @@
-"""What a step tells of itself: sums over its microbatches, of all ranks."""
+"""Statistics of a step: sums over its microbatches, of all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which answers of a model may be evaluated as code, where a library's scorer does that.
+"""Answers of a model that may be evaluated as code, where a library's scorer does that.
 
 [[1, 2], [3, 4]]              a literal: may
 (94 - 39)*2**3 + sin(x)       arithmetic of numbers, names and known functions: may

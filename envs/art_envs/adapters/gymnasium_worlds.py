@@ -1,4 +1,4 @@
-"""How four worlds of Gymnasium are put into words, and what a return in them is worth.
+"""Four worlds of Gymnasium in words, and the scale of their returns.
 
 World.show(env, observation)     what the model reads
 Plan(env).best(state)            the action of a perfect player, where nothing is left to chance

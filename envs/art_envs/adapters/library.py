@@ -1,4 +1,4 @@
-"""What the adapters share: a library that is imported when it is needed, and its randomness."""
+"""The common part of adapters: a library that is imported when it is needed, and its randomness."""
 
 from __future__ import annotations
 

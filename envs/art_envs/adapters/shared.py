@@ -1,4 +1,4 @@
-"""What is dear to start, and is shared by the episodes that are open."""
+"""Objects that are expensive to start, shared by the episodes that are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the calls of an episode change: a company's database and, in telecom, a customer's phone."""
+"""The state that an episode's calls change: a company's database and, in telecom, a customer's
+phone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tools do to the records. They check what is possible, never what the policy allows.
+"""The tools' effects on the records. They check what is possible, never what the policy allows.
 
 Each takes the store first and the tool's arguments by name, and raises ToolError where the world
 does not permit it: an unknown id, no free seat, a balance that is too low.

@@ -1,4 +1,4 @@
-"""What a customer may ask about their reservations, drawn at random."""
+"""Questions of a customer about their reservations, drawn at random."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which flights go from here to there on a day."""
+"""The flights from here to there on a day."""
 
 from __future__ import annotations
 

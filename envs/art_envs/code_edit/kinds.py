@@ -1,4 +1,4 @@
-"""What the functions of the repositories are: their sources, names and cases.
+"""The functions of the repositories: their sources, names and cases.
 
 In a source, an identifier that ends with `_` stands for a name that each repository draws anew, out
 of NAMES: `xs_` is a list, `f_` the function itself.

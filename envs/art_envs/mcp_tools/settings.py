@@ -1,4 +1,4 @@
-"""What `env.args` may say of an MCP server and its tasks."""
+"""The settings in `env.args` of an MCP server and its tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `env.args` may say of an HTTP API and its tasks."""
+"""The settings in `env.args` of an HTTP API and its tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a customer may want of one order, whether the policy allows it, and how it is answered.
+"""A customer's wishes for one order, whether the policy allows them, and the right answer.
 
 A wish is drawn for a cause: None for one that the policy allows, or why it must be refused. The
 policy's own checks decide, and a draw that they see otherwise is thrown away.

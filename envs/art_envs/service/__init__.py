@@ -1,4 +1,5 @@
-"""What customer-service tasks share: a database, a goal, a user, and how an episode is scored.
+"""The common part of customer-service tasks: a database, a goal, a user, and the scoring of an
+episode.
 
 A domain (`art_envs.retail`, `art_envs.airline`) is a subclass of `desk.ServiceDesk` with its tools,
 a generated database, a policy and goals. Read the files in this order:

@@ -1,4 +1,4 @@
-"""What an assistant asks a customer for, read without a language model.
+"""The assistant's questions to a customer, read without a language model.
 
 It is the one reader of free text at a desk, and nothing is scored by it: where it understands
 nothing, the scripted customer tells all that they know. tests/envs/utterances holds what it was

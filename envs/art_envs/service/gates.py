@@ -1,4 +1,4 @@
-"""What every generated scenario must pass, or the generator is wrong.
+"""Gates that every generated scenario must pass, or the generator is wrong.
 
 - The right conversation runs without a tool error, the scripted user plays along, it scores 1, and
   it says nothing that the assistant could not know: each argument was read before it is used.

@@ -1,4 +1,4 @@
-"""What a customer wants, and the right way to serve them: plain JSON, the data of a scenario.
+"""A customer's goal, and the right way to serve them: plain JSON, the data of a scenario.
 
 The user simulators and the score are both made from it; nothing of it but `opening` is ever
 shown to the model unasked.

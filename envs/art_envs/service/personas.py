@@ -1,4 +1,4 @@
-"""What customers say around what they want: at length, and when they change their mind."""
+"""Words of customers around their wishes: at length, and when they change their mind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When two written values are the same."""
+"""Equality of two written values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in a row: cells as text, prompts, options, and how an answer looks."""
+"""The columns of a row: cells as text, prompts, options, and the form of an answer."""
 
 from __future__ import annotations
 

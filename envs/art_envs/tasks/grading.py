@@ -1,4 +1,4 @@
-"""Is an answer right? One rule for each `grade`.
+"""Grading of answers: one rule for each `grade`.
 
 exact    it is the target, but for spaces around and between words; True is true
 number   the last number in it is the last one in the target

@@ -1,4 +1,4 @@
-"""What `env.args` may say of a file of tasks."""
+"""The settings in `env.args` of a file of tasks."""
 
 from __future__ import annotations
 

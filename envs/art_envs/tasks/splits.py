@@ -1,4 +1,4 @@
-"""Which rows are held out: said by a column or a file, or else by a hash of the question.
+"""The rows that are held out: named by a column or a file, or else drawn by a hash of the question.
 
 A hash, so that a row stays on its side whatever comes before it in the file and on every machine.
 It is taken of the question as `key_of` has it, so that copies of a question that differ in case,

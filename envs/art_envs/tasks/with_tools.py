@@ -1,4 +1,4 @@
-"""What the envs share whose tasks stand in a file and whose tools come from elsewhere.
+"""The common part of envs whose tasks stand in a file and whose tools come from elsewhere.
 
 mcp       art_envs/mcp_tools/       what an MCP server offers
 openapi   art_envs/openapi_tools/   the operations of an HTTP API

@@ -1,4 +1,4 @@
-"""What the env promises. Write these first: training finds every mistake in a reward."""
+"""Tests of the env's promises. Write these first: training finds every mistake in a reward."""
 
 import asyncio
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Who may use a server that `art deploy --to serve` has started: callers with its key.
+"""Access to a server that `art deploy --to serve` has started: for callers with its key.
 
 A web page that somebody has open must not reach it either: not by a name that its owner points at
 this machine (DNS rebinding), nor from another origin.

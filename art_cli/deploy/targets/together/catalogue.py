@@ -1,4 +1,4 @@
-"""What Together serves, on which hardware, at which price."""
+"""The models that Together serves, their hardware and prices."""
 
 from __future__ import annotations
 

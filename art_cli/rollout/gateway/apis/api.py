@@ -1,4 +1,4 @@
-"""What every protocol has in common, to whoever serves it."""
+"""The part that all protocols have in common."""
 
 from __future__ import annotations
 

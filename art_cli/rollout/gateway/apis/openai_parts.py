@@ -1,4 +1,4 @@
-"""What OpenAI's protocols have in common in their answers."""
+"""The parts of answers that OpenAI's protocols have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a request of any protocol is answered: at once, or as a stream."""
+"""Answers to requests of any protocol: at once, or as a stream."""
 
 from __future__ import annotations
 

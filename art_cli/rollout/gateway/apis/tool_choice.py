@@ -1,4 +1,4 @@
-"""Which tools a turn may call, and which it has to, whichever protocol says so."""
+"""The tools that a turn may call, and those that it has to, in any protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What wandb takes of a run directory, and leaves there: wandb/, with a folder for each session."""
+"""The files that wandb takes from a run directory, and those it leaves there: wandb/, with a folder
+for each session.
+"""
 
 from __future__ import annotations
 

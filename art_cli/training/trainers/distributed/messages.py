@@ -1,4 +1,4 @@
-"""What ranks say to each other beside tensors of known shapes: plain values, as bytes.
+"""Messages between ranks beside tensors of known shapes: plain values, as bytes.
 
 torch's own `*_object_*` calls pickle: whoever reaches a socket of theirs has code run as the
 trainer. Here the bytes are read by `torch.load(weights_only=True)`, which makes numbers, strings,

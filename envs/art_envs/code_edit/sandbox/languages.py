@@ -1,4 +1,4 @@
-"""How a language's functions are called from within the walls, one after another.
+"""Calls of a language's functions from within the walls, one after another.
 
 What each call came to is written on descriptor RESULTS as JSON lines: {"i": its number, and
 "value" or "error"}. Expected values are not known in here: whoever can write a right answer has

@@ -1,4 +1,4 @@
-"""What a caller's responses were, for its next requests to refer to."""
+"""The responses of a caller, for its next requests to refer to."""
 
 from __future__ import annotations
 
