@@ -95,7 +95,7 @@ class EngineError(ArtError):
 
 
 class CheckpointError(ArtError):
-    """What is in the files of a checkpoint is not what was written into them."""
+    """The files of a checkpoint differ from what was written into them."""
 
 
 class TrainerError(ArtError):

@@ -26,7 +26,7 @@ STOP_SECONDS = 0.2  # between two looks at whether the run is asked to stop
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What a run came to."""
+    """The outcome of a run."""
 
     finished: bool  # False: stopped before the last step
     step: int

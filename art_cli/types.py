@@ -66,7 +66,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What the engine sampled in one turn."""
+    """The tokens that the engine sampled in one turn."""
 
     token_ids: list[int]  # with the end-of-turn token, where one was sampled
     logprobs: list[float]  # one a token, of the distribution that was sampled from
@@ -157,7 +157,7 @@ class Step:
 
 @dataclass(slots=True, kw_only=True)
 class RewardParts:
-    """What a reward is made of; `art_cli/reward.py` combines it. None: there is no such part.
+    """The parts of a reward; `art_cli/reward.py` combines them. None: there is no such part.
 
     RewardParts(env=1.0, judge=0.7, explanation="It finds the order before it cancels it.")
     """
@@ -212,7 +212,7 @@ class Trajectory:
 
     @property
     def failed(self) -> bool:
-        """Whether infrastructure failed. A trajectory that only a judge can score has not."""
+        """True if infrastructure failed. A trajectory that only a judge can score has not."""
         return self.reward is None and self.error is not None
 
     @property

@@ -42,7 +42,7 @@ def judge(request: dict[str, Any]) -> str:
 
 
 def assess(messages: list[dict[str, Any]]) -> tuple[float, str]:
-    """How well one transcript keeps to the desk's policy, and why."""
+    """Return how well one transcript keeps to the desk's policy, and why."""
     asked = next((m for m in map(_request, messages) if m), None)
     order, action, errors = None, None, 0
     for message in messages:

@@ -76,7 +76,7 @@ class FrozenPlayers:
         return policy, renderer
 
     def _is_ours(self, model: ModelConfig) -> bool:
-        """Whether the policy has the same base, loaded the same way, under an adapter alike."""
+        """True if the policy has the same base, loaded the same way, under an adapter alike."""
         ours = replace(self._cfg.model, base=self._policy.source)
         loaded = ("base", "adapter", "dtype", "quantize")
         return all(getattr(ours, name) == getattr(model, name) for name in loaded)

@@ -66,7 +66,8 @@ class WarmStart:
         self._stop = stop
 
     async def make(self) -> tuple[Policy, Renderer]:
-        """What the run made itself, it keeps in base/ and checkpoints/0/, and finds there again.
+        """Things that the run made itself are kept in base/ and checkpoints/0/, and found there
+        again.
 
         Raises UsageError, before the warm-up, where the config asks for what the base has not.
         """

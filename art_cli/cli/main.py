@@ -136,7 +136,7 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """What all commands begin with."""
+    """The beginning of all commands."""
     from art_cli.cli.inputs import progress
     from art_cli.keys import register_environment
     from art_cli.system.progress import listen

@@ -84,5 +84,5 @@ def agreed(plan: RentalPlan, what: str, yes: bool) -> bool:
 
 
 def tell(text: str) -> None:
-    """What the user should know, beside what the run itself prints."""
+    """Notes for the user, beside what the run itself prints."""
     say(text, file=sys.stderr)

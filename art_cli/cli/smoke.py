@@ -71,7 +71,7 @@ class Smoke:
         self.family = make_small(self.stand_in, texts, self.real.experiment.seed)
 
     def report(self) -> dict[str, Any]:
-        """What was tried, what went oddly, what was not, and what follows from it.
+        """The report: what was tried, what went oddly, what was not tried, and what follows.
 
         It is kept in the run's directory, too.
         """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GoingOn:
-    """What `art run` was told about a run that is there already."""
+    """Options of `art run` about a run that is there already."""
 
     resume: bool
     overwrite: bool = False
@@ -143,7 +143,7 @@ def _evaluation(run: RunDir, row: dict[str, Any], split: str) -> dict[str, Any]:
 
 
 def _counts(run: RunDir, step: int, split: Any) -> dict[str, int | None]:
-    """How many episodes were played; None where someone has removed them, for they take space."""
+    """Number of episodes played; None where someone has removed them, for they take space."""
     if not run.trajectory_file(step, split).exists():
         return {"episodes": None, "failed": None}
     played = run.read_trajectories(step, split)

@@ -77,7 +77,7 @@ _EXAMPLE_VALUES = {int: "1", float: "0.5", bool: "true", str: "text"}
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong at a path, be it the key itself (or that it is missing) or its value."""
+    """A mistake at a path: in the key itself (or that it is missing), or in its value."""
 
     path: KeyPath
     about: Literal["key", "value"]
@@ -232,7 +232,7 @@ def _key_paths(cls: type) -> Iterator[str]:
 
 
 def _at(data: Any, path: KeyPath) -> Any:
-    """What is at a path of a document, if that is a mapping: else an empty one."""
+    """Return the mapping at a path of a document, or an empty one."""
     for key in path:
         data = cast(Any, data)[key]
     return data if isinstance(data, dict) else {}

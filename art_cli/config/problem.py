@@ -19,7 +19,7 @@ def dotted(path: KeyPath) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something was written; lines and columns count from 1."""
+    """A place in a file or an override; lines and columns count from 1."""
 
     source: str  # a path as the user gave it, or "override 'train.steps=3'"
     line: int | None = None

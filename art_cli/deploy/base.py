@@ -61,7 +61,7 @@ class Source:
 
     @property
     def default_name(self) -> str:
-        """What it is called where nobody said how."""
+        """The default name."""
         cfg = self.experiment
         return f"{cfg.project}-{cfg.name}-{self.step}".replace("_", "-").replace(".", "-").lower()
 
@@ -107,7 +107,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What deploying will do, found out without making anything."""
+    """A plan of a deployment, made without making anything else."""
 
     source: Source
     name: str
@@ -123,7 +123,7 @@ class Plan:
 
 
 class Target(Protocol):
-    """Where a checkpoint can go. Made with the settings of `config/targets.py`."""
+    """A target of deployments. Made with the settings of `config/sections/deploy.py`."""
 
     def plan(self, source: Source, name: str) -> Plan:
         """Look everything up. Raises UsageError, PreflightError; nothing is made."""

@@ -32,7 +32,7 @@ FREE = PricesConfig(input=0.0, output=0.0)  # billed by the hour, or not at all
 
 
 class AskedTurn(NamedTuple):
-    """What was said before a turn, and the JSON schemas of what it could call."""
+    """The messages before a turn, and the JSON schemas of the tools it could call."""
 
     before: list[Message]
     tools: list[dict[str, Any]]
@@ -40,7 +40,7 @@ class AskedTurn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How many of the checkpoint's turns the served model says too."""
+    """Counts of the checkpoint's turns that the served model says too."""
 
     turns: int
     agreed: int

@@ -46,7 +46,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFacts:
-    """What is known here of an env that lives in an interpreter of its own (`env.python`)."""
+    """The facts about an env in an interpreter of its own (`env.python`)."""
 
     tools: list[Tool]  # those that are methods
     digest: str  # of its code
@@ -59,7 +59,7 @@ class NoSettings:
 
 
 class Services(Protocol):
-    """What a run has for its envs."""
+    """The services of a run for its envs."""
 
     def llm(self, cfg: LLMConfig) -> LLM:
         """Return the model behind a setting of type LLMConfig, one for all episodes.

@@ -89,7 +89,7 @@ class Game(Env):
 
     @property
     def mover(self) -> str | None:
-        """Whose turn it is. Raise ValueError where that is none of the seats."""
+        """The seat whose turn it is. Raise ValueError where that is none of the seats."""
         if self.turn is not None and self.turn not in self.seats_of(self.cfg):
             raise ValueError(f"turn is {self.turn!r}, and there is no such seat")
         return self.turn

@@ -51,7 +51,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """What the core knows of a tool that is a method."""
+    """A tool that is a method, as the core knows it."""
 
     name: str
     method: str  # of the env

@@ -56,7 +56,7 @@ class Attempt:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Which episode it is of."""
+        """The episode it belongs to."""
         return self.digest, self.trial
 
     @classmethod

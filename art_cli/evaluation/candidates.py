@@ -35,7 +35,7 @@ class Candidate:
 
     @property
     def is_weights(self) -> bool:
-        """Whether it is a policy that is loaded."""
+        """True if it is a policy that is loaded."""
         return self.source not in ("llm", "random")
 
 

@@ -35,17 +35,17 @@ class Column:
 
     @property
     def num_scenarios(self) -> int:
-        """How many scenarios have at least one finished attempt."""
+        """Number of scenarios with at least one finished attempt."""
         return len({a.digest for a in self.attempts})
 
     @property
     def errors(self) -> list[str]:
-        """What went wrong in the attempts that failed, each once, in one line."""
+        """The errors of the attempts that failed, each once, in one line."""
         return sorted({_line(a) for a in self.failed})
 
     @property
     def usd(self) -> float:
-        """What the finished attempts have cost, those of an earlier evaluation included."""
+        """The cost of the finished attempts, those of an earlier evaluation included."""
         return sum(a.usd for a in self.attempts)
 
 
@@ -63,7 +63,7 @@ class Comparison:
 
     @property
     def metrics(self) -> list[str]:
-        """What there is to show, what matters most first."""
+        """The tables to show, the most important first."""
         found = {n: None for c in self.columns for n, e in c.metrics.items() if e != ZERO}
         hidden = {SUCCESS} if self.is_by_metric else set()  # it is pass^1
         first = [*(f"{PASS}{k}" for k in range(1, self.trials + 1)), "reward"]

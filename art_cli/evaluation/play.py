@@ -46,7 +46,7 @@ class Record:
     def open(
         cls, who: Candidate, task: EvalTask, store: AttemptStore, identity: Any, *, fresh: bool
     ) -> Record:
-        """What an earlier evaluation has found out, which is forgotten if this is a `fresh` one."""
+        """Return the attempts of an earlier evaluation; a `fresh` one forgets them."""
         if fresh:
             store.forget()
         found = store.read()

@@ -71,7 +71,7 @@ class StoredGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejudged:
-    """What became of judging some groups."""
+    """The outcome of judging some groups."""
 
     judge: str
     groups: list[tuple[StoredGroup, Verdict]]  # without those that the judge failed at

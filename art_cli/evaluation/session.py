@@ -51,10 +51,10 @@ PLAYING_ORDER = ("start", "checkpoint", "base", "llm", "random")
 
 
 class Policies(Protocol):
-    """Where the candidates come from that are weights; opened only when one of them has to play."""
+    """The run or folder of candidates that are weights; opened only when one of them has to play."""
 
     async def at(self, candidate: Candidate) -> tuple[AgentFactory, Services]:
-        """Who plays for a candidate, and the models that the env asks."""
+        """The players of a candidate, and the models that the env asks."""
         ...
 
     async def close(self) -> None:

@@ -37,12 +37,12 @@ class Estimate:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there is an interval to speak of."""
+        """True if there is an interval to speak of."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the interval lies to one side of 0."""
+        """True if the interval lies to one side of 0."""
         return self.low > 0 or self.high < 0
 
 
@@ -92,7 +92,7 @@ def _interval(values: list[float]) -> tuple[float, float]:
 
 @lru_cache(maxsize=8)  # metrics of the same scenarios share their draws
 def _draws(num: int) -> np.ndarray:
-    """How much each of `num` scenarios weighs in each draw, [DRAWS, num]: always the same."""
+    """Weights of `num` scenarios in each draw, [DRAWS, num]: always the same."""
     counts = np.random.default_rng(num).multinomial(num, np.full(num, 1 / num), DRAWS)
     return counts / num
 

@@ -17,7 +17,7 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(slots=True, kw_only=True)
 class StepGroups:
-    """What a step's file of trajectories holds, group by group."""
+    """The trajectories of a step's file, group by group."""
 
     split: str
     step: int

@@ -38,7 +38,7 @@ LISTS = {  # of objects, and what each has
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parting:
-    """Where a replay first differs from what was stored."""
+    """The place where a replay first differs from what was stored."""
 
     place: str  # "turn 2, get_order"
     stored: str
@@ -47,7 +47,7 @@ class Parting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What came of playing one trajectory again."""
+    """The outcome of playing one trajectory again."""
 
     index: int
     num_answers: int  # of the env that were compared

@@ -46,7 +46,7 @@ class Curve:
 
     @property
     def is_collapsed(self) -> bool:
-        """Whether the reward fell from its best by `FALL` or more, and stayed there."""
+        """True if the reward fell from its best by `FALL` or more, and stayed there."""
         return max(p.reward for p in self.points) - self.last.reward >= FALL
 
     def at(self, axis: str, value: float) -> float:

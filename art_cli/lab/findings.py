@@ -18,7 +18,7 @@ EQUAL = {"step": "after equal steps", "tokens": "after equal tokens", "cpu_s": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """How a candidate reaches a target: the medians over its seeds that do."""
+    """A candidate's way to a target: the medians over its seeds that reach it."""
 
     num: int
     step: float | None  # None: no seed does
@@ -50,7 +50,7 @@ def standings(
 
 
 def is_decided(found: Sequence[Standing]) -> bool:
-    """Whether it is known of each candidate that it ends better or worse than the first."""
+    """True if it is known of each candidate that it ends better or worse than the first."""
     return all(s.changes["step"].excludes_zero for s in found[1:])
 
 

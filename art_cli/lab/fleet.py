@@ -41,7 +41,7 @@ def never(run: RunDir) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a run ended."""
+    """The end of a run."""
 
     code: int
     said: str  # its last lines

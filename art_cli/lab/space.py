@@ -33,7 +33,7 @@ class Choices:
 
     @property
     def size(self) -> int:
-        """How many values there are."""
+        """Number of values."""
         return len(self.values)
 
     @property
@@ -72,7 +72,7 @@ class NumberRange:
 
     @property
     def size(self) -> int | None:
-        """How many values there are; None where they are without number."""
+        """Number of values; None where it is infinite."""
         step = self.step or (1 if self.is_whole else None)
         return math.floor((self.high - self.low) / step + 1e-9) + 1 if step else None
 
@@ -111,7 +111,7 @@ class Space:
 
     @property
     def size(self) -> int | None:
-        """How many points there are; None where they are without number."""
+        """Number of points; None where it is infinite."""
         sizes = [axis.size for axis in self.axes]
         return None if None in sizes else math.prod(s for s in sizes if s)
 

@@ -52,7 +52,7 @@ class TrialRecord:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name."""
         return f"t{self.number}"
 
 

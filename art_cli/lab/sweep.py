@@ -29,7 +29,7 @@ VAL = "val/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
-    """What is best: the highest value of a metric, at the end, over seeds."""
+    """The aim: the highest value of a metric, at the end, over seeds."""
 
     metric: str
     num_seeds: int

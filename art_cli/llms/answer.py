@@ -14,12 +14,12 @@ SHOWN = 200  # characters of what is no answer
 
 
 class BadAnswer(Exception):
-    """What came back is no answer of a model; the text says why."""
+    """A response that is no answer of a model; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came back, and what it took."""
+    """The response, and its tokens."""
 
     message: ChatMessage  # in OpenAI's form
     finish: Any
@@ -30,7 +30,7 @@ class Answer:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the server says what the answer took."""
+        """True if the server says what the answer took."""
         return self.read is not None and self.written is not None
 
     def reply(self, usd: float) -> Reply:

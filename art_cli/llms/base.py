@@ -43,7 +43,7 @@ class NativeCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a model answered."""
+    """The answer of a model."""
 
     text: str  # without what it thought
     cut: bool = False  # it hit its token limit
@@ -93,7 +93,7 @@ def request_of(
 
 @dataclass(slots=True, kw_only=True)
 class Usage:
-    """What asking has cost so far."""
+    """The cost of requests so far."""
 
     calls: int = 0  # that were answered
     cached: int = 0  # answers that were known from before
@@ -196,7 +196,7 @@ class Budget:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is an end to it."""
+        """True if there is an end to it."""
         return self._max_usd is not None
 
     async def reserve(self, model: str, most: float) -> Reservation:

@@ -14,7 +14,7 @@ from art_cli.llms.answer import Answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What one model charges, in US dollars a token: where its prices differ, the highest."""
+    """The prices of one model, in US dollars a token: where they differ, the highest."""
 
     read: float
     written: float

@@ -95,7 +95,7 @@ class RemoteLLM:
         return identity_of(self._cfg)
 
     def takes_tools(self) -> bool:
-        """Whether tools reach the model: litellm leaves out in silence what it cannot pass on."""
+        """True if tools reach the model: litellm leaves out in silence what it cannot pass on."""
         others = [
             m for m in (self._cfg.model, *self._cfg.fallbacks) if not self._own or m != self.name
         ]
@@ -309,7 +309,7 @@ def _wait_before_retry(error: BaseException, attempt: int) -> float | None:
 
 
 def _may_be_billed(error: BaseException) -> bool:
-    """Whether a call that got no answer may have had one: all but what was refused or not sent."""
+    """True if a call that got no answer may have had one: all but what was refused or not sent."""
     for cause in _causes(error):
         if isinstance(cause, NEVER_SENT):
             return False

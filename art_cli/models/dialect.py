@@ -68,7 +68,7 @@ class TokenTexts:
 
 
 class Dialect:
-    """How to speak through one template.
+    """The way to speak through one template.
 
     Raises UsageError where the template's turns never end, or it does not speak the format asked
     for.

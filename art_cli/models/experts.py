@@ -53,7 +53,7 @@ class ExpertLora(ParamWrapper):
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What LoRA adds to one fused parameter, in the type that the experts compute in."""
+    """LoRA's addition to one fused parameter, in the type that the experts compute in."""
 
     a: Tensor  # [experts * r, in]
     b: Tensor  # [out, r * experts]

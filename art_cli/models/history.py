@@ -63,7 +63,7 @@ class History:
         return _merged(said, self._merged)
 
     def _harmless(self, content: str) -> str:
-        """What a tool or user says is data: a special token in it could end the turn."""
+        """Words of a tool or user are data: a special token in them could end the turn."""
         for token in self._specials:
             if token in content:
                 content = content.replace(token, f"{token[:-1]} {token[-1]}")

@@ -70,7 +70,7 @@ def load_policy(cfg: ModelConfig, texts: Iterable[str], seed: int) -> Policy:
 
 
 def _quantization(bits: str, device: str, dtype: torch.dtype) -> dict[str, Any]:
-    """How transformers loads the base: NF4 (2305.14314) or LLM.int8 (2208.07339); the head stays.
+    """Quantization of the base: NF4 (2305.14314) or LLM.int8 (2208.07339); the head stays.
 
     Raises PreflightError without a GPU or the package.
     """

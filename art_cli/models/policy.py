@@ -61,22 +61,22 @@ class Policy:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.head.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """What the weights of the head are in."""
+        """The dtype of the head's weights."""
         return self.head.weight.dtype
 
     @property
     def trainable(self) -> list[nn.Parameter]:
-        """What the optimizer changes, in a fixed order."""
+        """The parameters that the optimizer changes, in a fixed order."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
     @property
     def has_adapter(self) -> bool:
-        """Whether an adapter is trained rather than all weights."""
+        """True if an adapter is trained rather than all weights."""
         return isinstance(self.model, PeftModel)
 
     @property
@@ -93,7 +93,7 @@ class Policy:
 
     @property
     def has_reference(self) -> bool:
-        """Whether the weights of step 0 are kept."""
+        """True if the weights of step 0 are kept."""
         return self._reference is not None
 
     @property

@@ -108,12 +108,12 @@ class Renderer:
 
     @property
     def tools_by_hand(self) -> bool:
-        """Whether the tools are described in the system message, since the template does not."""
+        """True if the tools are described in the system message, since the template does not."""
         return bool(self._tools) and not self.dialect.shows_tools
 
     @property
     def has_tool_role(self) -> bool:
-        """Whether the template writes what tools give; else it comes as a user's turn."""
+        """True if the template writes what tools give; else it comes as a user's turn."""
         return self.dialect.has_tool_role
 
     @property
@@ -262,7 +262,7 @@ class Conversation:
 
     @property
     def prompt(self) -> str:
-        """What the model read before the turn that it is to begin."""
+        """The messages that the model has read before the turn it is to begin."""
         return self._text
 
     def forked(self) -> Conversation:
@@ -331,7 +331,9 @@ class Conversation:
         return {**message, "content": self._renderer.own_words(message["content"])}
 
     def _glue(self, before: list[Message], text: str) -> tuple[str, str] | None:
-        """What `text` has behind the turn's body, sampled and new; None if it rewrites the past."""
+        """Return what `text` has behind the turn's body, sampled and new; None if it rewrites the
+        past.
+        """
         renderer, sampled = self._renderer, before[-1]["content"]
         stop = renderer.stop_of(self.ids)
         behind = text.removeprefix(self._text + sampled)

@@ -40,7 +40,7 @@ class ModelPart:
 
     @property
     def is_fused(self) -> bool:
-        """Whether this is a parameter of all experts of a layer."""
+        """True if this is a parameter of all experts of a layer."""
         return not isinstance(self.module, LINEAR)
 
     @property

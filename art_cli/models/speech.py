@@ -36,7 +36,7 @@ class Speech:
 
     @property
     def is_text_form(self) -> bool:
-        """Whether the model's own words are the text form."""
+        """True if the model's own words are the text form."""
         return self.format is HERMES and self.tags == THINK
 
     @property

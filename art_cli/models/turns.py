@@ -35,7 +35,7 @@ class WrittenCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What a turn thinks, says and calls."""
+    """A turn: its thoughts, words and calls."""
 
     thought: str
     said: str  # all but the thinking, calls included: what tools, env and user get to hear
@@ -53,7 +53,7 @@ class Turn:
 
     @property
     def words(self) -> str:
-        """What is said beside the calls."""
+        """The words beside the calls."""
         return "".join(p for p in self.pieces if isinstance(p, str))
 
     def means(self, other: Turn) -> bool:

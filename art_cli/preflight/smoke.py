@@ -149,7 +149,7 @@ class StandIn:
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether texts are cut into the base's own tokens, under its own chat template."""
+        """True if texts are cut into the base's own tokens, under its own chat template."""
         return self.tokenizer is not None
 
 
@@ -223,7 +223,7 @@ class SmokeModel(TrainableModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldPlay:
-    """What came of the env's own perfect player: one of these is said, the others are empty."""
+    """The outcome of the env's own perfect player: one of these is said, the others are empty."""
 
     did: str = ""
     odd: str = ""

@@ -83,7 +83,7 @@ class Episode:
 
     @property
     def has_tools(self) -> bool:
-        """Whether a turn can call anything."""
+        """True if a turn can call anything."""
         return bool(self._offered)
 
     @property

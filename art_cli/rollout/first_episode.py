@@ -18,7 +18,7 @@ BLOCK_GRACE = 10.0  # seconds beyond start's deadline before a standstill ends t
 
 
 class FirstEpisode(NamedTuple):
-    """What the first train episode begins with, and the JSON schemas of the tools it offers."""
+    """The beginning of the first train episode, and the JSON schemas of the tools it offers."""
 
     opening: list[Message]
     tools: list[dict[str, Any]]
@@ -26,7 +26,7 @@ class FirstEpisode(NamedTuple):
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know before any of these tools is called."""
+        """Return what a user should know before any of these tools is called."""
         if not self.side_effects:
             return []
         return [

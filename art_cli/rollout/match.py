@@ -29,7 +29,7 @@ class _NeverMovedError(Exception):
 
 
 class _Table:
-    """Whose turn it is. One of the game is waited for at a time."""
+    """The turns of a game. One player is waited for at a time."""
 
     def __init__(self, first: str) -> None:
         """`first` is the seat that begins the game itself, whoever moves first in it."""
@@ -144,7 +144,7 @@ class _Seat(Episode):
 
 @dataclass(slots=True, kw_only=True)
 class _Player:
-    """Who sits at a seat, and what came of it there."""
+    """The player at a seat, and what came of it there."""
 
     agent: Agent
     episode: _Seat

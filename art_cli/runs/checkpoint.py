@@ -35,7 +35,7 @@ TO_TRAIN_ON = ("optimizer.pt", "progress.json")  # of no use to who only loads t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a run stands at a checkpoint, beside weights and optimizer."""
+    """The state of a run at a checkpoint, beside weights and optimizer."""
 
     step: int = 0  # finished steps
     cursor: int = 0  # scenarios taken from the stream

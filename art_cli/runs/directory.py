@@ -144,7 +144,7 @@ class RunDir:
         shutil.rmtree(doomed.parent, ignore_errors=True)
 
     def is_begun(self) -> bool:
-        """Whether there is anything to lose: a start that failed at once leaves only a config."""
+        """True if there is anything to lose: a start that failed at once leaves only a config."""
         has_metrics = self.metrics.exists() and self.metrics.stat().st_size > 0
         return has_metrics or self.base.exists() or bool(self.checkpoint_steps())
 
@@ -238,7 +238,7 @@ class RunDir:
         files.atomic_write(self.status, files.json_line(asdict(status)))
 
     def read_status(self) -> Status | None:
-        """What the run last said of itself; None before it said anything that can be read."""
+        """The last status of the run; None before it wrote one that can be read."""
         try:
             return parse_status(self.status)
         except (OSError, ValueError):
@@ -297,7 +297,7 @@ class RunDir:
         return files.read_lines(self.metrics, check_metrics)[0]
 
     def damaged(self) -> list[str]:
-        """What of the files that grow by lines, and of status.json, cannot be read, and where."""
+        """The damage to the files that grow by lines, and to status.json, each with its place."""
         return files.read_lines(self.metrics, check_metrics)[1] + self._damaged_beside()
 
     def _damaged_beside(self) -> list[str]:

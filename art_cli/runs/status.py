@@ -15,7 +15,7 @@ FIELDS = {str: ("state", "updated", "message"), int: ("step", "steps", "pid")}  
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What a run last said of itself."""
+    """The last status of a run."""
 
     state: WrittenState
     step: int  # the last finished one

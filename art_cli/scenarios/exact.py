@@ -36,7 +36,7 @@ MOST_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Tried:
-    """What became of the calls that were made."""
+    """The outcomes of the calls that were made."""
 
     kept: list[ToolResult] = field(default_factory=list)
     tools: dict[str, Tool] = field(default_factory=dict)  # that may be called

@@ -42,7 +42,7 @@ ANOTHER = "the same calls and answer as another"
 
 @dataclass(slots=True)
 class WrittenTasks:
-    """What the model wrote that proved good, and what did not."""
+    """The model's tasks that proved good, and those that did not."""
 
     rows: list[TaskRow] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)

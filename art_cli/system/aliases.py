@@ -12,7 +12,7 @@ ANY_SIGN = re.compile(r"[^a-zA-Z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class Alphabet:
-    """Which names are allowed somewhere."""
+    """The names that are allowed somewhere."""
 
     allows: Callable[[str], object]
     other: re.Pattern[str]  # signs that an alias has "_" instead of

@@ -79,7 +79,7 @@ class ChildServer:
 
     @property
     def runs(self) -> bool:
-        """Whether the process is still there."""
+        """True if the process is still there."""
         return self._process.poll() is None
 
     @property

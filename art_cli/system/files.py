@@ -99,7 +99,7 @@ def read_object(path: Path, fields: dict[Any, tuple[str, ...]]) -> dict[str, Any
 
 
 class Damage:
-    """What of a file cannot be read, line by line: `file:line why`."""
+    """The damage to a file, line by line: `file:line why`."""
 
     def __init__(self, path: Path) -> None:
         self.lines: list[str] = []
@@ -219,7 +219,7 @@ class GrowingLines:
 
     @property
     def damaged(self) -> list[str]:
-        """What `read_lines` names."""
+        """The part that `read_lines` names."""
         return self._damage.lines
 
     def read(self) -> tuple[list[dict[str, Any]], bool]:

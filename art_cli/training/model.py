@@ -52,7 +52,7 @@ class Stop:
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """What a backend makes for a model."""
+    """The objects that a backend makes for a model."""
 
     run: RunDir
     policy: Policy
@@ -70,7 +70,7 @@ class Parts:
 
 
 class Backend(Protocol):
-    """Where a model runs."""
+    """The interface of backends: where a model runs."""
 
     async def prepare(self, model: TrainableModel) -> Parts:
         """Make everything that the model needs to be trained; hold it until the backend closes."""
@@ -161,7 +161,7 @@ class TrainableModel:
 
     @property
     def parts(self) -> Parts:
-        """What the backend made. Raises UsageError before `register`."""
+        """The objects that the backend made. Raises UsageError before `register`."""
         if self._parts is None:
             raise UsageError("the model is not registered; call `await model.register(backend)`")
         return self._parts

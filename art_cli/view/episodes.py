@@ -36,7 +36,7 @@ class StepFile:
 
 @dataclass(slots=True)
 class StepEpisodes:
-    """What a file of trajectories holds."""
+    """The content of a file of trajectories."""
 
     rows: list[dict[str, Any]]
     damage: str

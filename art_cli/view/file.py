@@ -60,7 +60,7 @@ def lacks_report(run: RunDir) -> bool:
 
 
 class _Kept:
-    """What of a run's trajectories goes into a file; each file of them is read once."""
+    """The trajectories of a run that go into a file; each file of them is read once."""
 
     def __init__(self, shown: ShownRun, most_bytes: int, all_numbers: bool) -> None:
         self.shown = shown

@@ -72,7 +72,7 @@ async def serve(
 
 
 class Pages:
-    """What is answered to whom."""
+    """The answers to requests."""
 
     def __init__(self, collection: Collection, secret: str, port: int) -> None:
         self._collection = collection

@@ -49,7 +49,7 @@ class Point:
 
 @dataclass(kw_only=True)
 class Evidence:
-    """What the rules of `art why` look at. All of it is read once; nothing is changed."""
+    """The evidence for the rules of `art why`. All of it is read once; nothing is changed."""
 
     experiment: Experiment  # with defaults, where the config cannot be used
     metrics: list[Row]

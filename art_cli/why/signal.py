@@ -206,7 +206,7 @@ def _few(num: int) -> RunFinding:
 
 
 def leaked_answer(run: Evidence) -> Iterator[RunFinding]:
-    """What the scenario's data calls its answer stands in the opening."""
+    """The opening holds what the scenario's data calls its answer."""
     names = {"answer", "target", "solution", "expected", "gold", "label", "secret"}
     seen = leaked = 0
     example = ""
@@ -233,7 +233,7 @@ def leaked_answer(run: Evidence) -> Iterator[RunFinding]:
 
 
 def chooses_in_vain(run: Evidence) -> Iterator[RunFinding]:
-    """What the curriculum chose differs no more often than what it did not choose."""
+    """The curriculum's choices differ no more often than the other scenarios."""
     differed, played = [0.0, 0.0], [0.0, 0.0]  # of the explored, of the chosen
     for row in run.metrics:
         share, groups = row.get("data/curriculum_explored"), row.get("data/groups")

@@ -119,7 +119,7 @@ class Game2048(Env):
 
     @property
     def won(self) -> bool:
-        """Is the goal on the board?"""
+        """Return whether the goal is on the board."""
         return self.max_value >= self.cfg.goal
 
     async def start(self) -> str:

@@ -43,7 +43,7 @@ ITEMS = ("mug", "lamp", "shirt", "chair", "book", "phone", "shoes", "bag")
 
 
 class Order(TypedDict):
-    """What `get_order` shows."""
+    """The order as `get_order` shows it."""
 
     order_id: str
     item: str
@@ -53,7 +53,7 @@ class Order(TypedDict):
 
 
 class Request(TypedDict):
-    """What the customer asks for."""
+    """The customer's request."""
 
     action: Action
     size: Size | None  # the wanted one, of an exchange

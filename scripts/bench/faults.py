@@ -30,7 +30,7 @@ LIMIT = 900  # seconds of one run
 
 @dataclass
 class Report:
-    """What `art why` said of one run."""
+    """The findings of `art why` about one run."""
 
     name: str
     findings: list[Any] = field(default_factory=list)

@@ -134,7 +134,7 @@ def main() -> None:
 
 @dataclass
 class Measured:
-    """What some calls took."""
+    """The times of some calls."""
 
     over: list[float]  # seconds beyond the engine's, of each
     lost: int  # calls without an answer

@@ -187,7 +187,7 @@ def turn(rng: random.Random) -> list[ChatMessage]:
 
 
 def user(rng: random.Random) -> ChatMessage:
-    """What a customer says."""
+    """The words of a customer."""
     return {"role": "user", "content": sentence(rng, 20)}
 
 

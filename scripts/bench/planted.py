@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Fault:
-    """What is planted, and the findings that name it. `refused`: the run itself may stop at it."""
+    """A fault, and the findings that name it. `refused`: the run itself may stop at it."""
 
     expected: tuple[str, ...]
     overrides: tuple[str, ...] = ()

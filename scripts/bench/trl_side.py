@@ -248,7 +248,7 @@ def train(
 
 
 def prompt_ids(base: Path, opening: list[Message], *, tools: bool) -> list[int]:
-    """What TRL feeds the model first: must be what we feed it."""
+    """Return what TRL feeds the model first: it must be what we feed it."""
     desk = Desk()
     methods = [getattr(desk, name) for name in tools_of(OrderDesk)] if tools else None
     ids = tokenizer_for_trl(base).apply_chat_template(
@@ -261,7 +261,7 @@ def prompt_ids(base: Path, opening: list[Message], *, tools: bool) -> list[int]:
 
 
 def calls_tools(base: Path, turn: str) -> bool:
-    """Whether TRL takes a turn for one that calls tools."""
+    """True if TRL takes a turn for one that calls tools."""
     tokenizer = tokenizer_for_trl(base)
     prompt = [{"role": "user", "content": "hello"}]
     prefix = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)

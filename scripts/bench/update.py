@@ -132,7 +132,9 @@ def measure(what: str, rounds: int, folder: Path) -> dict[str, Any]:
 
 
 def child(*worker: str) -> dict[str, Any]:
-    """What a process of its own prints. This one stays small: its peak would become the child's."""
+    """Return what a process of its own prints. This one stays small: its peak would become the
+    child's.
+    """
     command = [sys.executable, __file__, "--worker", *worker]
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(out.splitlines()[-1])
@@ -320,7 +322,7 @@ def put_adapter(policy: Policy, by_peft: bool) -> None:
 
 
 def padded_loss(policy: Policy, group: TrajectoryGroup) -> torch.Tensor:
-    """What other trainers do: a row a trajectory, padded on the right, through transformers' model.
+    """Do as other trainers: a row a trajectory, padded on the right, through transformers' model.
 
     Better than they do: no padding mask, which attention from left to right does not need, and
     logits of the sampled tokens alone.

@@ -52,8 +52,9 @@ def bring_back(host: str, remote: str, run: RunDir) -> bool:
 
 @contextmanager
 def alone(run: RunDir) -> Iterator[None]:
-    """Who watches and who cancels may bring it back at the same time. Raises PreflightError where
-    another process does so for too long."""
+    """The watching and the cancelling process may bring it back at the same time. Raises
+    PreflightError where another process does so for too long.
+    """
     busy = (
         f"another process has been bringing {run.root} back for more than {LOCK_SECONDS:g} s; end "
         "it (`art run --attach` or `art cancel`), and try again"

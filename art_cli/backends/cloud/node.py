@@ -46,7 +46,7 @@ SIOCGIFADDR = 0x8915  # linux: the address of a network interface
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThisNode:
-    """Which of the nodes this is."""
+    """The rank of this node."""
 
     rank: int
     ips: tuple[str, ...]  # of all nodes, by rank
@@ -66,7 +66,7 @@ class ThisNode:
 
     @property
     def serves(self) -> bool:
-        """Whether this one is for vLLM alone."""
+        """True if this one is for vLLM alone."""
         return self.rank >= self.num_training
 
     def hosts(self, port: int) -> list[str]:

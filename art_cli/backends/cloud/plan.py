@@ -45,7 +45,7 @@ class Cluster:
 
     @property
     def is_up(self) -> bool:
-        """Whether jobs can be sent there."""
+        """True if jobs can be sent there."""
         return self.state == "UP"
 
 

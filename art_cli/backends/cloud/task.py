@@ -63,7 +63,7 @@ def job_name(cfg: Experiment) -> str:
 
 
 def is_managed(backend: BackendConfig) -> bool:
-    """Whether a run is a managed job: it has machines of its own, which may be taken away."""
+    """True if a run is a managed job: it has machines of its own, which may be taken away."""
     return backend.storage is not None
 
 
@@ -151,7 +151,8 @@ def storage_folder(storage: str | dict[str, Any]) -> str:
 
 
 def place_of(message: str, origins: dict[str, str]) -> str:
-    """Where in the config the backend's key is that a message of SkyPilot quotes, or the section.
+    """The place in the config of the backend's key that a message of SkyPilot quotes, or of the
+    section.
 
     `origins` are those of the loaded config. "" where all of it is by default.
     """

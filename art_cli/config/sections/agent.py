@@ -32,7 +32,7 @@ class TrainedConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """Who plays: the policy itself, turn by turn, or an agent of yours that calls the policy.
+    """The player: the policy itself, turn by turn, or an agent of yours that calls the policy.
 
     A program is started once an episode. OPENAI_BASE_URL is the policy, ART_MCP_URL serves the
     env's tools, ART_SCENARIO_FILE holds the opening, and ART_ANSWER_FILE may get its answer. A

@@ -14,7 +14,7 @@ RENTED = OnlyWith("backend.use", ("skypilot",), "remove it, or write skypilot")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendConfig:
-    """Where the run happens: this machine, or one that SkyPilot rents (extra `cloud`).
+    """The place of the run: this machine, or one that SkyPilot rents (extra `cloud`).
 
     `resources`, `envs`, `setup` and `storage` are SkyPilot's own words, checked by SkyPilot when a
     cloud command runs. `resources: {use_spot: true}` makes a managed job, which goes on by itself

@@ -9,7 +9,7 @@ from art_cli.config.values import Count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
-    """When the policy is saved. The best checkpoint by validation always stays."""
+    """Checkpoints of the policy. The best one by validation always stays."""
 
     every: Count = 10
     """Steps between two checkpoints. A crash loses what came after the newest."""

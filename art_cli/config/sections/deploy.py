@@ -12,7 +12,7 @@ from art_cli.config.values import FORBID_UNKNOWN, Count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployConfig:
-    """Where `art deploy RUN` puts a checkpoint."""
+    """The target to which `art deploy RUN` brings a checkpoint."""
 
     use: Literal["together", "hf", "merged", "serve", "skyserve", "ollama"]
     """The target, as `art deploy --to` names it."""

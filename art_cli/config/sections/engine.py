@@ -24,7 +24,7 @@ OWN_OPTIONS = {  # of `vllm serve`, that follow from other keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """What generates: the trainer's own process, or vLLM servers that are started with the run.
+    """The engine that generates: the trainer's own process, or vLLM servers started with the run.
 
     `gpus: null` puts vLLM on the trainer's GPU: they take turns, and vLLM sleeps during updates.
     On several nodes, `nodes: 1` gives the last of them to vLLM alone. Replicas are spread over such
@@ -62,7 +62,7 @@ class EngineConfig:
 
     @property
     def shares_gpu(self) -> bool:
-        """Whether vLLM and the trainer take turns on one GPU."""
+        """True if vLLM and the trainer take turns on one GPU."""
         return self.gpus is None and not self.nodes
 
 

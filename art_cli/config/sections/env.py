@@ -27,7 +27,7 @@ Opponent = Literal["policy", "start", "script"] | LLMConfig | SavedPolicyConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpponentsConfig:
-    """Who plays against the policy, where the env is a game of several seats (`art_cli.Game`).
+    """The policy's opponents, where the env is a game of several seats (`art_cli.Game`).
 
     `policy` is the policy itself (self-play): every seat is trained on its own rewards. `start` is
     the policy of step 0, frozen. `script` is the env's own player. `{model: openai/o3}` is a model

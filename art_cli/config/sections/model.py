@@ -48,7 +48,7 @@ class TinyConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """What is trained: a model of Hugging Face, or `tiny`, a model made on the spot."""
+    """The model that is trained: one of Hugging Face, or `tiny`, made on the spot."""
 
     base: str
     """A folder in Hugging Face's format, a hub id such as Qwen/Qwen2.5-0.5B-Instruct, or `tiny`."""

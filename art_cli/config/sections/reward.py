@@ -11,7 +11,7 @@ from art_cli.config.values import NonNegative, Positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardConfig:
-    """What is learned from: a weighted sum of the env's score, the judge's and the agent's.
+    """The reward: a weighted sum of the env's score, the judge's and the agent's.
 
     Invalid actions are calls of no tool, with arguments that do not fit, or that cannot be read.
     """

@@ -14,7 +14,7 @@ LEAST = 1e-3  # of a temperature, and of top_p: logits divided by less may overf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingConfig:
-    """How a turn is sampled. Anything but temperature 1 and all tokens biases the ratio."""
+    """Sampling of a turn. Anything but temperature 1 and all tokens biases the ratio."""
 
     temperature: Annotated[float, Field(ge=LEAST, le=5)] = 1.0
     """Below 1, likely tokens come more often, and siblings differ less."""

@@ -52,7 +52,7 @@ class MlflowConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackConfig:
-    """Where a run goes beside its own directory and the console: nowhere, by default."""
+    """Trackers of a run beside its own directory and the console: none, by default."""
 
     wandb: WandbConfig | None = None
     """Metrics, samples and checkpoints at Weights & Biases. null: nothing is sent."""

@@ -14,7 +14,7 @@ from art_cli.engines.embedded.turn import TurnSoFar
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """What a row holds, and for whom: all of them have read and said just that."""
+    """The tokens of a row, and its occupants: all of them have read and said just these."""
 
     cached: list[int] = field(default_factory=list)  # ids whose keys and values are in the row
     shares: bool = False  # it begins with the prefix that is kept
@@ -23,7 +23,7 @@ class Row:
 
     @property
     def following(self) -> list[int]:
-        """What is read next, where all occupants go on alike."""
+        """The next tokens, where all occupants go on alike."""
         return self.occupants[0].following
 
     def enter(self, occupant: Occupant) -> None:
@@ -62,7 +62,7 @@ class Occupant:
 
     @property
     def is_idle(self) -> bool:
-        """Whether its row may be given to another: it may never ask again."""
+        """True if its row may be given to another: it may never ask again."""
         return not self.awaited and not self.is_asking
 
     def end_turn(self) -> TurnSoFar:

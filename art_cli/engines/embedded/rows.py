@@ -69,7 +69,7 @@ class Rows:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a step has anyone to answer; one who gave up, or has no row, does not count."""
+        """True if a step has anyone to answer; one who gave up, or has no row, does not count."""
         seated = self._seats.occupants
         if any(s.is_asking for s in seated):
             return True

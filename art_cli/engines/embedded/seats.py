@@ -36,7 +36,7 @@ class Seats:
 
     @property
     def span(self) -> int:
-        """How many rows, from the first on, a step of all that are taken has to run."""
+        """Number of rows, from the first on, that a step of all that are taken has to run."""
         if self._on_gpu:
             return len(self.rows)
         return 1 + max((row.index for row in self.rows if row), default=-1)

@@ -56,7 +56,7 @@ CHUNK = 4 * 2**20  # bytes
 
 
 class BadRequestError(ArtError):
-    """What was asked for cannot be; the message goes to who asked."""
+    """A request that cannot be met; the message goes to the client."""
 
 
 @dataclass(slots=True)

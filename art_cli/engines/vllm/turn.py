@@ -18,7 +18,7 @@ LEAST_LOGPROB = -9999.0  # what vLLM puts in the place of -inf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
-    """What a session wants to be sampled."""
+    """A session's request for a turn."""
 
     ids: list[int]
     seed: int

@@ -17,7 +17,7 @@ from art_cli.types import RewardParts, TrajectoryGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryScore:
-    """What the judge said of one of the message lists."""
+    """The judge's score of one of the message lists."""
 
     trajectory_id: str  # its place in the list
     explanation: str

@@ -21,7 +21,7 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """How good a trajectory is beside its siblings. Means nothing outside its group."""
+    """A trajectory's score beside its siblings. Means nothing outside its group."""
 
     score: float  # in [0, 1]
     explanation: str
@@ -59,7 +59,7 @@ class Judge(Protocol):
 
     @property
     def usage(self) -> Usage:
-        """What was asked since it was last taken."""
+        """The requests since it was last taken."""
         ...
 
     @property

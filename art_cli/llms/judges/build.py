@@ -62,7 +62,7 @@ async def make_judge(
 
 
 def check_setup(cfg: JudgeConfig) -> None:
-    """What can be seen without litellm, in no time: the rubric's file, and a key.
+    """Check what needs no litellm and no time: the rubric's file, and a key.
 
     Raises PreflightError.
     """

@@ -41,7 +41,7 @@ def _counts(bits: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What some of a list of predictions may be: those that a grammar made."""
+    """The tokens allowed at some of a list of predictions: those that a grammar made."""
 
     which: Tensor  # [K] of the predictions, ascending
     mask: Tensor  # [K] the row of each in `bits`

@@ -34,7 +34,7 @@ WORD = 32  # tokens in a word of a mask
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What the library needs of a tokenizer: plain values, which ranks can send each other."""
+    """A tokenizer as the library needs it: plain values, which ranks can send each other."""
 
     tokenizer: str  # as tokenizers writes it; "" where it cannot
     eos: int
@@ -67,7 +67,7 @@ class Grammars:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """What the grammars are compiled for."""
+        """The tokenizer that the grammars are compiled for."""
         return self._vocabulary()
 
     @cached_property

@@ -30,7 +30,7 @@ WITHOUT_EFFECT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How the queries of one layer look at its keys."""
+    """The attention of one layer: how its queries look at its keys."""
 
     scale: float
     window: int | None = None  # the last so many tokens are seen, itself among them
@@ -40,13 +40,13 @@ class Look:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is softmax(q k / sqrt(d)) v over all that came before."""
+        """True if it is softmax(q k / sqrt(d)) v over all that came before."""
         further = (self.window, self.chunk, self.softcap, self.sinks)
         return all(x is None for x in further)
 
     @property
     def reach(self) -> tuple[int | None, int | None]:
-        """What its masks depend on."""
+        """The fields that its masks depend on."""
         return self.window, self.chunk
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class Look:
 
 
 class Layout(Protocol):
-    """Where the tokens of one forward stand to each other."""
+    """The positions of the tokens of one forward to each other."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, look: Look) -> Tensor:
         """Return [B, T, H, D] of the forward's q [B, H, T, D] and k, v [B, K, T, D]."""

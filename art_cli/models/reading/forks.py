@@ -181,7 +181,7 @@ class OwnCaches:
 
     @property
     def num_rows(self) -> int:
-        """How many rows it has."""
+        """Number of rows."""
         return len(self._rows)
 
     def read(
@@ -240,7 +240,7 @@ class OwnCaches:
 
 
 class _Row:
-    """What one row has read, and the same as it was when its turn began."""
+    """The tokens one row has read, and the same as it was when its turn began."""
 
     def __init__(self, ids: list[int] | None = None, cache: Cache | None = None) -> None:
         self.ids = ids or []

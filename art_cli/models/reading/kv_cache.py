@@ -54,7 +54,7 @@ class KVCache:
 
     @cached_property
     def _next_token(self) -> NextToken | None:
-        """What reads single tokens with the weights of now, which are those of the cache."""
+        """The reader of single tokens with the weights of now, which are those of the cache."""
         return next_token_of(decoder_of(self._reader.base)) if self._quick else None
 
     def _step(self, ids: Tensor, positions: Tensor, end: int) -> Tensor:
@@ -132,7 +132,7 @@ class KVCache:
 
 @dataclass(frozen=True, slots=True)
 class CacheLayout:
-    """Where the tokens of one forward stand in the rows of a cache."""
+    """The places of the tokens of one forward in the rows of a cache."""
 
     cache: KVCache
     rows: Tensor | None  # None: the first ones

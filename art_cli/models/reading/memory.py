@@ -20,7 +20,7 @@ class Reader(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         ...
 
     def hidden(self, ids: Tensor, positions: Tensor, layout: Layout | None = None) -> Tensor:
@@ -42,7 +42,7 @@ class Memory(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """How many rows it has."""
+        """Number of rows."""
         ...
 
     def read(

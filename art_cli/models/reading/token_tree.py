@@ -67,7 +67,7 @@ class _Block:
 
     @property
     def is_causal(self) -> bool:
-        """Whether no node has a parent among the keys, and all its tokens ask."""
+        """True if no node has a parent among the keys, and all its tokens ask."""
         return self.queries is self.keys
 
     def mask(self, look: Look) -> Tensor:

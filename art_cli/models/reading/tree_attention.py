@@ -43,7 +43,9 @@ def ends_of(spans: list[Span]) -> list[int]:
 
 
 class TreeMask:
-    """Who looks at whom among packed tokens [N]: at ancestors, the last `window` tokens of them."""
+    """The mask among packed tokens [N]: each looks at its ancestors, the last `window` tokens of
+    them.
+    """
 
     def __init__(self, spans: list[Span], window: int | None = None) -> None:
         self._spans = spans
@@ -79,7 +81,7 @@ class TreeMask:
         return sum(s.num for s in self._spans)
 
     def sees(self, device: torch.device) -> Callable[..., Tensor]:
-        """Whether the token at a packed index looks at another: FlexAttention's `mask_mod`."""
+        """True if the token at a packed index looks at another: FlexAttention's `mask_mod`."""
         size = -(-self.num_tokens // BLOCK) * BLOCK  # the kernel asks beyond the last token too
         walk = torch.full((3, size), -1, dtype=torch.int32)
         ends = ends_of(self._spans)

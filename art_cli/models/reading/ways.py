@@ -25,7 +25,7 @@ Engine = Literal["batch", "row", "anew"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
-    """How a model is read by the update and by the embedded engine."""
+    """The ways in which the update and the embedded engine read a model."""
 
     attention: str = NAME  # or an implementation of transformers'
     update: Update = "tree"
@@ -35,7 +35,7 @@ class Ways:
 
     @property
     def shares(self) -> bool:
-        """Whether an update reads what siblings share once."""
+        """True if an update reads what siblings share once."""
         return self.update != "rows"
 
     def in_words(self, embedded: bool = True) -> str:

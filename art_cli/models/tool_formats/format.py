@@ -23,7 +23,7 @@ VALUE = "%v"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """How a format writes arguments one by one, rather than as a JSON object."""
+    """The tags of a format that writes arguments one by one, rather than as a JSON object."""
 
     text: str  # an argument that is text, with KEY and VALUE
     other: str = ""  # any other, as JSON, where it is written differently

@@ -58,7 +58,7 @@ def argument_names(allowed: str, longest: int = 128) -> Alphabet:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Which names of tools and arguments a format or an API can hold."""
+    """The names of tools and arguments that a format or an API can hold."""
 
     tools: Alphabet
     arguments: Alphabet | None = None  # None: any

@@ -29,7 +29,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 @dataclass(kw_only=True)
 class Certificate:
-    """What was found; `trials` grows while it is made."""
+    """The report; `trials` grows while it is made."""
 
     base: str
     trials: list[Trial] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Certificate:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all was looked at, and passed."""
+        """True if all was looked at, and passed."""
         return all(t.status == "passed" for t in self.trials)
 
 

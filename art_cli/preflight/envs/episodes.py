@@ -86,7 +86,7 @@ def _bad_calls(tools: list[dict[str, Any]]) -> Iterable[str]:
 
 
 def errors_of(s: Subject, plays: Sequence[Played], said: bool = False) -> Findings:
-    """What the env raised, once for each place. Deadlines have their own check."""
+    """Return the errors of the env, once for each place. Deadlines have their own check."""
     seen: set[tuple[str, str]] = set()
     for p in plays:
         if p.error is None or p.is_late or isinstance(p.error, NO_FAULT):

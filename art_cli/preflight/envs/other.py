@@ -29,7 +29,7 @@ from art_cli.types import Scenario, Split
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """What came out there."""
+    """The outcome there."""
 
     scenarios: dict[Split, list[str]]  # as `content` words them
     outcomes: list[dict[str, Any]]

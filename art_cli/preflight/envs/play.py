@@ -55,7 +55,7 @@ class Played:
 
     @property
     def is_late(self) -> bool:
-        """Whether something took too long: on a busy machine nothing is wrong with it."""
+        """True if something took too long: on a busy machine nothing is wrong with it."""
         return self.error is not None and is_late(repr(self.error))
 
     @property

@@ -42,7 +42,7 @@ IDLE_NAMES = tuple(f"saying {text!r}" if text else "saying nothing" for text in 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user may set."""
+    """The settings of the user."""
 
     episodes: int = 16  # of each player
     low: float = 0.5  # share of gold's reward that idle and random players may earn
@@ -101,7 +101,7 @@ class Subject:
 
     @cached_property
     def demonstrated_turns(self) -> list[list[str]]:
-        """What is said in each demonstration; nothing where there are none that can be read."""
+        """The turns of each demonstration; nothing where there are none that can be read."""
         try:
             found = self.demonstrations
             return [[m["content"] for m in d if m["role"] == "assistant"] for d in found]
@@ -153,7 +153,7 @@ class Subject:
 
     @cached_property
     def alone(self) -> list[Played]:
-        """What is repeated: the words of some plays that came to their end, said again."""
+        """The plays to repeat: the words of some that came to their end, said again."""
         names = [n for n in self.plays if n not in IDLE_NAMES[1:]]
         plays = [p for n in names for p in self.plays[n][:NUM_REPLAYED] if p.error is None]
         again = [self.play(p.trajectory.scenario, p.repeater) for p in plays]

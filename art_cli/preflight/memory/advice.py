@@ -23,7 +23,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What makes one moment fit: any one of the changes, or only all of them, or not even those."""
+    """Advice to make one moment fit: any one of the changes, or only all of them, or not even
+    those.
+    """
 
     moment: Moment
     changes: tuple[Change, ...]

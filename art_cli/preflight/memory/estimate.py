@@ -37,7 +37,7 @@ Fit = Literal["fits", "may run out", "does not fit"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What a run asks of each GPU, in plain numbers."""
+    """The demands of a run on each GPU, in plain numbers."""
 
     rank: int | None  # of the adapter; None trains all weights
     float32: bool = False  # of the weights; else bfloat16
@@ -96,7 +96,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """What a run takes of one GPU, and whether that is there."""
+    """The memory that a run takes of one GPU, and whether that is there."""
 
     parts: tuple[Part, ...]
     gpu: int | None  # bytes of the GPU that it is held against
@@ -256,9 +256,10 @@ def _activations(shape: Shape, job: Workload) -> Part:
 
 
 def _working(shape: Shape, job: Workload) -> float:
-    """What comes and goes in an update: gradients inside one MLP; a chunk of logits in float32 and
-    its gradient; the mask as it is made, a byte for each pair of tokens; the layer and the
-    embeddings that FSDP has gathered; a linear map that was quantized, in bfloat16."""
+    """The memory that comes and goes in an update: gradients inside one MLP; a chunk of logits in
+    float32 and its gradient; the mask as it is made, a byte for each pair of tokens; the layer and
+    the embeddings that FSDP has gathered; a linear map that was quantized, in bfloat16.
+    """
     b, tokens = job.weight_bytes, job.microbatch_tokens
     mlp = tokens * shape.mlp_width * (4 + 3 * b)
     head = HEAD_CHUNK * (4 + b) + 2 * tokens * shape.hidden * b

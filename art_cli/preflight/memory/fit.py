@@ -23,7 +23,7 @@ from art_cli.preflight.memory.shape import UnknownSizeError, shape_of_base
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What a run would take of a GPU; `gpu` None: it is held against nothing."""
+    """The memory that a run would take of a GPU; `gpu` None: it is compared with nothing."""
 
     base: str
     gpu: Gpu | None
@@ -37,7 +37,7 @@ class Forecast:
 
     @property
     def is_impossible(self) -> bool:
-        """Whether it certainly does not fit."""
+        """True if it certainly does not fit."""
         return self.estimate is not None and self.estimate.worst == "does not fit"
 
     def as_json(self) -> dict[str, Any]:

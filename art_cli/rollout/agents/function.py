@@ -27,7 +27,7 @@ from art_cli.types import Trajectory
 
 @dataclass(slots=True)
 class Task:
-    """What a function gets of its episode."""
+    """The episode as a function gets it."""
 
     messages: list[dict[str, Any]]  # the opening, in OpenAI's form
     tools: list[dict[str, Any]]  # in OpenAI's form
@@ -46,7 +46,7 @@ class Task:
 
     @property
     def is_over(self) -> bool:
-        """Whether the env has ended the episode."""
+        """True if the env has ended the episode."""
         return self._hosted.ended.done()
 
 

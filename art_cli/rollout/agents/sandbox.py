@@ -30,7 +30,7 @@ CHECK_TIMEOUT = 60.0  # seconds for a tool to say whether it works
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """How a program is started."""
+    """The start of a program."""
 
     words: list[str]
     environment: dict[str, str]

@@ -21,7 +21,7 @@ PYTHON = re.compile(r"(python|pypy)[\d.]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFolder:
-    """Where an agent works."""
+    """The folder in which an agent works."""
 
     folder: Path  # its own; it holds `tmp`, and is removed
     start: Path  # in which it starts
@@ -34,7 +34,7 @@ class AgentFolder:
 
 
 class Workdir:
-    """What `agent.workdir` says, seen from the folder that art was started in."""
+    """The meaning of `agent.workdir`, seen from the folder that art was started in."""
 
     def __init__(self, setting: str = "fresh") -> None:
         """Raise PreflightError where it names no folder."""

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 
 class WorkerTask:
-    """What a function gets of its episode: as `Task` in art's own process, and the addresses."""
+    """The episode as a function gets it: as `Task` in art's own process, and the addresses."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.messages = told["messages"]

@@ -19,7 +19,7 @@ from art_cli.types import Completion, Message, Sequence
 
 @dataclass(slots=True)
 class Spoken:
-    """What was said to such a model, and by it: text alone."""
+    """The conversation with such a model: text alone."""
 
     messages: list[Message] = field(default_factory=list)
     sequences: list[Sequence] = field(default_factory=list)  # there is none

@@ -38,7 +38,7 @@ class Entrance:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What whoever asks for an episode has to know."""
+    """The secret that whoever asks for an episode has to know."""
 
     path: str = field(default_factory=lambda: secrets.token_urlsafe(24))  # a part of its address
     key: str = field(default_factory=lambda: secrets.token_urlsafe(24))

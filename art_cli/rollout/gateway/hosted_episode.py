@@ -71,7 +71,7 @@ class Hosted:
 
     @property
     def path(self) -> str:
-        """Where it is reached, below the gateway's address."""
+        """The path below the gateway's address."""
         return f"/e/{self.id}/{self.secrets.path}"
 
     @property
@@ -86,12 +86,12 @@ class Hosted:
 
     @property
     def max_model_len(self) -> int:
-        """How many tokens a prompt and its answer may have together."""
+        """Number of tokens that a prompt and its answer may have together."""
         return self._served.max_model_len
 
     @property
     def has_reply(self) -> bool:
-        """Whether the env answers to words."""
+        """True if the env answers to words."""
         return type(self._episode.env).reply is not Env.reply
 
     @property
@@ -101,7 +101,7 @@ class Hosted:
 
     @property
     def is_out_of_context(self) -> bool:
-        """Whether no call has succeeded since one was too long."""
+        """True if no call has succeeded since one was too long."""
         return self._context_full
 
     async def complete(self, asked: Asked) -> list[Answered]:

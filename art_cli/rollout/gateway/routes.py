@@ -17,7 +17,7 @@ Trained = Literal["main", "all"] | frozenset[str]  # the names whose calls are
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Who answers a request. Neither `base` nor `llm`: the policy."""
+    """The answerer of a request. Neither `base` nor `llm`: the policy."""
 
     base: Engine | None = None  # the policy's base as it was
     llm: AskedLLM | None = None

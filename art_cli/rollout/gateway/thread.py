@@ -71,12 +71,12 @@ class Thread:
 
     @property
     def num_tokens(self) -> int:
-        """How much of the conversation the policy has read."""
+        """The part of the conversation that the policy has read."""
         return len(self.conversation.ids) if self.turns else 0
 
     @property
     def opening(self) -> list[Message]:
-        """What its first call said."""
+        """The words of its first call."""
         return self.said[: self.turns[0].place] if self.turns else []
 
     @property

@@ -176,7 +176,7 @@ class Console:
 
 
 class Phase:
-    """What is going on now. `began` is in seconds of the console's clock."""
+    """The current activity. `began` is in seconds of the console's clock."""
 
     def __init__(self, text: str, done: int | None, total: int | None, began: float) -> None:
         self.text = visible(text, lines=False)

@@ -25,7 +25,7 @@ from art_cli.models.routing import Routed
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How often each expert was chosen, and by how many tokens."""
+    """Counts of each expert's choices, and of the tokens."""
 
     counts: Tensor  # [layers, experts] float64
     tokens: Tensor  # [] float64

@@ -31,7 +31,7 @@ KEY = "train.loss"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """What is known of each sampled token before the forward; all are [T]."""
+    """The facts about each sampled token before the forward; all are [T]."""
 
     engine_logprobs: Tensor  # log mu
     advantages: Tensor
@@ -145,8 +145,9 @@ def _pessimistic(ratio: Tensor, advantages: Tensor, low: float, high: float) -> 
 
 
 def _outside(ratio: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
-    """Where the clip takes the gradient away: where the ratio already went the right way, and
-    where it went the wrong way so far that one token would be most of the gradient."""
+    """The tokens whose gradient the clip takes away: where the ratio already went the right way,
+    and where it went the wrong way so far that one token would be most of the gradient.
+    """
     is_far = (ratio < 1 - low) | (ratio > max(DUAL_CLIP, 1 + high))
     return ((ratio > 1 + high) & (advantages > 0)) | (is_far & (advantages < 0))
 
@@ -201,7 +202,7 @@ class Loss:
 
     @property
     def by_token(self) -> bool:
-        """Whether a token's term depends on that token alone, not on all of its trajectory."""
+        """True if a token's term depends on that token alone, not on all of its trajectory."""
         return self.ratio is token_ratio
 
 

@@ -41,7 +41,7 @@ class TrainSequence:
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """What grammars allowed where tokens of some sequences were sampled."""
+    """The tokens that grammars allowed where some sequences were sampled."""
 
     bits: Tensor  # [U, W] int32, each mask once; see unpacked
     rows: list[dict[int, int]]  # of each sequence: the row of `bits` of each of its trained tokens

@@ -17,7 +17,7 @@ from art_cli.training.algorithm.packing import Microbatch
 
 
 class Trainable(Protocol):
-    """What a trainer needs of a policy: `Policy`, or a rank's share of one."""
+    """A policy as a trainer needs it: `Policy`, or a rank's share of one."""
 
     @property
     def model(self) -> nn.Module:
@@ -29,22 +29,22 @@ class Trainable(Protocol):
 
     @property
     def head(self) -> Head:
-        """What makes logits of hidden states."""
+        """The module that makes logits of hidden states."""
         ...
 
     @property
     def dtype(self) -> torch.dtype:
-        """What the weights of the head are in."""
+        """The dtype of the head's weights."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Where microbatches must be."""
+        """The device of microbatches."""
         ...
 
     @property
     def trainable(self) -> list[nn.Parameter]:
-        """What the optimizer changes."""
+        """The parameters that the optimizer changes."""
         ...
 
     def hidden(

@@ -38,7 +38,7 @@ class RouterLoad:
 
     @property
     def has_any(self) -> bool:
-        """Whether the model has routers."""
+        """True if the model has routers."""
         return len(self._routers) > 0
 
     @torch.no_grad()

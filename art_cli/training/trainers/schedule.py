@@ -6,7 +6,7 @@ import math
 
 
 def factor(schedule: str, step: int, total: int, warmup: int) -> float:
-    """What the learning rate is multiplied with at a step (from 0): linear warm-up, then decay.
+    """Return the factor of the learning rate at a step (from 0): linear warm-up, then decay.
 
     `linear` and `cosine` reach zero behind the last step.
     """

@@ -49,7 +49,7 @@ class Warmed:
 
 
 class KeptWarmup:
-    """What is on disk of one warm-up."""
+    """The files of one supervised stage."""
 
     def __init__(self, key: str) -> None:
         self.file = cache_folder("warm-up") / f"{key}.pt"

@@ -16,7 +16,7 @@ Call = Callable[[str, dict[str, Any]], str]  # makes a call; raises ToolError
 
 
 class Tau2Customer(Protocol):
-    """Who is served. They use their own tools, and tell the agent of it in words."""
+    """The customer. They use their own tools, and tell the agent of it in words."""
 
     async def answer(self, text: str) -> str:
         """Return the words that answer those of the agent."""

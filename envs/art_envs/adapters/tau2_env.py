@@ -106,7 +106,7 @@ class Tau2(Env):
 
     @cached_property
     def customer(self) -> Tau2Customer:
-        """Who is served."""
+        """The customer."""
         tools, simulator = tools_of_customer(self.cfg.domain), module("user.user_simulator")
         instructions = str(self.task.user_scenario)
         played = simulator.UserSimulator(instructions=instructions, tools=tools or None)

@@ -55,7 +55,7 @@ class Tau2World:
 
     @property
     def policy(self) -> str:
-        """What tau2 tells who serves the customer."""
+        """The instructions of tau2 for who serves the customer."""
         return _untouched(self._domain, self._solo).get_policy()
 
     def say(self, by: By, text: str) -> Any:

@@ -42,7 +42,7 @@ Respond = Callable[[list[Any], list[Any]], Coroutine[Any, Any, Any]]  # to messa
 
 
 class Played(Protocol):
-    """What verifiers plays: its rows, its rollout and its score."""
+    """An environment of verifiers: its rows, its rollout and its score."""
 
     train: list[Any]
     test: list[Any]  # none: a part of train is

@@ -36,7 +36,7 @@ class FlightOn(TypedDict):
 
 
 class Passenger(TypedDict):
-    """Who flies."""
+    """The passenger."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
     first: str

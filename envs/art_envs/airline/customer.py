@@ -37,7 +37,7 @@ WRITES: dict[str, Callable[..., Any]] = {
 
 
 class NoGoal(Exception):
-    """What was drawn does not make a goal of the kind."""
+    """The draw does not make a goal of the kind."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,17 +68,17 @@ class Step:
 
     @property
     def is_done(self) -> bool:
-        """Whether the assistant has to settle it: grant it, or refuse it."""
+        """True if the assistant has to settle it: grant it, or refuse it."""
         return self.turn != "unsaid" and not self.is_dropped
 
     @property
     def is_granted(self) -> bool:
-        """Whether it comes to a write."""
+        """True if it comes to a write."""
         return self.is_done and not self.request.reasons and self.request.write is not None
 
     @property
     def is_refused(self) -> bool:
-        """Whether the customer must be told no."""
+        """True if the customer must be told no."""
         return self.is_done and bool(self.request.reasons)
 
 
@@ -120,7 +120,7 @@ class Customer:
         return chosen, self.base["reservations"][chosen]
 
     def name(self, reservation_id: str) -> str:
-        """What they call a reservation: its id, or from level 2 on where and when it goes."""
+        """Their name for a reservation: its id, or from level 2 on where and when it goes."""
         if self.level < 2:
             return f"reservation {reservation_id}"
         if self.level >= HARD and reservation_id == self._next():

@@ -65,7 +65,7 @@ FIRST_NAMES, LAST_NAMES = FIRST.split(), LAST.split()
 
 @dataclass(frozen=True, kw_only=True)
 class Extent:
-    """How much there is of everything."""
+    """The sizes of the database."""
 
     users: int = 200
     pairs: int = 30  # of airports that are connected; two flights a day in each direction
@@ -309,7 +309,7 @@ def in_time(first: Record, second: Record) -> bool:
 
 
 def _created(rng: random.Random, first_day: str) -> str:
-    """When it was booked: a fifth within the last day, always before it begins."""
+    """The time of booking: a fifth within the last day, always before it begins."""
     if first_day > str(NOW.date()) and rng.random() < 0.2:
         return stamp(NOW - timedelta(minutes=rng.randrange(30, 23 * 60)))
     latest = min(NOW - timedelta(days=2), datetime.fromisoformat(f"{first_day}T00:00"))

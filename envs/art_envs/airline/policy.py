@@ -57,7 +57,7 @@ class Case:
 
     @property
     def user(self) -> Record:
-        """Who is being served."""
+        """The customer being served."""
         return find(self.db, "users", self.user_id)
 
     def statuses(self) -> set[str]:
@@ -68,7 +68,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What must hold of a write, in words and in code."""
+    """A condition on a write, in words and in code."""
 
     name: str  # a short handle, for reports
     text: str
@@ -91,7 +91,7 @@ def may_cancel(case: Case) -> bool:
 
 
 def entitled(case: Case) -> bool:
-    """Whether the customer may get a compensation for the reservation, if anything happened."""
+    """True if the customer may get a compensation for the reservation, if anything happened."""
     r = case.reservation
     return case.user["tier"] != "regular" or r["insurance"] or r["cabin"] == "business"
 

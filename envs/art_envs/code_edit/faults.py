@@ -92,7 +92,7 @@ class Fault:
 
     @property
     def content(self) -> str:
-        """What is wrong, whatever the language and the names: a split is chosen by it."""
+        """The fault, whatever the language and the names: a split is chosen by it."""
         old, new = self.old.replace("===", "==").replace("!==", "!="), self.new
         return f"{self.kind} {self.what} {old} {new.replace('===', '==').replace('!==', '!=')}"
 

@@ -37,7 +37,7 @@ class Resources:
         self._arguments = {lists: set[str](), reads: {"uri"}}
 
     def offers(self, name: str) -> bool:
-        """Whether it is one of the two."""
+        """True if it is one of the two."""
         return name in self._arguments
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:

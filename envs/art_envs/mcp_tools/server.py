@@ -109,7 +109,7 @@ class Server:
         return text
 
     def _fits(self, name: str, arguments: dict[str, Any]) -> bool:
-        """Whether a call that was refused fits the schema: then the server had another reason."""
+        """True if a call that was refused fits the schema: then the server had another reason."""
         from jsonschema import Draft202012Validator  # the client needs both too
         from jsonschema.exceptions import SchemaError
         from referencing import Registry

@@ -39,7 +39,7 @@ class SharedServer:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it runs, or is being started."""
+        """True if it runs, or is being started."""
         return not self._failed.is_set() and not self._task.done()
 
     async def _hold(self, cfg: McpSettings) -> None:

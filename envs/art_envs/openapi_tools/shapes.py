@@ -21,7 +21,7 @@ class Variable(TypedDict, total=False):
 
 @OPEN
 class Server(TypedDict, total=False):
-    """Where an API is."""
+    """The address of an API."""
 
     url: str
     variables: dict[str, Variable] | None
@@ -29,7 +29,7 @@ class Server(TypedDict, total=False):
 
 @OPEN
 class Encoding(TypedDict, total=False):
-    """How a field of a form is written."""
+    """The encoding of a form's field."""
 
     style: str
     explode: bool
@@ -92,7 +92,7 @@ class PathItem(TypedDict, total=False):
 
 @OPEN
 class Scheme(TypedDict, total=False):
-    """How calls are authenticated."""
+    """The authentication of calls."""
 
     type: Required[str]
     name: str
@@ -101,7 +101,7 @@ class Scheme(TypedDict, total=False):
 
 @OPEN
 class Components(TypedDict, total=False):
-    """What the parts of a document share."""
+    """The shared parts of a document."""
 
     securitySchemes: dict[str, Any] | None
 

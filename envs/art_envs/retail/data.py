@@ -70,7 +70,7 @@ STATUSES = {PENDING: 38, MODIFIED: 4, DELIVERED: 38, PROCESSED: 10, CANCELLED: 1
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How much of everything."""
+    """The sizes of the database."""
 
     users: int
     products: int

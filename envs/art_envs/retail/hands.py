@@ -37,7 +37,7 @@ REASONS = {  # of refusals, beside those of policy.py -> as the customer hears i
 
 
 class Thing(TypedDict):
-    """What the customer holds, as it is before anybody asks: plain JSON, a part of a goal."""
+    """The thing the customer holds, as it is before anybody asks: plain JSON, a part of a goal."""
 
     item_id: str
     price: int  # cents
@@ -61,7 +61,7 @@ class Hands:
 
     @property
     def state(self) -> tuple[Light, set[Ask]]:
-        """What is different in their world for what they have done."""
+        """The changes in their world by what they have done."""
         return self.light, self.done.difference(READING)
 
     def due(self) -> list[Ask]:

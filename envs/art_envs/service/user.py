@@ -20,7 +20,7 @@ IsWanted = Callable[[Action, Want], Awaitable[bool]]  # whether a write does wha
 
 
 class Report(NamedTuple):
-    """What came of something that a customer was asked to do in their own world."""
+    """The outcome of something that a customer was asked to do in their own world."""
 
     text: str  # in their words
     is_due: bool  # the policy asks for it, at this point
@@ -30,7 +30,7 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What a user answers."""
+    """The answer of a user."""
 
     text: str
     leaving: bool = False  # the user thinks that all is done; the env may know better
@@ -38,11 +38,11 @@ class Said:
 
 
 class User(Protocol):
-    """Who talks to the assistant."""
+    """The user who talks to the assistant."""
 
     @property
     def is_insisting(self) -> bool:
-        """Whether they still wait for a yes or a no to what they were refused."""
+        """True if they still wait for a yes or a no to what they were refused."""
         ...
 
     async def say(self, text: str, *, works: bool = False) -> Said:

@@ -18,7 +18,7 @@ from art_envs.tasks.settings import ANSWER, TaskSettings
 
 
 class TaskEnv(Env):
-    """What the envs share whose tasks stand in a file."""
+    """The common part of envs whose tasks stand in a file."""
 
     Config = TaskSettings
     cfg: TaskSettings

@@ -24,7 +24,7 @@ SPARE = 10.0  # seconds beyond a call's own deadline; an MCP server that is clos
 
 @dataclass(frozen=True, kw_only=True)
 class ToolTaskSettings(TaskSettings):
-    """How tools are used, and the tasks (`art_envs.tasks.settings`)."""
+    """Settings of the use of tools, and of the tasks (`art_envs.tasks.settings`)."""
 
     max_turns: Annotated[int, Field(ge=1)] = 10
     max_result: Annotated[int, Field(ge=100)] = 20_000  # characters of a result that are shown
@@ -37,7 +37,7 @@ class ServerError(Exception):
 
 
 class ToolSource(Protocol):
-    """Where the tools of an episode come from, once it is open."""
+    """The source of an episode's tools, once it is open."""
 
     tools: list[Tool]
 

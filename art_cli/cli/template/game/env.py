@@ -24,7 +24,7 @@ class GuessNumber(Env):
 
     @dataclass(frozen=True)
     class Config:
-        """What `env.args` in config.yaml may set; types are checked, unknown keys refused."""
+        """Settings of `env.args` in config.yaml; types are checked, unknown keys refused."""
 
         biggest: int = 15  # who always halves the range finds one of 15 in four guesses
 
@@ -43,7 +43,7 @@ class GuessNumber(Env):
         return f"My number is from {self.low} to {self.high}."
 
     async def reply(self, text: str) -> str | Done:
-        """What the model reads after its answer `text`; Done() ends the episode.
+        """Return what the model reads after its answer `text`; Done() ends the episode.
 
         The model may answer anything. An exception here counts as a bug of this file, not as a
         bad answer: such an episode is not trained on.

@@ -43,7 +43,7 @@ class LeaveDesk(Env):
 
     @dataclass(frozen=True)
     class Config:
-        """What `env.args` in config.yaml may set; types are checked, unknown keys refused."""
+        """Settings of `env.args` in config.yaml; types are checked, unknown keys refused."""
 
         most_days: int = 5  # that anyone asks for or has left
 
@@ -73,7 +73,7 @@ class LeaveDesk(Env):
 
     @tool()
     def days_left(self, name: str) -> str:
-        """How many days of leave someone has left.
+        """Return how many days of leave someone has left.
 
         Args:
             name: the first name

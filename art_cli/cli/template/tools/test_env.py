@@ -21,7 +21,7 @@ def episode(asked: int, left: int, turns: Iterable[str]) -> tuple[LeaveDesk, flo
 
 
 def grant(days: int) -> str:
-    """What the model says to grant Ann leave."""
+    """The turns of a model that grants Ann leave."""
     return call("grant", name="Ann", days=days)
 
 

@@ -23,7 +23,7 @@ Around = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
-    """What a template writes around what is said."""
+    """The text that a template writes around what is said."""
 
     system: str  # before a system message
     told: dict[bool, str]  # behind it, with tools or without; LIST stands for the tools

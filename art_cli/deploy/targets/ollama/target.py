@@ -34,7 +34,7 @@ CREATE_TIMEOUT = 3600.0  # seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """How Ollama writes a prompt."""
+    """Ollama's way to write a prompt."""
 
     template: str  # in Go's language
     adds_bos: bool  # puts the tokenizer's `bos_token` before it, which the template then leaves out

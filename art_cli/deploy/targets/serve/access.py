@@ -26,7 +26,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a request has to show."""
+    """The key that a request has to show."""
 
     key: str
     host: str  # that the server listens on

@@ -58,7 +58,7 @@ class ServerProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether the process is still there."""
+        """True if the process is still there."""
         return self._guard.poll() is None
 
     def let_go(self) -> None:

@@ -43,7 +43,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0  # seconds between looks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """What a plan found out."""
+    """The findings of a plan."""
 
     project: str
     base_id: str

@@ -13,12 +13,12 @@ class Question(Protocol):
 
     @property
     def asked(self) -> Asked:
-        """What it asks of the policy."""
+        """The request to the policy."""
         ...
 
     @property
     def streamed(self) -> bool:
-        """Whether its answer is to be a stream."""
+        """True if its answer is to be a stream."""
         ...
 
     def body(self, answers: list[Answered]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Api(Protocol):
 
 
 class Responder(Protocol):
-    """What answers: an episode in training, or a policy that is deployed."""
+    """The answering side: an episode in training, or a policy that is deployed."""
 
     @property
     def models(self) -> list[str]:
@@ -58,7 +58,7 @@ class Responder(Protocol):
 
     @property
     def max_model_len(self) -> int:
-        """How many tokens a prompt and its answer may have together."""
+        """Number of tokens that a prompt and its answer may have together."""
         ...
 
     async def complete(self, asked: Asked) -> list[Answered]:

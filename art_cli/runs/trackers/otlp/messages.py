@@ -40,7 +40,7 @@ class Called:
 
 @dataclass(slots=True)
 class _Heard:
-    """What was said so far, and the calls that have no result yet."""
+    """The conversation so far, and the calls that have no result yet."""
 
     messages: list[Part] = field(default_factory=list)
     open: list[Called] = field(default_factory=list)

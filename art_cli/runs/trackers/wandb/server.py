@@ -21,7 +21,8 @@ DEFAULT_URL = "https://api.wandb.ai"
 
 
 def choose_mode(cfg: WandbConfig) -> tuple[Mode, str]:
-    """What to do, and why where it is not the best. Does not import wandb or touch the network.
+    """Return the mode, and why where it is not the best. Does not import wandb or touch the
+    network.
 
     Raises PreflightError for mode `online` without a key: call it before anything costly starts.
     """
@@ -68,7 +69,7 @@ def find_key() -> str | None:
 
 
 def answers(url: str) -> bool:
-    """Whether its API says anything at all, an error too, in time. Name resolution can hang, too.
+    """True if its API says anything at all, an error too, in time. Name resolution can hang, too.
 
     It is asked a question: a proxy may greet for a server that is dead.
     """

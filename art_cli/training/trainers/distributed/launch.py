@@ -45,7 +45,7 @@ WORKER = "art_cli.training.trainers.distributed.ranks"
 
 @dataclass(frozen=True, slots=True)
 class ThisRank:
-    """Which of the processes this one is, as a cluster's launcher has said."""
+    """This process among all, as a cluster's launcher has said."""
 
     rank: int
     world_size: int

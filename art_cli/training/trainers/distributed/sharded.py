@@ -41,7 +41,7 @@ from art_cli.training.trainers.forward import Forward
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
-    """What every rank must know to take part, without the weights."""
+    """The facts that every rank needs to take part, without the weights."""
 
     base: PretrainedConfig
     dtype: torch.dtype

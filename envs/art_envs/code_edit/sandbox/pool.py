@@ -46,7 +46,7 @@ class SandboxError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one call came to."""
+    """The outcome of one call."""
 
     value: Any = None
     error: str = ""  # an exception, or why there is no answer
@@ -54,7 +54,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a program."""
+    """The outcome of a program."""
 
     answers: tuple[Answer, ...]  # one for each call
     printed: str  # on stdout and stderr

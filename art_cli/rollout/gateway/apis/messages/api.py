@@ -63,7 +63,7 @@ class _Output(BaseModel):
 
 
 class KnownMessages:
-    """What was read of a caller's messages before, and the definitions of its tools."""
+    """The part of a caller's messages that was read before, and the definitions of its tools."""
 
     def __init__(self) -> None:
         self.definitions: dict[str, str] = {}
@@ -74,7 +74,7 @@ class KnownMessages:
 
 
 class CountRequest(BaseModel):
-    """What is counted: a request without its limit. fields.py has the fields without effect."""
+    """A request that is counted: without its limit. fields.py has the fields without effect."""
 
     model_config = ConfigDict(extra="allow")
     _drops_hosted: bool = PrivateAttr(default=False)
@@ -123,7 +123,7 @@ class CountRequest(BaseModel):
 
     @property
     def shows_thinking(self) -> bool:
-        """Whether the answer has blocks of thinking: clients that ask for none expect none."""
+        """True if the answer has blocks of thinking: clients that ask for none expect none."""
         return self.thinking is not None and self.thinking.type != "disabled"
 
     @cached_property

@@ -61,7 +61,7 @@ class _Text(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class KnownItems:
-    """What was read of a caller's items before."""
+    """The part of a caller's items that was read before."""
 
     items: Continued[list[dict[str, Any]]] = field(
         default_factory=lambda: Continued(copied, add_item)

@@ -88,7 +88,7 @@ class ClientTool:
 
     @property
     def name(self) -> str:
-        """What the policy calls it."""
+        """Its name to the policy."""
         return shown_name(self.tool.name or self.tool.type, self.namespace)
 
     def function(self) -> dict[str, Any]:
