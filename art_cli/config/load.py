@@ -245,8 +245,8 @@ def _checked(resolved: Resolved, env_section: type | None) -> tuple[Any, Any, li
     if env_section and isinstance(args := resolved.data["env"]["args"], dict):
         settings = validated(env_section, {"args": args}, ("env",))
     deploy = resolved.data.get("deploy")
-    if isinstance(deploy, dict) and deploy.get("to") in TARGETS:
-        validated(_section(TARGETS[deploy["to"]]), {"args": deploy["args"]}, ("deploy",))
+    if isinstance(deploy, dict) and deploy.get("use") in TARGETS:
+        validated(_section(TARGETS[deploy["use"]]), {"args": deploy["args"]}, ("deploy",))
     found += broken_rules(resolved, {mistake.path for mistake in found})
     found += written_credentials(resolved.as_written(resolved.data))
     return experiment, settings and settings.args, found

@@ -84,6 +84,6 @@ def player(loaded: LoadedExperiment) -> TrainableModel:
     engine = on_one_machine(loaded.experiment.engine)
     reward = loaded.experiment.reward
     if reward:  # without the judge's part
-        reward = dataclasses.replace(reward, ruler=0.0, gate=None)
+        reward = dataclasses.replace(reward, judge=0.0, gate=None)
     experiment = dataclasses.replace(loaded.experiment, judge=None, reward=reward, engine=engine)
     return TrainableModel.of(experiment, loaded.env_settings, loaded.to_yaml())

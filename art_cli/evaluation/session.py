@@ -51,7 +51,7 @@ PLAYING_ORDER = ("start", "checkpoint", "base", "llm", "random")
 
 
 class Policies(Protocol):
-    """The run or folder of candidates that are weights; opened only when one of them has to play."""
+    """Policies of candidates that are weights; loaded only when one of them has to play."""
 
     async def at(self, candidate: Candidate) -> tuple[AgentFactory, Services]:
         """The players of a candidate, and the models that the env asks."""

@@ -72,7 +72,7 @@ def overrides(cfg: Experiment, settings: Any, base: StandIn) -> list[str]:
         "train.num_minibatches": min(cfg.train.num_minibatches, 2),
         "train.group_size": 2,
         "train.warmup_steps": 0,
-        "train.mask_truncated_completions": "keep",  # a random model never ends a turn
+        "train.mask_truncated_completions": False,  # a random model never ends a turn
         "train.dynamic_sampling": False,
         "train.num_processes": 1,
         "train.optimizer": "adamw",

@@ -61,7 +61,7 @@ def _broken(wrong: list[tuple[str, Row]], total: int, reward: RewardConfig | Non
         title="Calls of tools cannot be read",
         evidence=f"{len(wrong)} of the last {total} calls; the last answer: {_short(wrong[-1][0])}",
         reason="The model does not write calls as its template says.",
-        change="model.tool_format, a longer sft, or a base that was trained to call tools" + price,
+        change=f"model.tool_format, more sft.epochs, or a base trained to call tools{price}",
         certainty=min(1.0, 0.5 + len(wrong) / total),
         example=place(wrong[-1][1]),
     )

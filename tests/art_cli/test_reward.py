@@ -150,7 +150,7 @@ def test_a_judged_trajectory_pays_once(own: float | None, expected: float) -> No
             scores = [Score(score=0.5, explanation="") for _ in transcripts]
             return Verdict(scores=scores)
 
-    weights = RewardConfig(env=0.5 if own else 0.0, ruler=1.0, invalid_action_cost=0.125)
+    weights = RewardConfig(env=0.5 if own else 0.0, judge=1.0, invalid_action_cost=0.125)
     t = art.Trajectory(scenario=SCENARIO, reward_parts=RewardParts(env=own), num_invalid=2)
     set_reward(t, weights)
     asyncio.run(Scorer(Halves(), weights, "drop")(art.TrajectoryGroup([t])))  # type: ignore[abstract]
@@ -174,7 +174,7 @@ JUDGED = RewardParts(env=0.5, agent=0.25, judge=0.75, cost=0.125)
         (AGENT, RewardConfig(env=0.5, judge=1.0, agent=2.0), 0.5),
         (AGENT, RewardConfig(env=0.5, agent=2.0), 0.75),
         (RewardParts(agent=0.25), RewardConfig(agent=2.0), 0.5),
-        (JUDGED, RewardConfig(env=2.0, agent=4.0, ruler=1.0), 2.625),  # 1 + 1 + 0.75 - 0.125
+        (JUDGED, RewardConfig(env=2.0, agent=4.0, judge=1.0), 2.625),  # 1 + 1 + 0.75 - 0.125
         (RewardParts(env=0.0, judge=0.75, is_gated=True), RewardConfig(env=1, judge=2), 0.0),
         (RewardParts(win=0.5, cost=0.125), None, 0.5),
     ],

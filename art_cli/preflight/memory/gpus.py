@@ -69,7 +69,7 @@ def present() -> list[Gpu]:
 
 
 def complaint() -> str:
-    """Return what the driver says is wrong with it; "" where there is no driver, or nothing wrong."""
+    """Return what the driver says is wrong; "" where there is no driver, or nothing wrong."""
     return _ask()[1]
 
 

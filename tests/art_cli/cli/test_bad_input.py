@@ -118,7 +118,7 @@ def test_a_wrong_setting_is_named(art: Command, override: str, words: str) -> No
 
 
 def test_what_the_base_has_not_is_told_before_the_warm_up(art: Command) -> None:
-    override = "model.adapter={targets: [experts]}"
+    override = "model.adapter={target_modules: [experts]}"
     result = art("run", "config.yaml", override, "sft.weights=all")
     assert result.code == EXIT_USAGE
     assert "'experts' finds nothing in Qwen3ForCausalLM" in result.err

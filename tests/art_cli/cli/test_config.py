@@ -31,7 +31,7 @@ def test_a_key_is_explained_with_its_value_and_where_that_comes_from() -> None:
 
 def test_a_section_is_explained_with_its_keys() -> None:
     said = run("explain", "sampling").output
-    assert "How a turn is sampled" in said and "max_tokens" in said
+    assert "How the policy's turns are sampled" in said and "max_tokens" in said
     assert max(map(len, said.splitlines())) <= 80
     assert "has no effect" in run("explain", "judge.votes", QUICKSTART).output
 
@@ -62,7 +62,7 @@ def test_a_mistake_is_shown_with_its_line_and_a_mark(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         load_experiment([path])
     first, line, mark, *_ = str(raised.value).splitlines()
-    assert first.endswith("train.lr: unknown key. Did you mean 'train.learning_rate'?")
+    assert first.endswith("train.lr: unknown key. Did you mean 'learning_rate'?")
     assert line.startswith("  3 | train: {lr: 1, steps: 999") and mark == "    |         ^"
     assert max(map(len, str(raised.value).splitlines()[1:])) < 200
     assert all("\n" not in problem for problem in raised.value.problems)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from art_cli.cli.judge import app
 from art_cli.errors import ArtError, UsageError
 from art_cli.runs.directory import RunDir
-from art_cli.types import Scenario, Trajectory, TrajectoryGroup
+from art_cli.types import RewardParts, Scenario, Trajectory, TrajectoryGroup
 
 CONFIG = f"""
 project: test
@@ -51,6 +51,7 @@ def _trajectory(scenario: Scenario, quality: float) -> Trajectory:
             {"role": "assistant", "content": f"quality {quality}"},
         ],
         reward=quality,
+        reward_parts=RewardParts(env=quality),
         policy_versions=[0],
     )
 

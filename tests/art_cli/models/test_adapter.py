@@ -45,7 +45,7 @@ EVERY_PART = ["attention", "mlp", "experts"]
 
 def names(base: Any, *targets: str) -> set[str]:
     """The kinds of parts that are adapted, without the layer's number."""
-    cfg = AdapterConfig(targets=list(targets)) if targets else AdapterConfig()
+    cfg = AdapterConfig(target_modules=list(targets)) if targets else AdapterConfig()
     found = adapted_names(with_adapter(base, cfg))
     return {n.split("layers.")[1].partition(".")[2] for n in found}
 
@@ -108,12 +108,13 @@ def test_words_and_names_choose() -> None:
     assert names(tiny_moe.make("qwen2_moe"), "q_proj", "experts.*") == experts | {
         "self_attn.q_proj"
     }
-    first = with_adapter(tiny_moe.make("mixtral"), AdapterConfig(targets=["*.0.self_attn.?_proj"]))
+    cfg = AdapterConfig(target_modules=["*.0.self_attn.?_proj"])
+    first = with_adapter(tiny_moe.make("mixtral"), cfg)
     assert adapted_names(first) == {f"model.layers.0.self_attn.{c}_proj" for c in "qkvo"}
     base = AutoModelForCausalLM.from_config(
         GPT2Config(vocab_size=300, n_embd=32, n_layer=1, n_head=4)
     )
-    assert len(adapted_names(with_adapter(base, AdapterConfig(targets=["mlp"])))) == 2
+    assert len(adapted_names(with_adapter(base, AdapterConfig(target_modules=["mlp"])))) == 2
 
 
 @pytest.mark.parametrize(
@@ -132,12 +133,14 @@ def test_what_a_base_has_not_is_refused(name: str, target: str, message: str) ->
     else:
         base = AutoModelForCausalLM.from_config(FAMILIES[name](**DENSE))
     with pytest.raises(UsageError, match=message):
-        with_adapter(base, AdapterConfig(targets=["attention", target]))
+        with_adapter(base, AdapterConfig(target_modules=["attention", target]))
 
 
 def test_a_router_is_not_adapted() -> None:
     with pytest.raises(UsageError, match=r"shared_expert_gate of Qwen2Moe.* and no router"):
-        with_adapter(tiny_moe.make("qwen2_moe"), AdapterConfig(targets=["shared_expert_gate"]))
+        with_adapter(
+            tiny_moe.make("qwen2_moe"), AdapterConfig(target_modules=["shared_expert_gate"])
+        )
 
 
 def test_a_vision_tower_is_not_adapted_and_cannot_be() -> None:
@@ -149,7 +152,7 @@ def test_a_vision_tower_is_not_adapted_and_cannot_be() -> None:
         Gemma3Config(text_config=text, vision_config=vision)
     )
     with pytest.raises(UsageError, match=r"names .*vision_tower.* which gets no adapter"):
-        with_adapter(base, AdapterConfig(targets=["*vision_tower*"]))
+        with_adapter(base, AdapterConfig(target_modules=["*vision_tower*"]))
     adapted = with_adapter(base, AdapterConfig())
     assert len(adapted_names(adapted)) == 2 * 7
     learned(adapted)
@@ -162,7 +165,7 @@ def test_experts_compute_and_learn_what_peft_does_with_dense_deltas(
     name: str, tmp_path: Path
 ) -> None:
     mine = learned(
-        with_adapter(tiny_moe.make(name), AdapterConfig(rank=3, alpha=6, targets=EVERY_PART))
+        with_adapter(tiny_moe.make(name), AdapterConfig(rank=3, alpha=6, target_modules=EVERY_PART))
     )
     mine.save_pretrained(str(tmp_path))
     theirs: Any = PeftModel.from_pretrained(tiny_moe.make(name), str(tmp_path), is_trainable=True)
@@ -185,7 +188,7 @@ def test_an_update_of_experts_keeps_no_dense_delta() -> None:
     """What autograd keeps grows with the tokens, not with the weights of all experts."""
     base = tiny_moe.make("qwen3_moe")
     weights = sum(p.numel() * 4 for n, p in base.named_parameters() if ".experts." in n)
-    model = learned(with_adapter(base, AdapterConfig(rank=2, targets=["experts"])))
+    model = learned(with_adapter(base, AdapterConfig(rank=2, target_modules=["experts"])))
     parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
     kept: dict[int, int] = {}
 
@@ -203,7 +206,9 @@ def test_the_grouped_product_of_gpus_gives_the_same(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU, which has it too."""
-    model = learned(with_adapter(tiny_moe.make(name), AdapterConfig(rank=3, targets=["experts"])))
+    model = learned(
+        with_adapter(tiny_moe.make(name), AdapterConfig(rank=3, target_modules=["experts"]))
+    )
     results = []
     for grouped in (False, True):
         monkeypatch.setattr(experts, "_has_grouped_product", lambda _, grouped=grouped: grouped)
@@ -222,7 +227,7 @@ def test_a_policy_with_adapted_experts_is_kept_copied_and_switched_off(tmp_path:
     policy = Policy(tiny_moe.make("qwen3_moe"), tokenizer)
     ids, positions = torch.arange(9)[None], torch.arange(9)[None]
     plain = policy.hidden(ids, positions)
-    policy.add_adapter(AdapterConfig(rank=2, targets=EVERY_PART), 0)
+    policy.add_adapter(AdapterConfig(rank=2, target_modules=EVERY_PART), 0)
     policy.keep_reference()
     assert torch.allclose(policy.hidden(ids, positions), plain, atol=1e-5), (
         "a fresh one adds nothing"
@@ -239,7 +244,7 @@ def test_a_policy_with_adapted_experts_is_kept_copied_and_switched_off(tmp_path:
         assert torch.allclose(policy.hidden(ids, positions), plain, atol=1e-5)
     assert torch.allclose(Reference(policy).hidden(ids, positions), plain, atol=1e-5)
     policy.save_weights(tmp_path)
-    other.add_adapter(AdapterConfig(rank=2, targets=EVERY_PART), 1)
+    other.add_adapter(AdapterConfig(rank=2, target_modules=EVERY_PART), 1)
     other.load(tmp_path)
     assert torch.equal(other.hidden(ids, positions), found)
     weights = load_file(tmp_path / "adapter_model.safetensors")

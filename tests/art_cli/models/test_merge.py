@@ -58,7 +58,7 @@ def adapted(base: Any) -> PeftModel:
         for p in base.parameters():
             p += 0.1 * torch.randn_like(p)
     targets = ["attention", "mlp"] + ["experts"] * bool(expert_modules(base))
-    model = with_adapter(base, AdapterConfig(rank=4, alpha=8, targets=targets))
+    model = with_adapter(base, AdapterConfig(rank=4, alpha=8, target_modules=targets))
     with torch.no_grad():
         for p in model.parameters():
             if p.requires_grad:

@@ -96,7 +96,7 @@ def test_what_is_asked_wrongly_is_told(art: Any, run: RunDir) -> None:
 
 def test_the_config_says_where_it_goes(art: Any, run: RunDir) -> None:
     written = yaml.safe_load(run.config.read_text())
-    written["deploy"] = {"to": "merged", "name": "final", "args": {"folder": "there"}}
+    written["deploy"] = {"use": "merged", "name": "final", "args": {"folder": "there"}}
     run.config.write_text(yaml.safe_dump(written))
     assert code(art("deploy", *LAST)) == 0 and Path("there/config.json").exists()
     (known,) = json.loads(art("deployments", "--json").output)

@@ -101,7 +101,7 @@ def test_rollouts_that_run_ahead_need_a_gpu_that_does_not_sleep(two_gpus: None) 
 
 
 def test_heads_that_cannot_be_shared_out_are_told(make_policy: Any) -> None:
-    with pytest.raises(UsageError, match=r"tensor_parallel must divide the model's 2 .* got 3"):
+    with pytest.raises(UsageError, match=r"size must divide the model's 2 .* got 3"):
         vllm_server.check_model(EngineConfig(use="vllm", tensor_parallel_size=3), make_policy())
 
 
@@ -209,7 +209,7 @@ def test_why_a_server_ended_is_found_in_its_log(tmp_path: Path) -> None:
 def test_adapters_on_experts_are_sent_merged_unless_the_config_says_adapter() -> None:
     tokenizer: Any = None
     policy = Policy(tiny_moe.make("qwen3_moe"), tokenizer)
-    policy.add_adapter(AdapterConfig(rank=2, targets=["experts"]), 0)
+    policy.add_adapter(AdapterConfig(rank=2, target_modules=["experts"]), 0)
     way: dict[str, str] = {}
     for cfg in (EngineConfig(use="vllm"), EngineConfig(use="vllm", sync="adapter")):
         engine = VLLMEngine(policy, cfg, SamplingConfig(), frozenset(), [], print)

@@ -225,7 +225,7 @@ def _kept(
     base = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).to(dtype)
     policy = Policy(base, tokenizer)
     if rank:
-        policy.add_adapter(AdapterConfig(rank=rank, targets=list(targets)), 0)
+        policy.add_adapter(AdapterConfig(rank=rank, target_modules=list(targets)), 0)
     own = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
 

@@ -79,7 +79,7 @@ def test_a_mixture_of_experts_is_counted_as_it_is(name: str, targets: tuple[str,
     assert shape.num_params == sum(p.numel() for p in base.parameters())
     assert shape.num_routed == routed
     assert shape.num_active == shape.num_params - routed * 4 // 6  # 2 of 6 experts
-    adapted = with_adapter(base, AdapterConfig(rank=3, targets=list(targets)))
+    adapted = with_adapter(base, AdapterConfig(rank=3, target_modules=list(targets)))
     assert 3 * shape.linear_sides == sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     experts = sum(
         p.numel() for n, p in adapted.named_parameters() if ".experts." in n and "lora" in n

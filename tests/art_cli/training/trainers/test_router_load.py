@@ -37,7 +37,7 @@ def moe(name: str, rank: int = 0) -> Policy:
     tokenizer: Any = None
     policy = Policy(tiny_moe.make(name), tokenizer)
     if rank:
-        policy.add_adapter(AdapterConfig(rank=rank, targets=["attention", "experts"]), 0)
+        policy.add_adapter(AdapterConfig(rank=rank, target_modules=["attention", "experts"]), 0)
         torch.manual_seed(1)
         for p in policy.trainable:
             p.data += 0.1 * torch.randn_like(p)

@@ -48,7 +48,9 @@ def ranks(
     targets: tuple[str, ...] = ("attention", "mlp"),
 ) -> Iterator[RanksTrainer]:
     """A trainer on two ranks."""
-    adapter = AdapterConfig(rank=rank, alpha=2 * rank, targets=list(targets)) if rank else None
+    adapter = (
+        AdapterConfig(rank=rank, alpha=2 * rank, target_modules=list(targets)) if rank else None
+    )
     trainer = RanksTrainer(policy, "cpu", adapter, cfg, SAMPLING, logs)
     try:
         yield trainer
@@ -76,7 +78,9 @@ def test_steps_on_two_ranks_are_those_of_one_process(
     """With a KL, recomputed layers, a clipped gradient, shortened steps, two passes or minibatches.
     Then each goes on from the other's checkpoint, and a gradient that is not finite stops neither.
     """
-    more = {"clip_low": 0.2, "clip_high": 0.28} | ({"minibatches": 3} if rank else {"passes": 2})
+    more = {"clip_low": 0.2, "clip_high": 0.28} | (
+        {"num_minibatches": 3} if rank else {"num_iterations": 2}
+    )
     cfg = settings(kl_coef=0.1, max_grad_norm=0.5, max_kl=MAX_KL, loss=loss, **more)
     alone, together = make_policy(rank), make_policy(rank)
     for policy in (alone, together):
@@ -127,7 +131,10 @@ def test_turns_held_to_a_schema_are_trained_on_two_ranks_as_in_one_process(
 @pytest.mark.slow
 def test_two_ranks_adapt_experts_and_balance_routers_as_one_process_does(tmp_path: Path) -> None:
     cfg, targets = settings(router_aux_loss_coef=1.0), ("attention", "experts")
-    adapter, tokenizer = AdapterConfig(rank=2, alpha=4, targets=list(targets)), cast(Any, None)
+    adapter, tokenizer = (
+        AdapterConfig(rank=2, alpha=4, target_modules=list(targets)),
+        cast(Any, None),
+    )
     alone, together = (Policy(tiny_moe.make("qwen3_moe"), tokenizer) for _ in range(2))
     for policy in (alone, together):
         policy.add_adapter(adapter, 0)
