@@ -43,7 +43,7 @@ def success(run: Evidence) -> Iterator[RunFinding]:
     if top <= min(row["reward"] for row in rows):
         return
     best = [row for row in rows if row["reward"] > top - 1e-6]
-    failed = [row for row in best if not row["metrics"][name]]
+    failed, won = ([r for r in best if bool(r["metrics"][name]) == w] for w in (False, True))
     if not any(row["metrics"][name] for row in rows):
         yield RunFinding(
             name="never_succeeds",
@@ -63,7 +63,7 @@ def success(run: Evidence) -> Iterator[RunFinding]:
             weight="notable",
             title="Success earns no more than failure",
             evidence=f"{len(failed)} of the {len(best)} trajectories with the highest reward "
-            f"({top:.2f}) have {name} 0{_what_else(failed, [r for r in best if r['metrics'][name]])}",
+            f"({top:.2f}) have {name} 0{_what_else(failed, won)}",
             reason="The reward does not tell these from successes, so the difference is not "
             "learned.",
             change="the env's score(): let success earn more than anything else",

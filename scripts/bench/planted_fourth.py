@@ -114,7 +114,11 @@ stand_in.serve(judge, parser.parse_args().port).serve_forever()
         "judge.cache=false",
         "reward={ruler: 1.0}",
     )
-    return overrides, lambda: file.write_text(text) and None
+
+    def patch() -> None:
+        file.write_text(text)
+
+    return overrides, patch
 
 
 UPSIDE_DOWN = _judge(
@@ -158,8 +162,7 @@ FOURTH: dict[str, Fault] = {
     "score raises where it went well": Fault(("env_fails",), patch=_score(_crash_on_success)),
     "kl_coef of 3": Fault(("held_by_penalty",), ("train.kl_coef=3",)),
     "rollouts twelve updates old": Fault(
-        ("stale_rollouts",),
-        ("train.max_staleness=12", "engine.deterministic=false", "engine.max_concurrent=1024"),
+        ("stale_rollouts",), ("train.max_staleness=12", "engine.deterministic=false")
     ),
     "only the last turn is trained": Fault(("untrained_turns",), patch=_last_turn_only),
     "baseline of the batch": Fault(("other_baseline",), patch=_batch_baseline),
