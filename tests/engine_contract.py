@@ -276,13 +276,17 @@ def test_an_engine_serves_one_event_loop_after_another(start: Start, make_policy
         assert len(asyncio.run(one()).token_ids) == 3
 
 
+@pytest.mark.parametrize("concurrent", [256, 3])
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_a_sync_under_load_ends_turns_with_the_weights_they_began_with(
-    start: Start, make_policy: Any, rank: int
+    start: Start, make_policy: Any, rank: int, concurrent: int
 ) -> None:
-    """Every turn says which weights answered, and its log-probabilities are theirs."""
+    """Every turn says which weights answered, and its log-probabilities are theirs.
+
+    A sync also ends where more episodes are open than the engine has room for.
+    """
     policy = make_policy(rank=rank)
-    engine = start(policy, max_tokens=9, apart=True, deterministic=False)
+    engine = start(policy, max_tokens=9, apart=True, deterministic=False, max_num_seqs=concurrent)
     by_version: dict[int, Policy] = {}
 
     async def player(i: int) -> list[tuple[list[int], Completion]]:
@@ -308,7 +312,7 @@ def test_a_sync_under_load_ends_turns_with_the_weights_they_began_with(
         *episodes, _ = await asyncio.gather(*(player(i) for i in range(8)), trainer())
         return episodes  # type: ignore[return-value]
 
-    turns = [turn for episode in asyncio.run(asyncio.wait_for(both(), 300)) for turn in episode]
+    turns = [turn for episode in asyncio.run(asyncio.wait_for(both(), 100)) for turn in episode]
     seen = {completion.policy_version for _, completion in turns}
     assert len(seen) >= 3 and seen <= set(by_version)
     for ids, completion in turns:

@@ -23,7 +23,7 @@ from art_cli.envs.returned import (
     tool_result,
     tools_in,
 )
-from art_cli.envs.tools import InvalidCallError, Tool, ToolError, offered_by, tools_of
+from art_cli.envs.tools import NO_TOOL, InvalidCallError, Tool, ToolError, offered_by, tools_of
 from art_cli.reward import set_reward
 from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import call, user_code
@@ -175,7 +175,7 @@ class Episode:
         """Return what makes the call. Raise InvalidCallError where there is no such tool."""
         if all(tool.name != name for tool in self._offered):
             known = ", ".join(tool.name for tool in self._offered)
-            raise InvalidCallError(f"there is no tool {name!r:.200}; there are {known}")
+            raise InvalidCallError(f"{NO_TOOL} {name!r:.200}; there are {known}")
         return caller(self.env, name, arguments)
 
     def _hear(self, text: str) -> Awaitable[Any]:

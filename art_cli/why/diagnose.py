@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
-from art_cli.why import episodes, groups, judge, policy, progress, signal, success, tools
+from art_cli.why import (
+    episodes,
+    groups,
+    judge,
+    kinds,
+    policy,
+    progress,
+    results,
+    signal,
+    success,
+    tools,
+    update,
+    worth,
+)
 from art_cli.why.evidence import Evidence, interval
 from art_cli.why.finding import RunFinding
 
 RULES = (
-    *(*groups.RULES, *signal.RULES, *success.RULES, *episodes.RULES, *tools.RULES),
+    *(*groups.RULES, *signal.RULES, *success.RULES, *kinds.RULES, *episodes.RULES),
+    *(*tools.RULES, *worth.RULES, *results.RULES, *update.RULES),
     *(*policy.RULES, *progress.RULES, *judge.RULES),
 )
 # Where a serious finding has one of these names, those of the second are what follows from it.
 OF_REWARD = {"rate_too_high", "no_rise", "memorised", "noisy_evaluation", "gap_from_start"}
-OF_REWARD |= {"tool_without_effect", "capped_reward"}
+OF_REWARD |= {"tool_without_effect", "capped_reward", "against_success"}
+OF_CALLS = {"broken_calls", "truncated", "tool_errors", "results_vary"}
 FOLLOWS = {
     **dict.fromkeys(("acts_for_nothing", "same_play_other_reward"), OF_REWARD),
-    **dict.fromkeys(("siblings_differ_at_start", "wrong_advantages"), OF_REWARD),
+    "siblings_differ_at_start": OF_REWARD | OF_CALLS | {"too_hard"},
+    **dict.fromkeys(("wrong_advantages", "other_baseline"), OF_REWARD | {"broken_calls"}),
     "outlier_rewards": OF_REWARD,
+    "against_success": OF_REWARD - {"against_success"}
+    | {"rate_too_low", "moves_away", "tool_abandoned"},
+    "length_is_paid": {"against_success"},
+    "judge_against_env": {"against_success", "capped_reward", "memorised"},
     "tool_breaks": OF_REWARD | {"moves_away", "broken_calls", "dead_tool", "tool_abandoned"},
+    "refused_by_scenario": OF_CALLS | {"unsolvable_scenarios", "kind_never_succeeds", "no_rise"},
+    "refused_actions": {"scenarios_repeat", "no_rise", "unsolvable_scenarios"},
+    "foreign_results": {"kind_never_succeeds", "no_rise", "results_vary"},
+    "answers_by_chance": {"unsolvable_scenarios", "no_rise"},
+    "held_by_penalty": {"rate_too_low", "stale_weights", "no_rise"},
+    "untrained_turns": {"rate_too_low", "no_rise"},
     "turn_limit": {"too_hard"},
     "outages_scored": {"acts_for_nothing", "constant_tool"},
     "gap_from_start": {"solved"},
@@ -57,4 +83,18 @@ def verdict(run: Evidence) -> str:
     if not change.excludes_zero:
         return f"Held-out reward went {ends}: {interval(change)}, so it may be chance.{more}"
     how = "rose" if change.value > 0 else "fell"
-    return f"Held-out reward {how} {ends}: {interval(change)}.{more}"
+    return f"Held-out reward {how} {ends}: {interval(change)}{_success(run, how)}.{more}"
+
+
+def _success(run: Evidence, how: str) -> str:
+    """Return in words that the env's own success went the other way, if it did."""
+    for name in success.NAMES:
+        points = run.series(f"val/{name}")
+        if len(points) > 1:
+            gained = points[-1].value - points[0].value
+            if gained * (1 if how == "rose" else -1) < -0.05:
+                went = "rose" if gained > 0 else "fell"
+                ends = f"from {points[0].value:.2f} to {points[-1].value:.2f}"
+                return f", but {name} {went} {ends}"
+            break
+    return ""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from art_cli.why.evidence import Evidence, Row, last_third, mean, place, reward_scale
 from art_cli.why.finding import RunFinding, Weight
+from art_cli.why.success import metric_of_success
 
 SOME, MANY = 0.05, 0.25  # shares of trajectories
 # Of those that were cut off, how many crashed: a client that raises does so each time, and one that
@@ -111,25 +112,44 @@ def context_full(run: Evidence) -> Iterator[RunFinding]:
 
 
 def failed(run: Evidence) -> Iterator[RunFinding]:
-    """Episodes fail by the env's own errors, or miss a deadline."""
-    share = _late_share(run, "data/trajectories_failed")
-    rows = [row for row in run.rows if row["reward"] is None and row["error"]]
-    late = sum(row["stop_reason"] == "timeout" for row in rows)
+    """Yield a finding where episodes fail by the env's own errors, or miss a deadline.
+
+    Episodes that only the judge failed at ended well: they are no failures of the env.
+    """
+    lost = [row for row in run.rows if row["reward"] is None and row["error"]]
+    rows = [row for row in lost if row["stop_reason"] in ("error", "timeout")]
+    share = _late_share(run, "data/trajectories_failed") * (len(rows) / len(lost) if lost else 1)
     if not share > 0.02:
         return
+    late = sum(row["stop_reason"] == "timeout" for row in rows)
     why = Counter(row["error"].splitlines()[0] for row in rows).most_common(1)
     yield RunFinding(
         name="deadlines" if late > len(rows) / 2 else "env_fails",
         weight="serious" if share > 0.1 else "notable",
         title="Episodes miss their deadline" if late > len(rows) / 2 else "Episodes fail",
         evidence=f"{share:.0%} of the last trajectories have no reward"
-        + (f"; most often: {why[0][0]}" if why else ""),
+        + (f"; most often: {why[0][0]}" if why else "")
+        + _lost_success(run, rows),
         reason="They are left out: their groups compare fewer, and what fails is never learned.",
         change="the env: art envs check plays it; its deadlines are tool_timeout and "
-        "episode_timeout",
+        "episode_timeout"
+        if late > len(rows) / 2
+        else "the env, at the line that the error names; art envs check plays it",
         certainty=min(1.0, 0.5 + share),
         example=place(rows[-1]) if rows else "",
     )
+
+
+def _lost_success(run: Evidence, lost: list[Row]) -> str:
+    """Return in words that successes fail more often than others, if they do."""
+    name = metric_of_success([*lost, *run.rows])
+    if name is None or not lost:
+        return ""
+    paid = [row for row in run.rows if row["reward"] is not None]
+    here, there = (
+        sum(bool(row["metrics"][name]) for row in rows) / max(1, len(rows)) for rows in (lost, paid)
+    )
+    return f"; {name} is {here:.2f} in them, and {there:.2f} in the others" if here > there else ""
 
 
 def outages_scored(run: Evidence) -> Iterator[RunFinding]:

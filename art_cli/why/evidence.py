@@ -229,6 +229,22 @@ def values_of(data: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
     return found
 
 
+def value_at(data: dict[str, Any] | None, path: str) -> str:
+    """Return the value at a path of `values_of`; empty where there is none."""
+    value: Any = data or {}
+    for key in path.split("."):
+        if not isinstance(value, dict) or key not in value:
+            return ""
+        value = value[key]
+    return json.dumps(value, sort_keys=True)
+
+
+def arguments_of(step: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call; none where they are no object."""
+    found = step.get("arguments")
+    return found if isinstance(found, dict) else {}
+
+
 def conduct_of(row: Row) -> tuple[str, ...]:
     """Return what the model said, turn by turn."""
     return tuple(str(m["content"]) for m in row["messages"] if m["role"] == "assistant")
@@ -238,6 +254,12 @@ def place(row: Row) -> str:
     """Return where a trajectory is, and how to read it."""
     split = "" if row["split"] == "train" else f" --split {row['split']}"
     return f"sibling {row['index']} in  art show RUN {row['step']} {row['group']}{split}"
+
+
+def short(text: Any) -> str:
+    """Return a text in one line of at most 100 characters."""
+    one = " ".join(str(text).split())
+    return one if len(one) <= 100 else one[:97] + "..."
 
 
 def by_scenario(rows: list[Row]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import combinations
 
@@ -104,18 +105,30 @@ def judge_favours_length(run: Evidence) -> Iterator[RunFinding]:
 
 
 def judge_fails(run: Evidence) -> Iterator[RunFinding]:
-    """Calls of the judge fail."""
+    """Yield a finding where calls of the judge fail."""
     failures, groups = run.series("judge/failures"), run.series("data/groups")
     lost = sum(p.value for p in failures) / max(1.0, sum(p.value for p in groups))
     if lost > 0.05:
+        rows = [
+            row
+            for row in run.rows
+            if row["reward"] is None and row["error"] and row["stop_reason"] != "error"
+        ]
+        why = Counter(row["error"].splitlines()[0] for row in rows).most_common(1)
+        is_cut = bool(why) and "cut off" in why[0][0]
         yield RunFinding(
             name="judge_fails",
             weight="serious" if lost > 0.3 else "notable",
             title="The judge fails",
-            evidence=f"{lost:.0%} of the groups got no scores",
+            evidence=f"{lost:.0%} of the groups got no scores"
+            + (f"; most often: {why[0][0]}" if why else ""),
             reason="Their rollouts are paid for and teach nothing.",
-            change="judge.model, judge.timeout, or judge.on_failure: env",
-            certainty=0.7,
+            change="judge.params: {max_tokens: ...}, more than its longest answer; a smaller "
+            "train.group_size"
+            if is_cut
+            else "judge.model, judge.timeout, or judge.on_failure: env",
+            certainty=0.9,
+            example=place(rows[-1]) if rows else "",
         )
 
 

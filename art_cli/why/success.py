@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import defaultdict
 from collections.abc import Iterator
 
-from art_cli.why.evidence import Evidence, place
+from art_cli.why.evidence import (
+    Evidence,
+    Row,
+    estimate,
+    interval,
+    place,
+    reward_scale,
+    value_at,
+    values_of,
+)
 from art_cli.why.finding import RunFinding
 
 # Metrics of an env that say whether an episode reached its goal: 1, or 0.
 NAMES = ("success", "solved", "correct", "passed", "won", "exact_match", "accuracy", "is_correct")
 ENOUGH = 100  # trajectories, of which a share can be known
+CLOSE = 0.1  # of the scale of rewards
+ENOUGH_GROUPS = 20  # of which a mean difference is known
+HALF = 0.5
+KINDS = 10  # values of a key in the data: one that has more of them is no kind
 SHARE = 0.1  # of the trajectories at the top: fewer may be an exception that the env makes
+
+
+def metric_of_success(rows: list[Row]) -> str | None:
+    """Return the metric by which the env says of each of these whether it reached its goal."""
+    return next((n for n in NAMES if rows and all(n in row["metrics"] for row in rows)), None)
 
 
 def success(run: Evidence) -> Iterator[RunFinding]:
     """Yield a finding where nothing succeeds, or where success earns no more than failure."""
     rows = [row for row in run.rows if row["reward"] is not None]
-    name = next((n for n in NAMES if rows and all(n in row["metrics"] for row in rows)), None)
+    name = metric_of_success(rows)
     if name is None or len(rows) < ENOUGH:
         return
     top = max(row["reward"] for row in rows)
     if top <= min(row["reward"] for row in rows):
         return
     best = [row for row in rows if row["reward"] > top - 1e-6]
-    failed = [row for row in best if not row["metrics"][name]]
+    failed, won = ([r for r in best if bool(r["metrics"][name]) == w] for w in (False, True))
     if not any(row["metrics"][name] for row in rows):
         yield RunFinding(
             name="never_succeeds",
@@ -43,12 +63,73 @@ def success(run: Evidence) -> Iterator[RunFinding]:
             weight="notable",
             title="Success earns no more than failure",
             evidence=f"{len(failed)} of the {len(best)} trajectories with the highest reward "
-            f"({top:.2f}) have {name} 0",
-            reason="A cap on the reward hides the last part of the task, so it is not learned.",
+            f"({top:.2f}) have {name} 0{_what_else(failed, won)}",
+            reason="The reward does not tell these from successes, so the difference is not "
+            "learned.",
             change="the env's score(): let success earn more than anything else",
             certainty=0.75,
             example=place(failed[-1]),
         )
 
 
-RULES = (success,)
+def _what_else(failed: list[Row], succeeded: list[Row]) -> str:
+    """Return in words the other metric of which failures have most, beside successes."""
+
+    def share(rows: list[Row], name: str) -> float:
+        return sum(row["metrics"].get(name, 0) > 0 for row in rows) / max(1, len(rows))
+
+    names = sorted({n for row in failed for n in row["metrics"]} - {*NAMES})
+    gaps = {n: share(failed, n) - share(succeeded, n) for n in names}
+    most = max(names, key=lambda n: gaps[n], default="")
+    if not most or gaps[most] < HALF:
+        return ""
+    return f", and {share(failed, most):.0%} of them have {most} above 0 (successes: " + (
+        f"{share(succeeded, most):.0%})"
+    )
+
+
+def against_success(run: Evidence) -> Iterator[RunFinding]:
+    """Yield a finding where success earns less than failure: in all of a run, or in one part.
+
+    Siblings of one group are compared. A part is what a value in the scenarios' data stands for,
+    such as a seat. Silent about parts with few groups that have both, and where the two earn about
+    the same.
+    """
+    name = metric_of_success([row for row in run.rows if row["reward"] is not None])
+    if name is None:
+        return
+    gaps: list[tuple[list[Row], float]] = []
+    for group in run.groups:
+        won, lost = (
+            [r for r in group if r["reward"] is not None and bool(r["metrics"][name]) == is_won]
+            for is_won in (True, False)
+        )
+        if won and lost:
+            paid, unpaid = (statistics.fmean(r["reward"] for r in each) for each in (won, lost))
+            gaps.append((lost, paid - unpaid))
+    parts = [("", gaps)]
+    for path, values in values_of(lost[0]["scenario"] or {} for lost, _ in gaps).items():
+        if 1 < len(values) <= KINDS:
+            of: dict[str, list[tuple[list[Row], float]]] = defaultdict(list)
+            for lost, gap in gaps:
+                of[value_at(lost[0]["scenario"], path)].append((lost, gap))
+            parts += [(f" where {path} is {value}", of[value]) for value in sorted(of)]
+    for where, part in parts:
+        gap = estimate([gap for _, gap in part]) if len(part) >= ENOUGH_GROUPS else None
+        if gap and gap.high < -CLOSE * reward_scale(run):
+            yield RunFinding(
+                name="against_success",
+                weight="serious",
+                title=f"Success earns less than failure{where}",
+                evidence=f"in {len(part)} groups, siblings with {name} earned {interval(gap)} "
+                "beside those without",
+                reason="The policy learns to fail.",
+                change="the env's score(): its sign, whose reward it is, and what costs more than "
+                "success earns",
+                certainty=0.75,  # another finding may say why
+                example=place(part[-1][0][0]),
+            )
+            return
+
+
+RULES = (success, against_success)

@@ -5,7 +5,7 @@
 
 Each fault, and each healthy run, is a run of the order desk of 21 steps in a process of its
 own. Printed: for each fault whether its finding came, and its rank; for each healthy run what was
-called serious. The faults themselves are in planted.py.
+called serious. The faults themselves are in planted.py and planted_fourth.py.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from planted import FAULTS, HARMLESS, HEALTHY, SETS
+import planted
+from planted import HARMLESS, HEALTHY
+from planted_fourth import FOURTH
 
+SETS = planted.SETS | {"fourth": FOURTH}
+FAULTS = planted.FAULTS | FOURTH
 CONFIG = Path(__file__).parents[2] / "configs/quickstart.yaml"
 WARM = "warm"  # the run whose base, after its warm-up, all others begin with
 SIZE = ["train.steps=21", "train.scenarios_per_step=8", "eval.every=7", "eval.episodes=64"]

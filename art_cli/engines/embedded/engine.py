@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
+from typing import cast
 
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
@@ -111,24 +112,30 @@ class TransformersEngine:
         return max(1, min(max_tokens or most, most, self._cfg.max_model_len - prompt))
 
     async def sync(self, version: int) -> None:
-        """See Engine. Drops what was computed with the old weights."""
-        if self._num_asking():
-            self._drained = asyncio.get_running_loop().create_future()
-            try:
+        """See Engine. Drops what was computed with the old weights.
+
+        Turns that are still waiting for a row begin after the sync. They cannot be waited for: the
+        rows may be held by episodes whose own next turn waits for the sync.
+        """
+        self._late += cast("list[_Session]", self._rows.queue)
+        self._rows.queue = []
+        try:
+            if self._num_asking():
+                self._drained = asyncio.get_running_loop().create_future()
                 await self._drained
-            finally:
-                self._drained = None
-        if self._source:
-            assert isinstance(self._policy, Policy)
-            self._policy.copy_weights(self._source)
-        self._rows.clear()
-        self.policy_version = version
-        late, self._late = self._late, []
-        for session in late:
-            self._arrived(session)
+            if self._source:
+                assert isinstance(self._policy, Policy)
+                self._policy.copy_weights(self._source)
+            self._rows.clear()
+            self.policy_version = version
+        finally:
+            self._drained = None
+            late, self._late = self._late, []
+            for session in late:
+                self._arrived(session)
 
     def _num_asking(self) -> int:
-        """Count the sessions with a turn that is being sampled, or waits for a row."""
+        """Return the number of sessions with a turn that is being sampled or waits for a row."""
         return sum(s.is_asking for s in self._rows.everyone)
 
     def _check_drained(self) -> None:

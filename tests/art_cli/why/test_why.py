@@ -11,121 +11,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from learned_run import (
+    EXPERIMENT,
+    SIZE,
+    STEPS,
+    call,
+    calls,
+    centre,
+    each,
+    healthy,
+    metric,
+    of_success,
+    over_steps,
+    row,
+    scored,
+)
 from shown_runs import make_run, trajectory, write_step
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
-from art_cli.config.schema import Experiment
-from art_cli.config.sections.env import EnvConfig
-from art_cli.config.sections.model import ModelConfig
 from art_cli.config.sections.reward import RewardConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.config.sections.train import TrainConfig
 from art_cli.runs.directory import RunDir
 from art_cli.why.diagnose import diagnose, verdict
 from art_cli.why.evidence import Evidence, read_evidence
-
-STEPS, GROUPS, SIZE = 18, 4, 4
-EXPERIMENT = Experiment(
-    name="made",
-    env=EnvConfig(use="order_desk"),
-    model=ModelConfig(base="tiny"),
-    train=TrainConfig(steps=STEPS),
-)
-
-
-def row(step: int, group: int, index: int, split: str = "train", chance: float = 0.5) -> Any:
-    """Return a trajectory of a healthy run: what it says decides what it earns."""
-    rng = random.Random(f"{split}{step}{group}{index}")
-    is_right = rng.random() < chance
-    number = step * GROUPS + group if split == "train" else 10_000 + group
-    said = f"{'right' if is_right else 'wrong'} {index}"
-    return {
-        "step": step,
-        "split": split,
-        "group": group,
-        "index": index,
-        "scenario_id": f"{split}-{number}",
-        "seed": number,
-        "scenario": {"answer": f"answer-{number}"},
-        "reward": float(is_right),
-        "advantage": float(is_right) - chance,
-        "metrics": {},
-        "reward_parts": {},
-        "stop_reason": "env",
-        "truncated": False,
-        "error": None,
-        "num_sampled": 20 + rng.randrange(9),
-        "steps": [{"tool": "look", "result": f"record {number}", "is_error": False}] * 3,
-        "messages": [
-            {"role": "user", "content": f"question {number}"},
-            {"role": "assistant", "content": said},
-        ],
-        "sequences": [
-            {
-                "ids": [1, 2, 10 + step, index],
-                "mask": [0, 0, 1, 1],
-                "engine_logprobs": [0.0, 0.0, -0.5, -0.1],
-            }
-        ],
-    }
-
-
-def healthy() -> Evidence:
-    """Return a run that learns: from 0.3 to 0.7, in training and held out."""
-    chances = [0.3 + 0.4 * s / (STEPS - 1) for s in range(STEPS)]
-    metrics = [
-        {
-            "training_step": s + 1,
-            "train/reward": chances[s],
-            "train/tokens": 25.0,
-            "data/groups": 8,
-            "data/groups_zero_variance": 1,
-            "data/trajectories": 64,
-            "data/trajectories_failed": 0,
-            "data/truncated": 0,
-            "data/context_full": 0,
-            "data/forks": 0,
-            "loss/entropy": 0.5 - 0.2 * s / STEPS,
-            "loss/logprob_gap": 1e-6,
-            "loss/ratio_max": 1.0,
-            "loss/grad_norm": 0.3,
-            "loss/update_kl": 0.02,
-            "loss/shortened": 0.6,
-            "time/step_s": 10.0,
-        }
-        for s in range(STEPS)
-    ]
-    metrics[-1]["val/reward"] = 0.8
-    metrics.append({"training_step": 0, "val/reward": 0.2})
-    train = {
-        s + 1: [[row(s + 1, g, i, chance=chances[s]) for i in range(SIZE)] for g in range(GROUPS)]
-        for s in range(STEPS)
-    }
-    held_out = {
-        s: [row(s, g, 0, "val", chance) for g in range(64)]
-        for s, chance in ((0, 0.2), (STEPS, 0.8))
-    }
-    return Evidence(experiment=EXPERIMENT, metrics=metrics, train=train, held_out=held_out)
-
-
-def each(run: Evidence, change: Callable[[Any], None]) -> None:
-    """Change every trajectory."""
-    for rows in (run.rows, *run.held_out.values()):
-        for one in rows:
-            change(one)
-
-
-def metric(run: Evidence, **values: float) -> None:
-    """Set metrics at every step; `loss__kl` is `loss/kl`."""
-    for line in run.metrics:
-        line.update({name.replace("__", "/"): value for name, value in values.items()})
-
-
-def over_steps(run: Evidence, name: str, value: Callable[[float], float]) -> None:
-    """Set a metric by how far the run is, from 0 to 1."""
-    for n, line in enumerate(run.metrics[:STEPS]):
-        line[name] = value(n / (STEPS - 1))
 
 
 def flat(run: Evidence) -> None:
@@ -206,7 +116,8 @@ def shifted(run: Evidence) -> None:
 
 
 def negated(run: Evidence) -> None:
-    each(run, lambda r: r.update(advantage=-r["advantage"]))
+    for one in run.rows:
+        one["advantage"] *= -1
 
 
 def seen(run: Evidence) -> None:
@@ -252,34 +163,14 @@ def noisy_place(run: Evidence, gain: float) -> None:
     over_steps(run, "judge/first_gain", lambda x: gain + rng.gauss(0, 0.1))
 
 
-def call(tool: str, result: str, is_error: bool = False, **arguments: Any) -> dict[str, Any]:
-    return {"tool": tool, "arguments": arguments, "result": result, "is_error": is_error}
-
-
-def calls(made: Callable[[Any], list[dict[str, Any]]]) -> Callable[[Evidence], None]:
-    """Return a change that gives every trajectory the calls that `made` returns of it."""
-    return lambda run: each(run, lambda r: r.update(steps=made(r)))
-
-
-def scored(reward: Callable[[Any], float]) -> Callable[[Evidence], None]:
-    return lambda run: each(run, lambda r: r.update(reward=reward(r), advantage=reward(r)))
-
-
 def clock(run: Evidence) -> None:
     """The time of the step, and a hundredth of it between siblings."""
     scored(lambda r: r["step"] * 7 % 10 / 10 + r["index"] / 100)(run)
 
 
-def of_success(reward: Callable[[Any], float], ever: float = 1.0) -> Callable[[Evidence], None]:
-    def change(one: Any) -> None:
-        one.update(metrics={"success": one["reward"] * ever}, reward=reward(one))
-
-    return lambda run: each(run, change)
-
-
 def capped(run: Evidence) -> None:
     of_success(lambda r: 0.5 * bool(r["index"]))(run)
-    each(run, lambda r: r.update(advantage=r["reward"]))
+    centre(run)
 
 
 def half_unsolvable(run: Evidence) -> None:
@@ -651,7 +542,7 @@ def test_a_finding_names_the_command_that_shows_its_trajectory(tmp_path: Path) -
     run = make_run(tmp_path / "runs" / "test" / "made", steps=6, groups=4, size=4)
     for step in range(1, 7):
         rows = [
-            trajectory(step, "train", g, i, reward=0.0, truncated=True, steps=[])
+            trajectory(step, "train", g, i, reward=0.0, advantage=0.0, truncated=True, steps=[])
             for g in range(4)
             for i in range(4)
         ]
