@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def trajectory(step: int, split: str, group: int, index: int, **changes: Any) ->
     ]
     reward = 1.0 if good else rng.choice([0.0, 0.5])
     ids = list(range(60))
-    mask = [0] * 30 + [1] * 30
+    mask = [0] * 20 + [1] * 15 + [0] * 10 + [1] * 15
     return {
         "step": step,
         "split": split,
@@ -89,7 +90,11 @@ def write_step(run: Path, step: int, split: str, rows: list[dict[str, Any]]) -> 
 
 def add_step(run: Path, step: int, groups: int = 10, size: int = 10) -> None:
     """Write what a step of a run writes: trajectories, then its line of metrics."""
-    rows = [trajectory(step, "train", g, i) for g in range(groups) for i in range(size)]
+    rows: list[dict[str, Any]] = []
+    for group in range(groups):
+        siblings = [trajectory(step, "train", group, i) for i in range(size)]
+        mean = statistics.fmean(row["reward"] for row in siblings)
+        rows += [row | {"advantage": row["reward"] - mean} for row in siblings]
     write_step(run, step, "train", rows)
     with open(run / "metrics.jsonl", "a") as file:
         file.write(json.dumps(metrics_row(step)) + "\n")

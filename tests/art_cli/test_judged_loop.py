@@ -146,8 +146,8 @@ def test_without_any_score_progress_is_how_often_the_untrained_policy_is_beaten(
     assert outcome.baseline and outcome.final
     assert outcome.baseline.reward == 0.5  # it is as good as itself
     assert outcome.final.reward > 0.6
-    logs = [row["logs"] for row in run_dir(tmp_path).read_trajectories(20, "val")]
-    assert any("because of" in line for lines in logs for line in lines)
+    rows = run_dir(tmp_path).read_trajectories(20, "val")
+    assert any("because of" in row["reward_parts"].get("explanation", "") for row in rows)
 
 
 def test_a_judge_that_fails_at_every_held_out_pair_stops_the_run_with_its_steps_saved(
@@ -361,7 +361,7 @@ def calls_until(step: int, root: Path) -> int:
     groups = {
         (t["step"], t["group"])
         for t in stored(root / "a")
-        if t["step"] <= step and "nothing else to compare" not in t["logs"][0]
+        if t["step"] <= step and "else to compare" not in t["reward_parts"]["explanation"]
     }
     return len(groups)
 

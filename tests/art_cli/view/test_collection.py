@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import threading
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def test_a_group_has_its_advantages_and_its_index_row_says_the_same(tmp_path: Pa
     (part,) = [p for p in run.index()["parts"] if (p["split"], p["step"]) == ("train", 2)]
     group = run.group("train", 2, 1)
     rewards = [e["reward"] for e in group["episodes"]]
-    stored = [reward - 0.5 for reward in rewards]
+    stored = [reward - statistics.fmean(rewards) for reward in rewards]
     assert [e["advantage"] for e in group["episodes"]] == stored
     rows = [n for n, g in enumerate(part["columns"]["group"]) if g == 1]
     assert [part["columns"]["reward"][n] for n in rows] == rewards
