@@ -153,6 +153,7 @@ class Step:
     said: str = ""  # the words
     result: str | None = None  # None: nothing came back, since the episode ended there
     is_error: bool = False  # the call was refused or malformed
+    is_unknown: bool = False  # the episode offers no tool of this name
 
 
 @dataclass(slots=True, kw_only=True)

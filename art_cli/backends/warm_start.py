@@ -159,7 +159,7 @@ class WarmStart:
             cfg.engine.max_model_len,
             self._say,
         )
-        # How many there are may be fewer than sft.num_demonstrations.
+        # There may be fewer than sft.num_demonstrations.
         doing = f"warming up on {len(demonstrations):,} demonstrations"
         with closing(steps):
             for step, total, loss in steps:

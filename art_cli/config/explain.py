@@ -130,6 +130,8 @@ def _mistake(
     phrases = dict.fromkeys(filter(None, (_expected(each, hint) for each in details)))
     if phrases:
         advice = _advice(detail) if secret is None else _advice_on_secret(detail, secret)
+        if path == ("agent", "use") and ":" in got:
+            advice = ". A function goes into agent.function, with agent.use: function"
         message = f"expected {' or '.join(phrases)}, got {got}{advice}"
     elif bound := next((name for name in _BOUNDS if name in context), None):
         message = f"must be {_BOUNDS[bound]} {_plain(context[bound])}, got {got}"

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.files import MOST_BYTES, read_below
-from art_cli.envs.tools import NO_TOOL, InvalidCallError, Tool, ToolError, offered_by, tool
+from art_cli.envs.tools import InvalidCallError, Tool, ToolError, offered_by, tool
 from art_cli.types import Message, Scenario, Split, Trajectory
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class Env:
         `arguments` are what the model wrote: check them. Raise ToolError to
         refuse, InvalidCallError where they do not fit.
         """
-        raise InvalidCallError(f"{NO_TOOL} {name!r:.200}")
+        raise InvalidCallError(f"there is no tool {name!r:.200}")
 
     async def reply(self, text: str) -> str | Done:
         """Return what the model reads next when its turn called no tool.

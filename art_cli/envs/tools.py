@@ -24,9 +24,6 @@ class ToolError(Exception):
     """Raised by a tool to refuse; its text is what the model sees."""
 
 
-NO_TOOL = "there is no tool"  # how the refusal of a call begins whose tool the env does not offer
-
-
 class InvalidCallError(ToolError):
     """Raised where a call cannot be made: there is no such tool, or the arguments do not fit it."""
 

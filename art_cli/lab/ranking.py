@@ -1,4 +1,4 @@
-"""The result of a sweep: the trials by rank, and how much of the best one's value is luck."""
+"""The result of a sweep: the trials by rank, and the part of the best value that is luck."""
 
 from __future__ import annotations
 

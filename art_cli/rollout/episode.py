@@ -23,7 +23,7 @@ from art_cli.envs.returned import (
     tool_result,
     tools_in,
 )
-from art_cli.envs.tools import NO_TOOL, InvalidCallError, Tool, ToolError, offered_by, tools_of
+from art_cli.envs.tools import InvalidCallError, Tool, ToolError, offered_by, tools_of
 from art_cli.reward import set_reward
 from art_cli.rollout.lifetime import Lifetime
 from art_cli.system.deadline import call, user_code
@@ -149,6 +149,7 @@ class Episode:
     async def call_tool(self, name: str, arguments: dict[str, Any], *, turn: int) -> Message | Done:
         """Return what a tool gives; `is_error` marks a refusal, or arguments that do not fit."""
         step = self._begin(Step(turn=turn, tool=name, arguments=arguments))
+        step.is_unknown = not self._offers(name)
         try:
             result = await self._make(self._caller(name, arguments), f"tool {name}()")
         except ToolError as e:
@@ -171,11 +172,14 @@ class Episode:
         self._offered = _own_tools(env_class) if is_own else tools_in(env_class, tools)
         self.trajectory.tools = [tool.schema() for tool in self._offered]
 
+    def _offers(self, name: str) -> bool:
+        return any(tool.name == name for tool in self._offered)
+
     def _caller(self, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Return what makes the call. Raise InvalidCallError where there is no such tool."""
-        if all(tool.name != name for tool in self._offered):
+        if not self._offers(name):
             known = ", ".join(tool.name for tool in self._offered)
-            raise InvalidCallError(f"{NO_TOOL} {name!r:.200}; there are {known}")
+            raise InvalidCallError(f"there is no tool {name!r:.200}; there are {known}")
         return caller(self.env, name, arguments)
 
     def _hear(self, text: str) -> Awaitable[Any]:

@@ -216,6 +216,7 @@ class Match:
             t = t or Trajectory(scenario=at_seat(trajectory.scenario, seat))
             t.duration = trajectory.duration
             t.logs = [storable(text) for text in t.logs]
+            t.crash = t.crash and storable(t.crash)
             if trajectory.failed:
                 t.reward, t.stop_reason = None, trajectory.stop_reason
                 t.error, t.traceback = trajectory.error, trajectory.traceback

@@ -60,6 +60,7 @@ async def rollout(
             await _close(episode, trajectory)
     agent.record(trajectory)  # score() saw it too, unless it was never reached
     trajectory.error = trajectory.error and storable(trajectory.error)
+    trajectory.crash = trajectory.crash and storable(trajectory.crash)
     trajectory.logs = [storable(text) for text in trajectory.logs]
     trajectory.duration = time.monotonic() - began
     trajectory.usd += metered.usd

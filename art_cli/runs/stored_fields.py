@@ -98,7 +98,7 @@ EPISODE: dict[str, Spec] = {
             "arguments": _are_arguments,
             "said": _is_text_or_none,
             "result": _is_text_or_none,
-            "is_error": _is_flag,
+            **dict.fromkeys(("is_error", "is_unknown"), _is_flag),
         }
     ],
     "messages": [_MESSAGE],

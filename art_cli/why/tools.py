@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from typing import Any
 
-from art_cli.envs.tools import NO_TOOL
 from art_cli.why.episodes import weight_of
 from art_cli.why.evidence import (
     Evidence,
@@ -41,17 +41,21 @@ def tools_fail(run: Evidence) -> Iterator[RunFinding]:
     """
     calls: Counter[str] = Counter()
     errors: dict[str, list[tuple[str, Row]]] = defaultdict(list)
-    for tool, result, row in _calls(run.late_groups):
-        calls[tool] += 1
-        if result is not None:
-            errors[tool].append((result, row))
-    total = sum(calls.values())
-    unknown = [e for tool in errors if tool for e in errors[tool] if NO_TOOL in e[0][:40]]
+    unknown: list[tuple[str, Row]] = []
+    total = 0
+    for step, row in _calls(run.late_groups):
+        total += 1
+        if step.get("is_unknown"):
+            unknown.append((str(step["result"]), row))
+            continue
+        calls[step["tool"]] += 1
+        if step["is_error"]:
+            errors[step["tool"]].append((str(step["result"]), row))
     if total >= 10 and len(unknown) / total > FEW:
         yield _unknown(unknown, total)
     for tool, num in calls.most_common():
         wrong = errors[tool]
-        if not wrong or num < max(10, 0.02 * total) or NO_TOOL in wrong[-1][0][:40]:
+        if not wrong or num < max(10, 0.02 * total):
             continue
         if tool == "" and len(wrong) / total > 2 * FEW:
             yield _broken(run, wrong, total)
@@ -63,13 +67,13 @@ def tools_fail(run: Evidence) -> Iterator[RunFinding]:
             yield _misused(tool, wrong, num)
 
 
-def _calls(groups: list[list[Row]]) -> Iterator[tuple[str, str | None, Row]]:
-    """Yield each call's tool, its refusal if it was refused, and its trajectory."""
+def _calls(groups: list[list[Row]]) -> Iterator[tuple[dict[str, Any], Row]]:
+    """Yield each call, also one that nobody could read, and its trajectory."""
     for group in groups:
         for row in group:
             for step in row["steps"]:
                 if step["tool"] is not None:
-                    yield step["tool"], str(step["result"]) if step["is_error"] else None, row
+                    yield step, row
 
 
 def _unknown(wrong: list[tuple[str, Row]], total: int) -> RunFinding:
@@ -90,7 +94,7 @@ def _broken(run: Evidence, wrong: list[tuple[str, Row]], total: int) -> RunFindi
     priced = reward is not None and reward.invalid_action_cost
     price = "" if priced else "; or let them cost something: reward.invalid_action_cost"
     share = len(wrong) / total
-    early = [tool == "" for tool, _, _ in _calls(run.groups[: max(1, len(run.groups) // 6)])]
+    early = [step["tool"] == "" for step, _ in _calls(run.groups[: max(1, len(run.groups) // 6)])]
     began = sum(early) / max(1, len(early))
     # A base that cannot write calls fails at them from the first step on.
     grew = len(run.train) > 3 and began < min(2 * FEW, share / 2)

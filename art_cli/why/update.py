@@ -35,7 +35,7 @@ def wrong_advantages(run: Evidence) -> Iterator[RunFinding]:
             evidence=f"{wrong} of {pairs} pairs of siblings with different rewards have advantages "
             "in another order",
             reason="What is pushed up is not what earned more.",
-            change="whoever computes advantages: a wrong sign, or those of another group",
+            change="the code that computes advantages: a wrong sign, or those of another group",
             certainty=1.0,
             example=example,
         )
@@ -73,8 +73,8 @@ def other_baseline(run: Evidence) -> Iterator[RunFinding]:
             f"{statistics.fmean(map(abs, off)):.2g} up or down; train.advantage is {kind}, which "
             "subtracts the mean of the group",
             reason="Whole groups are pushed up or down because their scenario is easy or hard.",
-            change="whoever computes advantages: subtract the mean reward of the group, not of the "
-            "batch",
+            change="the code that computes advantages: subtract the mean reward of the group, not "
+            "of the batch",
             certainty=0.98,
             example=example,
         )
@@ -84,9 +84,14 @@ def untrained_turns(run: Evidence) -> Iterator[RunFinding]:
     """Yield a finding where turns were sampled of which no token is trained.
 
     A run of 1s in a mask is a trained turn, and a policy version stands for each sampled turn.
-    Silent about episodes that are left out, or cut off and masked on purpose.
+    Silent where turns are left out on purpose: by `agent.train`, since the episode was cut off,
+    since nobody received the answer, or since a grammar left the policy no choice.
     """
+    if run.experiment.agent.train != "all":
+        return
     rows = [r for r in run.rows if r["reward"] is not None and not r["truncated"]]
+    rows = [r for r in rows if not r["metrics"].get("answers_unheard")]
+    rows = [r for r in rows if not any(s.get("constrained") for s in r["sequences"])]
     counted = [(r, len(r.get("policy_versions") or ()), _trained_turns(r)) for r in rows]
     sampled = sum(num for _, num, _ in counted)
     missing = [(row, num, trained) for row, num, trained in counted if trained < num]
@@ -100,7 +105,7 @@ def untrained_turns(run: Evidence) -> Iterator[RunFinding]:
             title="Part of what the policy says is never trained",
             evidence=f"no token of {lost} of {sampled} sampled turns has a mask of 1{which}",
             reason="What is decided in these turns is not learned from.",
-            change="whoever makes the sequences: mask is 1 on the tokens of every sampled turn",
+            change="the code that makes sequences: mask is 1 on the tokens of every sampled turn",
             certainty=0.98,
             example=place(missing[-1][0]),
         )

@@ -301,7 +301,7 @@ IDLE: dict[str, Player] = {
 
 
 def insisting(*, times: int) -> Player:
-    """Return a player that makes the first change after asking so many times for a yes to it."""
+    """Return a player that asks for a yes `times` times, then makes the first change."""
 
     def player(desk: ServiceDesk) -> Turns:
         dropped = {text_of(confirm(w["write"])): w["write"] for w in minds(desk.goal) if w["write"]}

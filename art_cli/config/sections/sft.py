@@ -11,7 +11,7 @@ from art_cli.config.values import Count, Positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SFTConfig:
-    """Supervised fine-tuning on the assistant's tokens of demonstrations, before the first step."""
+    """Supervised fine-tuning on demonstrations before the first step, on assistant tokens alone."""
 
     demonstrations: str = "env"
     """`env` for the env's own demonstrations, or a JSONL file of chat conversations."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from art_cli.config.sections.judge import JudgeConfig
 from art_cli.config.sections.llm import LLMConfig
-from art_cli.envs.registry import find
-from art_cli.errors import JudgeError, PreflightError, UsageError, blame
+from art_cli.errors import JudgeError, PreflightError
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.judges.base import Judge
 from art_cli.llms.judges.cache import AnswerCache
+from art_cli.llms.judges.own import OwnJudge, own_class
 from art_cli.llms.judges.ruler import Ruler
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.stand_in import STAND_IN, StandInLLM
@@ -21,7 +21,6 @@ from art_cli.system.child_server import ChildServer
 from art_cli.system.files import cache_folder, read_text
 from art_cli.system.progress import silent
 
-REQUIRED = ("judge", "check_room", "ping", "usage", "spent", "close")  # of a Judge
 KEYS = {  # of the providers that most people use; litellm knows the others'
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
@@ -50,7 +49,7 @@ async def make_judge(
     """
     check_setup(cfg)
     if cfg.use != "ruler":
-        return _own(cfg)
+        return OwnJudge(cfg)
     return Ruler(
         reference or await _remote(cfg, costs, say),
         rubric=read_rubric(cfg),
@@ -62,12 +61,15 @@ async def make_judge(
 
 
 def check_setup(cfg: JudgeConfig) -> None:
-    """Check what needs no litellm and no time: the rubric's file, and a key.
+    """Check what needs no litellm and no time: the rubric's file, and a key or the user's class.
 
-    Raises PreflightError.
+    Raises PreflightError, UsageError.
     """
     read_rubric(cfg)
-    key = key_of(cfg) if cfg.use == "ruler" else None
+    if cfg.use != "ruler":
+        own_class(cfg.use)
+        return
+    key = key_of(cfg)
     if key and not os.environ.get(key):
         raise PreflightError(
             f"judge.model={cfg.model} needs {key}, which is not set; put it into the environment "
@@ -105,21 +107,6 @@ async def ask_once(judge: Judge, opening: list[Any], tools: list[Any]) -> None:
         await judge.ping()
     except JudgeError as e:
         raise PreflightError(f"the judge cannot be used: {e}") from e
-
-
-def _own(cfg: JudgeConfig) -> Judge:
-    """Return a judge of the user's own. Raises UsageError, with its place."""
-    try:
-        make = find(cfg.use)
-    except UsageError as e:
-        raise UsageError(f"judge.use: {e}") from None
-    try:
-        judge = make(cfg)
-    except Exception as e:
-        raise UsageError(f"judge.use: {cfg.use}: {blame(e, make)}") from e
-    if missing := [name for name in REQUIRED if not hasattr(judge, name)]:
-        raise UsageError(f"judge.use: {cfg.use} has no {', '.join(missing)}; see Judge")
-    return judge
 
 
 async def _remote(cfg: JudgeConfig, costs: Path | None, say: Callable[[str], None]) -> LLM:

@@ -48,7 +48,7 @@ class Scorer:
         self._failures: list[str] = []
 
     async def __call__(self, group: TrajectoryGroup) -> None:
-        """Have one group judged, and set its rewards.
+        """Judge one group, and set its rewards.
 
         Where the judge fails, `on_failure` decides: the group gets no rewards and so leaves the
         batch, or the env's, or this raises JudgeError. Raises BudgetError where the money is spent.

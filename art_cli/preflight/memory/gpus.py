@@ -69,7 +69,7 @@ def present() -> list[Gpu]:
 
 
 def complaint() -> str:
-    """Return what the driver says is wrong; "" where there is no driver, or nothing wrong."""
+    """Return the driver's error message; "" if there is no driver, or no error."""
     return _ask()[1]
 
 

@@ -1,4 +1,4 @@
-"""`agent.use: service`: an agent that runs already, here or elsewhere, as an HTTP service.
+"""`agent.use: service`: an agent that already runs as an HTTP service, here or elsewhere.
 
     POST URL  {"id", "messages", "tools", "model", "base_url", "mcp_url", "api_key", "end_url",
                "deadline"}

@@ -14,9 +14,9 @@ from functools import lru_cache
 from numbers import Real
 from typing import Any, cast
 
+from art_cli.envs.own import blaming, is_plain, named, place_of
 from art_cli.errors import UsageError
 from art_cli.training.algorithm.made_up import made_up_groups
-from art_cli.training.algorithm.own import blaming, is_plain, named, place_of
 from art_cli.types import Trajectory, TrajectoryGroup
 
 SMALL_STD = 1e-6  # keeps near-ties finite; far below any reward difference that means something

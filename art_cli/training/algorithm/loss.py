@@ -23,8 +23,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from art_cli.envs.own import blaming, named, place_of
 from art_cli.errors import UsageError
-from art_cli.training.algorithm.own import blaming, named, place_of
 
 KEY = "train.loss"
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 from numbers import Real
 from typing import Any
 
+from art_cli.envs.own import blaming, named, place_of
 from art_cli.errors import UsageError
-from art_cli.training.algorithm.own import blaming, named, place_of
 from art_cli.training.curriculum.base import Sampler
 from art_cli.training.curriculum.signal import Signal
 from art_cli.training.curriculum.uniform import Uniform

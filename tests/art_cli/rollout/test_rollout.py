@@ -303,6 +303,7 @@ def test_plain_tools_block_threads_and_not_each_other(run: Play) -> None:
 def test_a_bad_call_is_an_observation(run: Play, said: str, observed: str) -> None:
     t = run(Desk, said, "bye")
     assert observed in results(t)[0]
+    assert t.steps[0].is_unknown == ("no tool 'fly'" in observed)
     assert t.reward == 0.5
 
 

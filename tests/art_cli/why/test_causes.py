@@ -22,6 +22,7 @@ from learned_run import (
     scored,
 )
 
+from art_cli.config.sections.agent import AgentConfig
 from art_cli.config.sections.judge import JudgeConfig
 from art_cli.config.sections.train import TrainConfig
 from art_cli.why.diagnose import diagnose, verdict
@@ -54,8 +55,11 @@ def two_turns(mask: list[int]) -> Plant:
     """Return a change to two sampled turns, with this mask over six tokens."""
     sequence = {"ids": [1, 2, 3, 4, 5, 6], "mask": mask, "engine_logprobs": [-0.1] * 6}
     return lambda run: each(
-        run, lambda r: r.update(sequences=[sequence], policy_versions=[r["step"], r["step"]])
+        run, lambda r: r.update(sequences=[dict(sequence)], policy_versions=[r["step"]] * 2)
     )
+
+
+lone_turn = two_turns([0, 0, 0, 0, 1, 1])  # the second alone is trained
 
 
 def few_groups(num: float, flat: float) -> Plant:
@@ -154,12 +158,12 @@ def illegal(until: int) -> Plant:
 
 
 def made_up(run: Evidence) -> None:
-    calls(lambda r: [call("get_", "error: there is no tool 'get_'; there are look", True)])(run)
+    calls(lambda r: [call("get_", "error: unknown", True) | {"is_unknown": True}])(run)
 
 
 FAULTS: list[tuple[str, Plant]] = [
     ("other_baseline", baseline_of_batch),
-    ("untrained_turns", two_turns([0, 0, 0, 0, 1, 1])),
+    ("untrained_turns", lone_turn),
     ("held_by_penalty", train(kl_coef=3.0)),
     ("stale_rollouts", lambda run: metric(run, data__staleness=11.0)),
     ("small_batches", few_groups(1.0, flat=0.3)),
@@ -179,6 +183,16 @@ SOUND: list[Plant] = [
     train(advantage="group_std"),
     train(advantage="mine.py:centred"),
     two_turns([0, 1, 1, 0, 1, 1]),
+    both(lone_turn, lambda run: each(run, lambda r: r.update(metrics={"answers_unheard": 1}))),
+    both(lone_turn, lambda run: each(run, lambda r: r["sequences"][0].update(constrained=[{}]))),
+    both(
+        lone_turn,
+        lambda run: setattr(
+            run,
+            "experiment",
+            replace(EXPERIMENT, agent=AgentConfig(use="service", url="http://h/", train="main")),
+        ),
+    ),
     train(kl_coef=0.05),
     lambda run: metric(run, data__staleness=1.0),
     few_groups(2.0, flat=0.0),

@@ -11,7 +11,7 @@ import pytest
 from art_cli.config.sections.judge import JudgeConfig
 from art_cli.errors import UsageError
 from art_cli.llms.judges.base import Transcript
-from art_cli.llms.judges.build import make_judge
+from art_cli.llms.judges.build import check_setup, make_judge
 
 PAGE = Path(__file__).parents[4] / "CONTRIBUTING.md"
 
@@ -35,7 +35,11 @@ def test_the_judge_of_the_recipe_scores(tmp_path: Path) -> None:
     ("code", "says"),
     [
         ("Other = 1", "has no 'Mine'"),
-        ("class Mine:\n    def __init__(self): pass", "Mine: "),
+        ("Mine = 1", "is no class"),
+        (
+            "class Mine:\n    def __init__(self): pass",
+            "mine.py:2: TypeError: Mine.__init__() takes 1 ",
+        ),
         ("class Mine:\n    def __init__(self, cfg): 1 / 0", "mine.py:2: ZeroDivisionError"),
         ("class Mine:\n    def __init__(self, cfg): self.spent = 0", "has no judge, check_room"),
     ],
@@ -47,4 +51,46 @@ def test_one_that_cannot_be_made_is_told_with_its_place(
     cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine", model="none")
     with pytest.raises(UsageError, match=r"^judge\.use: ") as raised:
         asyncio.run(make_judge(cfg, seed=0))
+    assert says in str(raised.value)
+
+
+def test_a_class_that_is_not_there_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
+    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine", model="none")
+    with pytest.raises(UsageError, match=r"^judge\.use: .* there is no file"):
+        check_setup(cfg)
+
+
+GOOD = """
+from art_cli.llms.base import Usage
+from art_cli.llms.judges.base import Score, Verdict
+
+class Mine:
+    def __init__(self, cfg): self.usage, self.spent = Usage(), 0.0
+    def check_room(self, opening, tools): pass
+    async def ping(self): pass
+    async def close(self): pass
+    async def judge(self, transcripts):
+        return GIVEN
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("[0.5, 0.5]", "returned list, not a Verdict of Scores"),
+        ("Verdict(scores=[0.5, 0.5])", "returned Verdict, not a Verdict of Scores"),
+        ("Verdict(scores=[])", "one finite score for each of 2 trajectories, and returned []"),
+        ("Verdict(scores=[Score(score=float('nan'), explanation='')] * 2)", "returned [nan, nan]"),
+        ("1 / 0", "mine.py:11: ZeroDivisionError"),
+    ],
+)
+def test_a_verdict_that_does_not_fit_is_told(tmp_path: Path, given: str, says: str) -> None:
+    (tmp_path / "mine.py").write_text(GOOD.replace("GIVEN", given))
+    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine", model="none")
+
+    async def go() -> None:
+        await (await make_judge(cfg, seed=0)).judge([Transcript(messages=[])] * 2)
+
+    with pytest.raises(UsageError, match=r"^judge\.use: ") as raised:
+        asyncio.run(go())
     assert says in str(raised.value)

@@ -184,11 +184,12 @@ def test_what_a_function_returns_is_said_to_the_env(make_policy: Any) -> None:
 def test_a_function_that_fails_has_its_line_in_the_log(make_policy: Any) -> None:
     async def agent(client: Any, task: Task) -> None:
         await client.chat.completions.create(model="m", messages=task.messages)
-        raise KeyError("oh")
+        raise KeyError("oh \ud800" + "x" * 30_000)
 
     trajectory = function(make_policy, agent, crashes=True)
     assert trajectory.stop_reason == "agent"
-    assert f"{Path(__file__).name}:" in trajectory.crash and "KeyError: 'oh'" in trajectory.crash
+    assert f"{Path(__file__).name}:" in trajectory.crash and "KeyError: 'oh" in trajectory.crash
+    assert len(trajectory.crash.encode()) < 20_000  # it is storable, and short
 
 
 @pytest.mark.parametrize("raised", [SystemExit(3), BudgetError("spent"), Interrupted("stopped")])

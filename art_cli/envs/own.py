@@ -1,4 +1,4 @@
-"""Objects that a config names as FILE.py:NAME instead of a name of ours: a loss, an advantage.
+"""Objects that a config names as FILE.py:NAME: a loss, an advantage, a sampler, a judge.
 
 Someone's own code may raise, or return what does not fit. Both are told with the key of the config
 and the line of the code.
@@ -15,7 +15,7 @@ from statistics import StatisticsError
 from typing import Any
 
 from art_cli.envs.registry import find
-from art_cli.errors import UsageError, blame
+from art_cli.errors import ArtError, UsageError, blame
 
 
 def named(key: str, name: str, builtin: Mapping[str, Any]) -> Any:
@@ -38,10 +38,10 @@ def place_of(function: Callable[..., Any]) -> str:
 
 @contextmanager
 def blaming(key: str, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Turn what someone's own function raises into a UsageError with its place."""
+    """Turn what someone's own function raises, but for errors of ours, into a UsageError."""
     try:
         yield
-    except UsageError:
+    except ArtError:  # raised on purpose
         raise
     except Exception as e:
         place = place_of(function)
