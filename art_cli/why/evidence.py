@@ -278,6 +278,8 @@ def _rows(run: RunDir, step: int, split: Split, unread: list[str]) -> list[Row]:
     good = [row for row in rows if _is_whole(row)]
     if len(good) < len(rows):
         unread.append(f"{file}: {len(rows) - len(good)} of {len(rows)} lines are no trajectories")
+    for row in good:  # null is a number that was not finite: the rules compare and add numbers
+        row["metrics"] = {name: n for name, n in row["metrics"].items() if n is not None}
     return good
 
 

@@ -162,7 +162,7 @@ def test_trajectories_come_back_exactly(run: RunDir) -> None:
     assert rows[0]["messages"][0]["content"] == "héllo"
     assert rows[0]["side_conversations"] == [[{"role": "user", "content": "a title?"}]]
     step = {"turn": 0, "tool": "look", "arguments": {"at": "é"}, "result": "a mug"}
-    assert rows[0]["steps"] == [step | {"said": "", "is_error": False}]
+    assert rows[0]["steps"] == [step | {"said": "", "is_error": False, "is_unknown": False}]
     assert (rows[0]["num_turns"], rows[0]["num_sampled"], rows[0]["stop_reason"]) == (1, 2, "env")
     assert (run.trajectories / "train-000012.jsonl.gz").exists()
 
