@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from art_cli.chat.render import Renderer
 from art_cli.config.auto import warms_all
 from art_cli.config.sections.sft import SFTConfig
 from art_cli.envs.base import Env
@@ -20,7 +21,6 @@ from art_cli.errors import Interrupted
 from art_cli.models.adapter import chosen_parts
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.first_episode import offered_tools
 from art_cli.runs.beginning import began
 from art_cli.runs.checkpoint import (

@@ -12,7 +12,7 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.errors import EXIT_PREFLIGHT
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 INDENT = 19  # columns before what a finding says
 
@@ -29,9 +29,9 @@ def doctor(
 
     Example:  art doctor configs/gpu-80gb.yaml
     """
-    from art_cli.cli.findings import tell_finding
+    from art_cli.cli.check_results import tell_finding
     from art_cli.preflight.doctor import examine
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     inputs.read_dotenv(Path(".env"))
     loaded = inputs.load(config) if config else None

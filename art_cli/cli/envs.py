@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
-    from art_cli.preflight.finding import Finding
+    from art_cli.preflight.check_result import CheckResult
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
@@ -65,7 +65,7 @@ def tasks_command(
     Example:  art envs tasks reasoning_gym
     """
     from art_cli.errors import UsageError, blame
-    from art_cli.rollout.env_worker.remote import env_in
+    from art_cli.rollout.env_class import env_in
 
     env = env_in(use, python)
     try:
@@ -108,14 +108,14 @@ def check_command(
 
     Example:  art envs check config.yaml env.args.level=2 env.concurrency=4
     """
-    from art_cli.cli.findings import tell_finding
+    from art_cli.cli.check_results import tell_finding
     from art_cli.errors import EXIT_FAILED
     from art_cli.preflight.envs.check import check
     from art_cli.preflight.envs.subject import Options
-    from art_cli.rollout.env_worker.remote import env_of
-    from art_cli.system.screen import Screen
+    from art_cli.rollout.env_class import env_of
+    from art_cli.terminal.screen import Screen
 
-    found: list[Finding] = []
+    found: list[CheckResult] = []
     screen = Screen(file=sys.stdout)
     with contextlib.redirect_stdout(sys.stderr):  # what the env prints is no part of the report
         loaded = _load(use, settings or [], python)
@@ -146,7 +146,7 @@ def check_command(
 def _load(use: str, settings: list[str], python: str | None) -> LoadedExperiment:
     """Return the env that is named, or that a config names. Raises UsageError."""
     from art_cli.config.load import load_env
-    from art_cli.rollout.env_worker.remote import env_in
+    from art_cli.rollout.env_class import env_in
 
     if use.endswith(CONFIGS):
         given = [f"env.python={json.dumps(python)}"] if python else []

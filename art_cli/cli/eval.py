@@ -17,7 +17,7 @@ from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
 from art_cli.config.sections.llm import REFERENCE
 from art_cli.errors import BudgetError, Interrupted
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment

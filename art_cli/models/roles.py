@@ -16,7 +16,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D  # GPT-2's linear map, its weight transposed
 
-from art_cli.models.reading.decoder import decoder_of
+from art_cli.models.forward.decoder import decoder_of
 
 Role = Literal["attention", "mlp", "experts", "router"]
 

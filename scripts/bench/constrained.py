@@ -18,16 +18,16 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from art_cli.chat.grammar.allowed import unpacked
+from art_cli.chat.grammar.grammars import Grammars, Vocabulary
+from art_cli.chat.grammar.schema import checked_schema
+from art_cli.chat.grammar.write import HEAD
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.model import TinyConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.base import Session
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.models import tiny
-from art_cli.models.grammar.allowed import unpacked
-from art_cli.models.grammar.grammars import Grammars, Vocabulary
-from art_cli.models.grammar.schema import checked_schema
-from art_cli.models.grammar.write import HEAD
 from art_cli.models.policy import Policy
 
 TOKENS, END = 120, 2

@@ -28,10 +28,10 @@ from typing import Any
 
 from aiohttp import ClientSession, TCPConnector, web
 
+from art_cli.chat.render import Renderer
 from art_cli.config.sections.model import TinyConfig
 from art_cli.envs.tools import schemas_of
 from art_cli.models import tiny
-from art_cli.models.render import Renderer
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.hosted_episode import Hosted
 from art_cli.rollout.gateway.served import Served

@@ -77,7 +77,7 @@ def peak_of_logprobs(vocab: int, device: str) -> dict[str, float]:
     """In this process: memory that one loss and gradient took, in MB."""
     import torch
 
-    from art_cli.models.reading.head import Head
+    from art_cli.models.forward.head import Head
     from art_cli.training.algorithm.logprobs import head_loss
 
     torch.manual_seed(0)

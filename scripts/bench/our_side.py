@@ -17,9 +17,9 @@ from setting import (
 )
 
 import art_cli as art
+from art_cli.chat.turns import Turn
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.envs.returned import opening_of
-from art_cli.models.turns import Turn
 from art_cli.rollout import agent as turns
 from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.training.curriculum.uniform import Uniform

@@ -16,8 +16,8 @@ from integration.clients.conftest import PACKAGES
 from own_venv import python_with
 from transformers import AutoTokenizer
 
+from art_cli.chat.render import Conversation, Renderer
 from art_cli.envs.tools import schemas_of
-from art_cli.models.render import Conversation, Renderer
 from art_cli.runs.directory import RunDir
 from art_cli.types import Completion
 from art_envs.order_desk import OrderDesk

@@ -16,7 +16,7 @@ from art_cli.preflight.certify.numbers import check_engine, check_numbers
 from art_cli.preflight.certify.serving import vllm_command
 from art_cli.preflight.certify.specimen import Specimen, Trial, specimen_of
 from art_cli.preflight.memory.shape import UnknownSizeError, read_config
-from art_cli.preflight.shrink import as_transformers_reads
+from art_cli.preflight.small_model.config import as_transformers_reads
 from art_cli.system.progress import Report
 
 Check = Callable[[Specimen], Iterator[Trial]]

@@ -16,7 +16,7 @@ from art_cli.llms.base import AskedLLM
 from art_cli.llms.services import RunServices
 from art_cli.rollout.agents.function import FunctionRunner
 from art_cli.rollout.agents.hosted import HostedAgents, Runner
-from art_cli.rollout.agents.kept import KeptRunner, WorkerRunner
+from art_cli.rollout.agents.persistent import PersistentRunner, WorkerRunner
 from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.rollout.agents.sandbox import Bwrap, Docker, NoSandbox, Sandbox
 from art_cli.rollout.agents.service import ServiceRunner
@@ -74,7 +74,7 @@ def make_runner(cfg: AgentConfig) -> Runner | None:
     """
     workdir, sandbox = Workdir(cfg.workdir), _sandbox(cfg)
     if cfg.command and cfg.keep:
-        return KeptRunner(cfg.command, cfg.pass_env, sandbox, cfg.timeout, workdir)
+        return PersistentRunner(cfg.command, cfg.pass_env, sandbox, cfg.timeout, workdir)
     if cfg.command:
         return ProgramRunner(cfg.command, cfg.pass_env, sandbox, workdir)
     if cfg.function and cfg.python:

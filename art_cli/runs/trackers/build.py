@@ -12,7 +12,7 @@ from art_cli.config.sections.track import TrackConfig
 from art_cli.errors import ConfigError
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.base import Tracker
-from art_cli.runs.trackers.mirror import Mirror, Mirrors, Sink
+from art_cli.runs.trackers.sink import Sink, SinkTracker, SinkTrackers
 from art_cli.runs.trackers.wandb.server import choose_mode
 
 OTLP = "opentelemetry.exporter.otlp.proto.http"
@@ -67,7 +67,9 @@ def make_trackers(
     `config` is what they show as the run's config: it must hold no resolved secrets.
     """
     track = cfg.track
-    mirrors = Mirrors([Mirror(name, run, to, say) for name, to in _sinks(cfg, run, config)])
+    mirrors = SinkTrackers(
+        [SinkTracker(name, run, to, say) for name, to in _sinks(cfg, run, config)]
+    )
     for row in run.read_metrics():
         mirrors.log(row)
     if not track.wandb:

@@ -9,16 +9,16 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
+from art_cli.chat.render import Conversation, Renderer
 from art_cli.config.sections.sft import SFTConfig
 from art_cli.errors import TrainerError, UsageError
 from art_cli.models.policy import Policy
-from art_cli.models.render import Conversation, Renderer
 from art_cli.system.progress import silent
 from art_cli.training.algorithm.logprobs import head_loss
 from art_cli.training.algorithm.packing import TrainSequence, pack
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.muon import Muon
-from art_cli.training.trainers.sft_cache import KeptWarmup, Warmed, key_of_warmup
+from art_cli.training.trainers.sft_cache import CachedSft, Warmed, key_of_warmup
 from art_cli.types import Completion, Message, Sequence
 
 RAMP_STEPS = 20  # of the learning rate, up; then linearly down to a tenth
@@ -72,7 +72,7 @@ def fine_tune(
     rng = random.Random(seed)
     batches = list(_batches(data, cfg, rng))
     optimizers = _optimizers(policy, cfg)
-    kept = KeptWarmup(key_of_warmup(policy, batches, cfg, budget.tokens))
+    kept = CachedSft(key_of_warmup(policy, batches, cfg, budget.tokens))
     done = _take_up(kept, policy, optimizers, budget)
     if done == len(batches):
         say(f"the warm-up was made before, by a run like this one; to make it anew: rm {kept.file}")
@@ -163,7 +163,7 @@ def _state(
 
 @torch.no_grad()
 def _take_up(
-    kept: KeptWarmup, policy: Policy, optimizers: list[torch.optim.Optimizer], budget: TokenBudget
+    kept: CachedSft, policy: Policy, optimizers: list[torch.optim.Optimizer], budget: TokenBudget
 ) -> int:
     """Take what was kept of a warm-up; return how many of its steps are done."""
     warmed = kept.load()

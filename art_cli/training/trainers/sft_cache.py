@@ -48,7 +48,7 @@ class Warmed:
     tokens: int  # of a microbatch, as far as memory allowed
 
 
-class KeptWarmup:
+class CachedSft:
     """The files of one supervised stage."""
 
     def __init__(self, key: str) -> None:

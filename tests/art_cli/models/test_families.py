@@ -21,11 +21,11 @@ from chat_models import (
     user,
 )
 
+from art_cli.chat.capabilities import TemplateCapabilities
+from art_cli.chat.openai_format import write_turn
+from art_cli.chat.render import Renderer
+from art_cli.chat.turns import read_turn
 from art_cli.errors import UsageError
-from art_cli.models.dialect import Dialect
-from art_cli.models.openai_format import write_turn
-from art_cli.models.render import Renderer
-from art_cli.models.turns import read_turn
 
 MODELS = Path(__file__).parents[3] / "docs" / "models.md"
 ODD: dict[str, Any] = {
@@ -90,7 +90,7 @@ def talk(model: ChatModel, thought: str, calls: str, folder: Path = FAMILIES) ->
 def test_a_conversation_with_calls(model: ChatModel, thought: str) -> None:
     expected = FORKS.get(model.name, ((0, 0, 0), (0, 0, 0)))[bool(thought)]
     assert talk(model, thought, CANCEL) == list(expected)
-    if not model.renderer(TOOLS).dialect.one_call:
+    if not model.renderer(TOOLS).capabilities.one_call:
         assert talk(model, thought, CANCEL + LOOK) == list(expected)
 
 
@@ -99,9 +99,9 @@ def test_a_broken_call_gets_its_result_and_the_episode_goes_on(model: ChatModel)
     renderer = model.renderer(TOOLS)
     own = renderer.own_words(LOOK)
     talk = Talk(renderer)
-    said = talk.say_own(own[: own.index("0017")], renderer.dialect.end_of_calls)
+    said = talk.say_own(own[: own.index("0017")], renderer.capabilities.end_of_calls)
     (broken,) = renderer.read(said).calls
-    assert isinstance(broken, str) and renderer.dialect.speech.format.shape in broken
+    assert isinstance(broken, str) and renderer.capabilities.output_format.format.shape in broken
     talk.hear(result(broken))
     assert "error: " in renderer.text(talk.conversation.said)
     talk.say(LOOK)
@@ -151,14 +151,14 @@ def test_a_special_token_in_what_a_tool_or_user_says_is_broken_up(model: ChatMod
 
 def row(renderer: Renderer, name: str) -> str:
     """Return what docs/models.md says of a family."""
-    dialect: Dialect = renderer.dialect
-    opening, _ = dialect.speech.tags
-    form = dialect.speech.format.name
+    capabilities: TemplateCapabilities = renderer.capabilities
+    opening, _ = capabilities.output_format.tags
+    form = capabilities.output_format.format.name
     tags = f"`{opening}`".replace("|", r"\|") if form != "harmony" else "channels"
-    thinking = tags if opening in dialect._template.source or form == "harmony" else "none"
-    described = "its template" if dialect.shows_tools else "`art`"
-    system = "the first user's words" if dialect.refuses_system else "its own"
-    several = "one" if dialect.one_call else "several"
+    thinking = tags if opening in capabilities._template.source or form == "harmony" else "none"
+    described = "its template" if capabilities.shows_tools else "`art`"
+    system = "the first user's words" if capabilities.refuses_system else "its own"
+    several = "one" if capabilities.one_call else "several"
     return f"| {name} | `{form}` | {described} | {several} | {thinking} | {system} |"
 
 
@@ -211,7 +211,7 @@ def test_an_end_that_no_role_begins_with_forks() -> None:
 
 def test_gpt_oss_ends_a_call_and_an_answer_in_different_ways() -> None:
     renderer = BY_NAME["gpt-oss"].renderer(TOOLS)
-    assert (renderer.end_of_turn, renderer.dialect.end_of_calls) == ("<|return|>", "<|call|>")
+    assert (renderer.end_of_turn, renderer.capabilities.end_of_calls) == ("<|return|>", "<|call|>")
     talk = Talk(renderer)
     said = talk.say_own(
         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
@@ -293,7 +293,7 @@ def test_odd_names_of_arguments_are_said_in_every_format(model: ChatModel) -> No
 
 def test_users_in_a_row_become_one_turn_where_roles_must_alternate() -> None:
     renderer = BY_NAME["mistral-nemo"].renderer(None)
-    assert renderer.dialect.refuses_repeats
+    assert renderer.capabilities.refuses_repeats
     assert "[INST]a\nb[/INST]" in renderer.text([user("a"), user("b")])
 
 

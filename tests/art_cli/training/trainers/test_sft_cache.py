@@ -12,11 +12,11 @@ from short_run import CONFIG
 from torch import Tensor
 from typer.testing import CliRunner
 
+from art_cli.chat.render import Renderer
 from art_cli.cli.main import app
 from art_cli.config.sections.sft import SFTConfig
 from art_cli.errors import UsageError
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.runs.directory import RunDir
 from art_cli.training.trainers import sft, sft_cache
 from art_cli.training.trainers.budget import TokenBudget
@@ -119,9 +119,9 @@ def test_one_that_was_killed_goes_on_from_what_was_kept_last(
     [file] = folder.iterdir()
     file.unlink()
     monkeypatch.setattr(sft, "KEEP_EVERY", -1.0)
-    save, states = sft_cache.KeptWarmup.save, []
+    save, states = sft_cache.CachedSft.save, []
     monkeypatch.setattr(
-        sft_cache.KeptWarmup,
+        sft_cache.CachedSft,
         "save",
         lambda self, state: (states.append(state.step), state.step < 4 and save(self, state)),
     )
