@@ -16,11 +16,11 @@ STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "skipped": "
 STATUS = 9  # columns
 
 
-def tell_finding(screen: Screen, finding: CheckResult, indent: int) -> None:
-    """Print a finding; what it says begins at column `indent`."""
-    label = f"{finding.status:<{STATUS}}{finding.check}"
-    # On one line: else an error of an env could write other findings.
-    what = visible(masked(finding.what), lines=False)
-    screen.hang(label, Text(what), indent, STYLES[finding.status])
-    if more := " · ".join(filter(None, (finding.where, finding.todo))):
+def tell_result(screen: Screen, result: CheckResult, indent: int) -> None:
+    """Print a result; what it says begins at column `indent`."""
+    label = f"{result.status:<{STATUS}}{result.check}"
+    # On one line: else an error of an env could write other results.
+    what = visible(masked(result.what), lines=False)
+    screen.hang(label, Text(what), indent, STYLES[result.status])
+    if more := " · ".join(filter(None, (result.where, result.todo))):
         screen.hang("", Text(visible(masked(more)), "dim"), indent)

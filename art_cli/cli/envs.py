@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 CONFIGS = (".yaml", ".yml")
-INDENT = 26  # columns before what a finding says
+INDENT = 26  # columns before what a result says
 
 
 @app.callback()
@@ -108,7 +108,7 @@ def check_command(
 
     Example:  art envs check config.yaml env.args.level=2 env.concurrency=4
     """
-    from art_cli.cli.check_results import tell_finding
+    from art_cli.cli.check_results import tell_result
     from art_cli.errors import EXIT_FAILED
     from art_cli.preflight.envs.check import check
     from art_cli.preflight.envs.subject import Options
@@ -129,11 +129,11 @@ def check_command(
             python=section.python,
             allow_writes=allow_writes,
         )
-        for finding in check(use, env, loaded.env_settings, options, inputs.progress):
+        for result in check(use, env, loaded.env_settings, options, inputs.progress):
             inputs.progress("")
-            found.append(finding)
+            found.append(result)
             if not as_json:
-                tell_finding(screen, finding, INDENT)
+                tell_result(screen, result, INDENT)
     num = sum(f.status == "failed" for f in found)
     if as_json:
         say(json.dumps({"env": use, "passed": not num, "findings": [asdict(f) for f in found]}))

@@ -1,4 +1,4 @@
-"""A finding of a check of an env, and its place in the user's code."""
+"""A result of a check of an env, and its place in the user's code."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ CheckResults = Iterator[CheckResult]
 
 
 def ok(what: str) -> CheckResult:
-    """Return a finding that all is well, with what was seen."""
+    """Return a result that all is well, with what was seen."""
     return CheckResult(status="ok", what=what)
 
 
 def failed(what: str, where: str = "", todo: str = "") -> CheckResult:
-    """Return a finding for which a pull request with this env would be sent back."""
+    """Return a result for which a pull request with this env would be sent back."""
     return CheckResult(status="failed", what=what, where=where, todo=todo)
 
 

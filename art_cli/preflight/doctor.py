@@ -37,7 +37,7 @@ LITTLE_DISK = 20 * GIB  # where it is not known what a run takes
 
 
 def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[CheckResult]:
-    """One finding after the other; those that are `failed` keep the config from running here."""
+    """One result after the other; those that are `failed` keep the config from running here."""
     gpus = present()
     cfg = loaded.experiment if loaded else None
     llms = models_asked(cfg, loaded.env_settings) if cfg and loaded else {}
@@ -63,9 +63,9 @@ def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[CheckRe
         ("keys", check_keys(llms)),
         ("services", check_servers(servers(cfg, llms))),
     )
-    for name, findings in found:
-        for finding in findings:
-            yield replace(finding, check=name)
+    for name, results in found:
+        for result in results:
+            yield replace(result, check=name)
 
 
 def _check_base(loaded: LoadedExperiment) -> list[CheckResult]:

@@ -27,8 +27,8 @@ def check_conversation(
         for f in of_tokenizer(ModelConfig(base=base), config, tokenizer, [ANY_TOOL])
         if f.status == "failed"
     ]
-    for finding in wrong:
-        yield Trial(name="tokenizer", status="failed", what=f"{finding.what}; {finding.todo}")
+    for result in wrong:
+        yield Trial(name="tokenizer", status="failed", what=f"{result.what}; {result.todo}")
     if wrong:
         return
     pad = "none, and none is needed" if tokenizer.pad_token is None else repr(tokenizer.pad_token)

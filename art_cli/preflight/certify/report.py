@@ -76,11 +76,11 @@ def certify(base: str, report: Report) -> Certificate:
 
 
 def _architecture(base: str, config: dict[str, Any]) -> Iterator[Trial]:
-    for finding in of_config(base, config):
-        status = "failed" if finding.status == "failed" else "passed"
-        todo = f"; {finding.todo}" if finding.todo else ""
-        name = finding.check or "architecture"
-        yield Trial(name=name, status=status, what=f"{finding.what}{todo}")
+    for result in of_config(base, config):
+        status = "failed" if result.status == "failed" else "passed"
+        todo = f"; {result.todo}" if result.todo else ""
+        name = result.check or "architecture"
+        yield Trial(name=name, status=status, what=f"{result.what}{todo}")
 
 
 def _computed(found: Certificate, config: dict[str, Any], report: Report) -> Iterator[Trial]:

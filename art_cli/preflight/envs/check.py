@@ -75,11 +75,11 @@ def check(
     options: Options | None = None,
     report: Callable[[str], None] = lambda name: None,
 ) -> Iterator[CheckResult]:
-    """Return what each check found, as soon as it is known: at least one finding for each.
+    """Return what each check found, as soon as it is known: at least one result for each.
 
     `report` hears the name of each check before it begins.
 
-    Nothing that the env does ends it: an exception is a finding, and so is a call that does not
+    Nothing that the env does ends it: an exception is a result, and so is a call that does not
     come back, after which nothing more is played.
     """
     subject = Subject(use, env_class, settings, options or Options())

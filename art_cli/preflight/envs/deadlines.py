@@ -50,7 +50,7 @@ def check_deadlines(s: Subject) -> CheckResults:
 
 
 def _late(s: Subject) -> CheckResults:
-    """Yield a finding for each method that missed a deadline, up to the first that always does."""
+    """Yield a result for each method that missed a deadline, up to the first that always does."""
     seen: set[str] = set()
     for p in list(s.late):
         if p.during in seen or p.error is None:

@@ -509,8 +509,8 @@ def test_a_template_that_loops_without_end_ends_with_its_line(tmp_path: Path) ->
     tokenizer_of("qwen3", loops).save_pretrained(tmp_path)
     code = (
         "import sys; from transformers import AutoTokenizer\n"
-        "from art_cli.models import chat_template, render\n"
-        "chat_template.SECONDS = 1\n"
+        "from art_cli.chat import render, template\n"
+        "template.SECONDS = 1\n"
         "render.Renderer(AutoTokenizer.from_pretrained(sys.argv[1]))"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]

@@ -228,8 +228,8 @@ def subject(folder: Path, *changes: tuple[str, str], **options: float) -> Subjec
     return Subject(f"{file}:Task", env, env.Config(), Options(**{"episodes": 2} | options))
 
 
-def bad(findings: list[CheckResult]) -> list[CheckResult]:
-    return [f for f in findings if f.status in ("failed", "warning")]
+def bad(results: list[CheckResult]) -> list[CheckResult]:
+    return [f for f in results if f.status in ("failed", "warning")]
 
 
 def test_a_good_env_passes_every_check(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def checked(use: str, allow_writes: bool, **args: object) -> list[CheckResult]:
     return list(check(use, env, env.Config(**TASKS, **args), options))
 
 
-def of(findings: list[CheckResult], name: str) -> list[CheckResult]:
-    return [f for f in findings if f.check == name]
+def of(results: list[CheckResult], name: str) -> list[CheckResult]:
+    return [f for f in results if f.check == name]
 
 
 @pytest.mark.slow
