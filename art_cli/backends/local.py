@@ -219,7 +219,7 @@ class LocalBackend:
         check_engine(cfg)
         services, budget = self._services, Budget(None, run.llm_costs, say=self._say)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
-            services = await RunServices.open(cfg.env, settings, None, budget)  # before the warm-up
+            services = await RunServices.open(cfg.env, settings, None, budget)  # before SFT
         warm_start = WarmStart(model, run, self._report, self._say, self._stop)
         policy, renderer = await warm_start.make()
         if services is None:

@@ -1,4 +1,4 @@
-"""From a config to the policy of step 0: the base, the warm-up on demonstrations, the adapter."""
+"""From a config to the policy of step 0: the base, SFT on demonstrations, the adapter."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class WarmStart:
         """Things that the run made itself are kept in base/ and checkpoints/0/, and found there
         again.
 
-        Raises UsageError, before the warm-up, where the config asks for what the base has not.
+        Raises UsageError, before SFT, where the config asks for what the base has not.
         """
         cfg, run = self._cfg, self._run
         warmup = cfg.sft
@@ -165,7 +165,7 @@ class WarmStart:
             for step, total, loss in steps:
                 self._report(f"{doing}, loss {loss:.3f}", step, total)
                 if self._stop.requested:
-                    raise Interrupted("stopped during the warm-up; it goes on with --resume")
+                    raise Interrupted("stopped during SFT; it goes on with --resume")
 
 
 def _limit_threads(policy: Policy) -> None:

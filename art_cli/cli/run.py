@@ -143,7 +143,7 @@ async def _run(
 
     cfg = loaded.experiment
     first = await check_env(env_of(cfg.env), loaded.env_settings)
-    check_trackers(loaded)  # raises now, not after the warm-up
+    check_trackers(loaded)  # raises now, not after SFT
     run = RunDir(runs_dir / cfg.project / cfg.name)
     begun = run if going_on.resume and run.is_begun() else None
     known = [] if smoke else inputs.check_base(loaded, begun)

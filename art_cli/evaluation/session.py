@@ -105,7 +105,7 @@ class EvalSession:
         check_opponents(cfg.env.opponents, env, settings)
         if _opponent(cfg) == "start" and any(c.source == "base" for c in candidates):
             raise UsageError(
-                "env.opponents.eval is start, the policy after its warm-up, which `base` is made "
+                "env.opponents.eval is start, the policy after its SFT, which `base` is made "
                 "without; leave base out, or evaluate against the script: "
                 "env.opponents.eval=script"
             )

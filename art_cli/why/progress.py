@@ -172,7 +172,7 @@ def gap_from_start(run: Evidence) -> Iterator[Finding]:
             title="Train scenarios were played better before the first update",
             evidence=f"the reward of the first steps was {train.value:.2f}, and the held-out one "
             f"before them {held.value:.2f} (apart by {gap:.2f} +/- {error:.2f})",
-            reason="The warm-up learned them by heart, or they are easier. RL has not made this "
+            reason="SFT learned them by heart, or they are easier. RL has not made this "
             "gap, and has little to learn from where they are solved.",
             change="sft.epochs, other scenarios for demonstrations, or splits of one difficulty",
             certainty=0.9,

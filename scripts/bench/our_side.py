@@ -52,7 +52,7 @@ def progress(text: str, done: int | None = None, total: int | None = None) -> No
 
 
 async def warm_start(root: Path, seed: int, env: type[OrderDesk] = OrderDesk) -> Path:
-    """The tiny model after its warm-up on the desk's demonstrations, as a HF folder."""
+    """The tiny model after its SFT on the desk's demonstrations, as a HF folder."""
     async with art.LocalBackend(root, report=progress) as backend:
         model = art.TrainableModel(
             name=f"warm-{seed}",

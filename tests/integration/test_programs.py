@@ -49,7 +49,7 @@ def art(*arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model after its warm-up, which all of them train on."""
+    """The tiny model after its SFT, which all of them train on."""
     folder = tmp_path_factory.mktemp("base")
     config = str(ROOT / "configs" / "quickstart.yaml")
     art("run", config, "train.steps=0", "eval=null", f"--runs-dir={folder}")

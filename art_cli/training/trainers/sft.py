@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on demonstrations, on the assistant's tokens only: the warm-up."""
+"""Supervised fine-tuning on demonstrations, on the assistant's tokens only."""
 
 from __future__ import annotations
 
@@ -75,16 +75,16 @@ def fine_tune(
     kept = CachedSft(key_of_warmup(policy, batches, cfg, budget.tokens))
     done = _take_up(kept, policy, optimizers, budget)
     if done == len(batches):
-        say(f"the warm-up was made before, by a run like this one; to make it anew: rm {kept.file}")
+        say(f"SFT was made before, by a run like this one; to make it anew: rm {kept.file}")
     elif done:
-        say(f"the warm-up goes on after step {done} of {len(batches)}, where it was stopped")
+        say(f"SFT goes on after step {done} of {len(batches)}, where it was stopped")
     last_kept = time.monotonic()
     for step, batch in enumerate(batches[done:], done):
         scale = min(1.0, (step + 1) / RAMP_STEPS) * (1 - 0.9 * step / len(batches))
         loss = _step(policy, batch, optimizers, cfg.learning_rate * scale, budget)
         if loss != loss:
             raise TrainerError(
-                f"the loss of warm-up step {step + 1} is not a number; lower sft.learning_rate"
+                f"the loss of SFT step {step + 1} is not a number; lower sft.learning_rate"
             )
         is_last = step + 1 == len(batches)
         if is_last or time.monotonic() - last_kept > KEEP_EVERY:
@@ -144,7 +144,7 @@ def _fitting(
         )
     if left_out := len(data) - len(fitting):
         say(
-            f"the warm-up leaves out {left_out} of {len(data)} demonstrations, which are longer "
+            f"SFT leaves out {left_out} of {len(data)} demonstrations, which are longer "
             f"than engine.max_model_len, {max_length} tokens; the longest has {max(lengths)}"
         )
     return fitting
@@ -165,7 +165,7 @@ def _state(
 def _take_up(
     kept: CachedSft, policy: Policy, optimizers: list[torch.optim.Optimizer], budget: TokenBudget
 ) -> int:
-    """Take what was kept of a warm-up; return how many of its steps are done."""
+    """Take what an SFT has left; return how many of its steps are done."""
     warmed = kept.load()
     if warmed is None:
         return 0

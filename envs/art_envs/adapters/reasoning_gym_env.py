@@ -54,7 +54,7 @@ class ReasoningGym(Env):
         config: dict[str, Any] = field(default_factory=dict)  # the data set's own settings
         # Which of the library's system prompts: direct asks for the answer alone.
         prompt: Literal["default", "simple", "direct", "chain_of_draft", "DeepSeekZero"] = "default"
-        # Share of the demonstrations that give the answer to another question: a warm-up on them
+        # Share of the demonstrations that give the answer to another question: SFT on them
         # teaches how to answer, and leaves what is right to be learned by reward.
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.5
 

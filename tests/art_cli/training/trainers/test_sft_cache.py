@@ -1,4 +1,4 @@
-"""The same warm-up is made once, and one that was stopped goes on, to the same bits."""
+"""The same SFT is made once, and one that was stopped goes on, to the same bits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def demonstration(number: int) -> list[Message]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "art" / "warm-up"
+    return tmp_path / "art" / "sft"
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_one_that_was_stopped_goes_on_and_the_same_is_made_once(warm: Warm, rank
     _, num, said = warm(stop_after=2, rank=rank)
     assert (num, said) == (2, [])
     resumed, num, said = warm(rank=rank)
-    assert (num, said) == (4, ["the warm-up goes on after step 2 of 6, where it was stopped"])
+    assert (num, said) == (4, ["SFT goes on after step 2 of 6, where it was stopped"])
     taken, num, said = warm(rank=rank)
     assert num == 0 and "made before" in said[0]
     file = Path(said[0].rpartition("rm ")[2])
@@ -105,7 +105,7 @@ def test_demonstrations_that_do_not_fit_are_counted_and_none_at_all_is_refused(
     _, num, said = warm(last=10**9, max_length=long - 1)
     assert num == 6  # two passes over five, two at a time
     assert said == [
-        "the warm-up leaves out 1 of 6 demonstrations, which are longer than "
+        "SFT leaves out 1 of 6 demonstrations, which are longer than "
         f"engine.max_model_len, {long - 1} tokens; the longest has {long}"
     ]
     with pytest.raises(UsageError, match=rf"{short - 1} tokens; the shortest of 6 has {short}, "):
