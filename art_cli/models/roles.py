@@ -71,11 +71,6 @@ def parts_of(base: PreTrainedModel) -> list[ModelPart]:
     return [ModelPart(p.name, "mlp", p.module) if p.role == "router" else p for p in found]
 
 
-def expert_modules(base: PreTrainedModel) -> list[nn.Module]:
-    """Return the modules that hold fused experts, in the order of the layers."""
-    return list({id(p.module): p.module for p in parts_of(base) if p.is_fused}.values())
-
-
 def _parts(decoder: nn.Module, prefix: str) -> Iterator[ModelPart]:
     classes = {name: type(module).__name__ for name, module in decoder.named_modules()}
     for name, module in decoder.named_modules():
