@@ -8,7 +8,7 @@ import pytest
 from short_run import CONFIG
 from typer.testing import CliRunner
 
-from art_cli.cli.check_results import tell_finding
+from art_cli.cli.check_results import tell_result
 from art_cli.cli.main import app
 from art_cli.preflight.check_result import CheckResult
 from art_cli.terminal.screen import Screen
@@ -22,7 +22,7 @@ BAD = CheckResult(
 
 def test_on_a_terminal_it_is_coloured_wrapped_with_an_indent_and_whole() -> None:
     out = io.StringIO()
-    tell_finding(Screen(file=out, width=60, force_terminal=True, color_system="standard"), BAD, 26)
+    tell_result(Screen(file=out, width=60, force_terminal=True, color_system="standard"), BAD, 26)
     shown = out.getvalue()
     assert "\x1b[1;31mfailed   episodes" in shown
     lines = STYLE.sub("", shown).splitlines()
@@ -34,7 +34,7 @@ def test_on_a_terminal_it_is_coloured_wrapped_with_an_indent_and_whole() -> None
 
 def test_in_a_pipe_nothing_is_coloured_or_cut() -> None:
     out = io.StringIO()
-    tell_finding(Screen(file=out), BAD, 26)
+    tell_result(Screen(file=out), BAD, 26)
     what, more = out.getvalue().splitlines()
     assert what == f"failed   episodes         {LONG}".replace("\n", "\\n")
     assert more == f"{' ' * 26}env.py:3 · mend it · now"
@@ -43,7 +43,7 @@ def test_in_a_pipe_nothing_is_coloured_or_cut() -> None:
 def test_where_a_terminal_lacks_a_letter_another_stands_for_it() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii")
-    tell_finding(Screen(file=out), BAD, 26)
+    tell_result(Screen(file=out), BAD, 26)
     out.flush()
     assert b"env.py:3 ? mend it ? now" in raw.getvalue()
 

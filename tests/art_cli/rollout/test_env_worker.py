@@ -342,7 +342,7 @@ def test_nothing_is_left_when_art_is_killed(tmp_path: Path) -> None:
     (tmp_path / "odd.py").write_text(ODD)
     code = (
         "import asyncio, subprocess, sys, time\n"
-        "from art_cli.rollout.env_worker.remote import env_in\n"
+        "from art_cli.rollout.env_class import env_in\n"
         "from art_cli.types import Scenario\n"
         "env = env_in('odd.py:Odd', sys.executable)\n"
         "one = env(Scenario(id='train-0', split='train', seed=1), env.Config())\n"
