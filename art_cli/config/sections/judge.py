@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from art_cli.config.plugins import Plugin
 from art_cli.config.rule import clash, is_set
 from art_cli.config.sections.llm import REFERENCE, LLMConfig
-from art_cli.config.values import Count, Own, Positive
+from art_cli.config.values import Count, Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +20,8 @@ class JudgeConfig(LLMConfig):
     `model: reference` is the policy's own base, its adapter off, on the run's own engine.
     """
 
-    use: Literal["ruler"] | Own = "ruler"
-    """RULER, or a class of your own (FILE.py:NAME), made of this section: CONTRIBUTING has one."""
+    use: Literal["ruler"] | Annotated[str, Plugin("judges")] = "ruler"
+    """RULER, or a class of your own, which is made of this section."""
     rubric: str | None = None
     """What is good, in words. null: reaching the goal, efficiently."""
     rubric_file: str | None = None

@@ -13,7 +13,7 @@ from art_cli.errors import JudgeError, PreflightError
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.judges.base import Judge
 from art_cli.llms.judges.cache import AnswerCache
-from art_cli.llms.judges.own import OwnJudge, own_class
+from art_cli.llms.judges.own import OwnJudge, check_judge
 from art_cli.llms.judges.ruler import Ruler
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.stand_in import STAND_IN, StandInLLM
@@ -67,7 +67,7 @@ def check_setup(cfg: JudgeConfig) -> None:
     """
     read_rubric(cfg)
     if cfg.use != "ruler":
-        own_class(cfg.use)
+        check_judge(cfg.use)
         return
     key = key_of(cfg)
     if key and not os.environ.get(key):

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from art_cli.config.sections.judge import JudgeConfig
-from art_cli.envs.own import blaming, named
+from art_cli.envs.own import blaming, class_named, make_plugin
 from art_cli.errors import UsageError
 from art_cli.llms.base import Usage
 from art_cli.llms.judges.base import Judge, Score, Transcript, Verdict
 
-REQUIRED = ("judge", "check_room", "ping", "usage", "spent", "close")  # of a Judge
 KEY = "judge.use"
 
 
-def own_class(name: str) -> type:
-    """Return the class that `judge.use` names. Raises UsageError where there is none."""
-    found = named(KEY, name, {})
-    if not inspect.isclass(found):
-        raise UsageError(f"{KEY}: {name} is no class; name one that implements Judge")
-    return found
+def check_judge(name: str) -> None:
+    """Raise UsageError where `judge.use` names no class that implements Judge."""
+    class_named(KEY, name, Judge, ("cfg",))
 
 
 class OwnJudge:
@@ -30,11 +25,7 @@ class OwnJudge:
 
     def __init__(self, cfg: JudgeConfig) -> None:
         """Raises UsageError where the class cannot be made, or is no Judge."""
-        self._name, made = cfg.use, own_class(cfg.use)
-        with blaming(KEY, self._name, made.__init__):
-            self._judge: Judge = made(cfg)
-        if missing := [name for name in REQUIRED if not hasattr(self._judge, name)]:
-            raise UsageError(f"{KEY}: {self._name} has no {', '.join(missing)}; see Judge")
+        self._name, self._judge = cfg.use, make_plugin(KEY, cfg.use, Judge, cfg=cfg)
 
     async def judge(self, transcripts: Sequence[Transcript]) -> Verdict:
         """See Judge. Raises UsageError where the user's code fails or gives no fitting Verdict."""

@@ -133,7 +133,7 @@ def test_later_files_win_and_null_replaces_a_section(tmp_path):
     assert loaded.experiment.sft is None
     assert loaded.experiment.train == TrainConfig(steps=7, loss="dapo")
     wandb = {"mode": "offline", "entity": "me", "upload": "auto", "weave": False}
-    others = {"otlp": None, "mlflow": None, "tensorboard": False, "trackio": False}
+    others = {"otlp": None, "mlflow": None, "tensorboard": False, "trackio": False, "custom": {}}
     assert loaded.document["track"] == {"wandb": wandb} | others
     assert loaded.origins["train.steps"] == "over.yaml:2"
 

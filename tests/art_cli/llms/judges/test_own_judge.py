@@ -31,17 +31,28 @@ def test_the_judge_of_the_recipe_scores(tmp_path: Path) -> None:
     assert asyncio.run(go()) == [0.75, 0.0, 0.5]
 
 
+METHODS = """class Mine:
+    async def judge(self, transcripts): pass
+    def check_room(self, opening, tools): pass
+    async def ping(self): pass
+    async def close(self): pass
+"""
+
+
 @pytest.mark.parametrize(
     ("code", "says"),
     [
         ("Other = 1", "has no 'Mine'"),
         ("Mine = 1", "is no class"),
+        ("class Mine:\n    def __init__(self): pass", "it is not made as Mine(cfg)"),
         (
-            "class Mine:\n    def __init__(self): pass",
-            "mine.py:2: TypeError: Mine.__init__() takes 1 ",
+            "class Mine:\n    def __init__(self, cfg): self.spent = 0",
+            "it has no async judge(transcripts); it has no check_room(opening, tools); it has no",
         ),
-        ("class Mine:\n    def __init__(self, cfg): 1 / 0", "mine.py:2: ZeroDivisionError"),
-        ("class Mine:\n    def __init__(self, cfg): self.spent = 0", "has no judge, check_room"),
+        (METHODS + "    def __init__(self, cfg): 1 / 0", "mine.py:6: ZeroDivisionError"),
+        (METHODS + "    def __init__(self, cfg): self.spent = 0", "does not set usage; see Judge"),
+        (METHODS.replace("transcripts", "one, two"), "it cannot be asked for judge(transcripts)"),
+        (METHODS.replace("async ", "", 1), "it has a judge() that must be `async def`"),
     ],
 )
 def test_one_that_cannot_be_made_is_told_with_its_place(
