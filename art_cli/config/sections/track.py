@@ -19,7 +19,8 @@ class WandbConfig:
     """Weights & Biases."""
 
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
-    """W&B's own word. auto: online with a key and a server that answers, else offline."""
+    """W&B's own key, with W&B's values. auto: online with a key and a server that answers, else
+    offline."""
     entity: Annotated[str | None, WANDB] = None
     """The user or team that the run belongs to. null: the key's own."""
     upload: Annotated[Literal["auto", "on", "off"], WANDB] = "auto"

@@ -77,6 +77,10 @@ def test_every_key_has_a_description_of_whole_sentences() -> None:
         ("model.lora_r", "model.adapter.rank"),
         ("reward.ruler", "judge"),
         ("deploy.to", "use"),
+        ("agent.type", "use"),
+        ("engine.mode", "use"),
+        ("judge.kind", "use"),
+        ("backend.provider", "use"),
         ("warmup", "sft"),
     ],
 )
