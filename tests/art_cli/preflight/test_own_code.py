@@ -129,6 +129,7 @@ def test_a_class_that_fits_is_right_and_its_section_may_have_every_key(tmp_path:
     found = CliRunner().invoke(app, ["validate", "config.yaml", "--json"])
     assert json.loads(found.stdout)["valid"], found.output
     load_experiment([Path("config.yaml")], ["engine.use=a.py:B", "engine.url=http://x"])
+    load_experiment([Path("config.yaml")], ["agent.use=a.py:B", "reward={agent: 1}"])
     with pytest.raises(ConfigError, match=r"no effect with engine.use=transformers; remove it"):
         load_experiment([Path("config.yaml")], ["engine.url=http://x"])
 
