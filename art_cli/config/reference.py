@@ -152,7 +152,7 @@ def _needs(hint: Any) -> Iterator[str]:
 
 def _default(field: Field[Any]) -> str:
     if field.default is not MISSING:
-        return f"`{_plain(field.default)}`"
+        return f"`{_plain(field.default)}`" if field.default != "" else "none"
     if field.default_factory is MISSING:
         return "from the file's name" if field.name == "name" else "**needed**"
     made = field.default_factory()

@@ -50,7 +50,7 @@ train:
   curriculum: unsolved.py:Unsolved
 agent: {use: ask_once.py:AskOnce}
 engine: {use: naive.py:NaiveEngine}
-judge: {use: shortest.py:ShortestJudge, model: none}
+judge: {use: shortest.py:ShortestJudge}
 reward: {env: 1.0, judge: 0.5}
 eval: null
 checkpoint: {every: 1}

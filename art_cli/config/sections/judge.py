@@ -22,6 +22,8 @@ class JudgeConfig(LLMConfig):
 
     use: Literal["ruler"] | Annotated[str, Plugin("judges")] = "ruler"
     """RULER, or a class of your own, which is made of this section."""
+    model: str = ""
+    """The name that litellm knows the model by, for example openai/o3. RULER needs it."""
     rubric: str | None = None
     """What is good, in words. null: reaching the goal, efficiently."""
     rubric_file: str | None = None
@@ -42,6 +44,10 @@ class JudgeConfig(LLMConfig):
 
 
 JUDGE_RULES = (
+    clash(
+        {"judge.model": "", "judge.use": "ruler"},
+        "missing. Add for example: model: openai/o3",
+    ),
     clash(
         {"judge.rubric_file": is_set, "judge.rubric": is_set},
         "stands beside judge.rubric; keep one of them",

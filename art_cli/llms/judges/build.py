@@ -9,7 +9,7 @@ from typing import Any
 
 from art_cli.config.sections.judge import JudgeConfig
 from art_cli.config.sections.llm import LLMConfig
-from art_cli.errors import JudgeError, PreflightError
+from art_cli.errors import JudgeError, PreflightError, UsageError
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.judges.base import Judge
 from art_cli.llms.judges.cache import AnswerCache
@@ -69,6 +69,8 @@ def check_setup(cfg: JudgeConfig) -> None:
     if cfg.use != "ruler":
         check_judge(cfg.use)
         return
+    if not cfg.model:
+        raise UsageError("judge.model is missing: judge.use=ruler asks a model, such as openai/o3")
     key = key_of(cfg)
     if key and not os.environ.get(key):
         raise PreflightError(

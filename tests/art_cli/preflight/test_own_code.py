@@ -57,8 +57,8 @@ def told(code: str, lines: str) -> str:
     ("lines", "key", "made_of", "lacks"),
     [
         (
-            "judge: {model: none, use: 'mine.py:Mine'}\n",
-            "6:22: judge.use: ",
+            "judge: {use: 'mine.py:Mine'}\n",
+            "6:9: judge.use: ",
             "Mine(cfg)",
             "does not implement Judge: it is not made as Mine(cfg); it has no async judge(transc",
         ),
@@ -172,12 +172,14 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("acme")
 def test_the_name_of_an_entry_point_stands_for_its_class() -> None:
-    Path("config.yaml").write_text(CONFIG + "judge: {use: acme, model: none, votes: 2}\n")
+    Path("config.yaml").write_text(CONFIG + "judge: {use: acme, votes: 2}\n")
     loaded = load_experiment([Path("config.yaml")])
     assert loaded.experiment.judge and loaded.experiment.judge.use == "acme.judge:Acme"
     assert loaded.document["judge"]["use"] == "acme"
     with pytest.raises(ConfigError, match=r"expected 'ruler' or FILE.py:NAME or one of acme, got"):
         load_experiment([Path("config.yaml")], ["judge.use=acne"])
+    with pytest.raises(ConfigError, match=r"judge.model: missing. Add for example: model: openai"):
+        load_experiment([Path("config.yaml")], ["judge.use=ruler"])
     with pytest.raises(ConfigError, match=r"engine.use: expected .* or FILE.py:NAME, got 'acme'"):
         load_experiment([Path("config.yaml")], ["engine.use=acme"])
     assert "acme" in json.dumps(json_schema(None, None)["$defs"]["JudgeConfig"])

@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[4] / "CONTRIBUTING.md"
 def test_the_judge_of_the_recipe_scores(tmp_path: Path) -> None:
     [code] = re.findall(r"```python\n(# shortest.py\n.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     (tmp_path / "shortest.py").write_text(code)
-    cfg = JudgeConfig(use=f"{tmp_path}/shortest.py:ShortestJudge", model="none")
+    cfg = JudgeConfig(use=f"{tmp_path}/shortest.py:ShortestJudge")
 
     async def go() -> list[float]:
         judge = await make_judge(cfg, seed=0)
@@ -59,14 +59,14 @@ def test_one_that_cannot_be_made_is_told_with_its_place(
     tmp_path: Path, code: str, says: str
 ) -> None:
     (tmp_path / "mine.py").write_text(code)
-    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine", model="none")
+    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine")
     with pytest.raises(UsageError, match=r"^judge\.use: ") as raised:
         asyncio.run(make_judge(cfg, seed=0))
     assert says in str(raised.value)
 
 
 def test_a_class_that_is_not_there_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
-    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine", model="none")
+    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine")
     with pytest.raises(UsageError, match=r"^judge\.use: .* there is no file"):
         check_setup(cfg)
 
@@ -97,7 +97,7 @@ class Mine:
 )
 def test_a_verdict_that_does_not_fit_is_told(tmp_path: Path, given: str, says: str) -> None:
     (tmp_path / "mine.py").write_text(GOOD.replace("GIVEN", given))
-    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine", model="none")
+    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine")
 
     async def go() -> None:
         await (await make_judge(cfg, seed=0)).judge([Transcript(messages=[])] * 2)
