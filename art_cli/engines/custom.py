@@ -9,7 +9,7 @@ from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.base import Engine, Session
 from art_cli.envs.own import blaming, class_named, make_plugin, misfits
-from art_cli.errors import EngineError
+from art_cli.errors import EngineError, UsageError
 from art_cli.types import Completion
 
 if TYPE_CHECKING:
@@ -41,8 +41,13 @@ class CustomEngine:
         self._engine: Engine = make_plugin(
             KEY, cfg.use, Engine, policy=policy, cfg=cfg, sampling=sampling, stop_ids=stop_ids
         )
+        self._vocab_size = len(policy.head.weight)
         self.policy_version = self._engine.policy_version
         self.cached_tokens, self.grammars = self._engine.cached_tokens, self._engine.grammars
+        for each in ("policy_version", "cached_tokens"):
+            if type(getattr(self, each)) is not int:
+                said = f"{each} is {getattr(self, each)!r:.80}, expected an integer"
+                raise UsageError(f"{KEY}: {self._name}: {said}")
 
     def open(self, seed: int, *, awaited: bool = True) -> CustomSession:
         """See Engine."""
@@ -53,7 +58,7 @@ class CustomEngine:
             raise EngineError(
                 f"{KEY}: {self._name}.open() returned {what}: it {'; it '.join(lacks)}"
             )
-        return CustomSession(self._name, session)
+        return CustomSession(self._name, session, self._vocab_size)
 
     async def sync(self, version: int) -> None:
         """See Engine."""
@@ -78,8 +83,8 @@ class CustomEngine:
 class CustomSession:
     """Implements Session: one of the user's own engine."""
 
-    def __init__(self, name: str, session: Session) -> None:
-        self._name, self._session = name, session
+    def __init__(self, name: str, session: Session, vocab_size: int) -> None:
+        self._name, self._session, self._vocab_size = name, session, vocab_size
 
     async def generate(
         self,
@@ -99,7 +104,7 @@ class CustomSession:
                 grammar=grammar,
                 top_logprobs=top_logprobs,
             )
-        if wrong := _wrong(given):
+        if wrong := _wrong(given, self._vocab_size):
             raise EngineError(f"{KEY}: {self._name}: generate() returned {wrong}")
         return given
 
@@ -117,7 +122,7 @@ class CustomSession:
         return blaming(KEY, self._name, getattr(type(self._session), method), EngineError)
 
 
-def _wrong(given: Any) -> str:
+def _wrong(given: Any, vocab_size: int) -> str:
     """Return what is wrong with a completion, or ""."""
     if not isinstance(given, Completion):
         return f"{type(given).__name__}, not a Completion"
@@ -126,6 +131,8 @@ def _wrong(given: Any) -> str:
         return (
             f"{len(ids)} token_ids and {len(logprobs)} logprobs; expected one for each, at least 1"
         )
+    if odd := [i for i in ids if type(i) is not int or not 0 <= i < vocab_size]:
+        return f"the token id {odd[0]!r:.80}; expected integers from 0, below {vocab_size}"
     if not all(math.isfinite(logprob) for logprob in logprobs):
         return f"logprobs that are not finite: {logprobs!r:.200}"
     return ""

@@ -43,7 +43,9 @@ def class_named(key: str, name: str, protocol: type, made_of: tuple[str, ...]) -
     found = named(key, name, {})
     if not inspect.isclass(found):
         raise UsageError(f"{key}: {name} is no class; name one that implements {protocol.__name__}")
-    made = [] if _takes(found, made_of, {}) else [f"is not made as {_call(found, made_of)}"]
+    # A class that inherits from a protocol, and has no __init__, seems to take anything.
+    takes = _takes(found, made_of, {}) and getattr(found.__init__, "__module__", "") != "typing"
+    made = [] if takes else [f"is not made as {_call(found, made_of)}"]
     if lacks := [*made, *misfits(found, protocol)]:
         what = f"{name} ({place_of(found)}) does not implement {protocol.__name__}"
         raise UsageError(f"{key}: {what}: it {'; it '.join(lacks)}")
@@ -57,12 +59,14 @@ def make_plugin(key: str, name: str, protocol: type, **made_of: Any) -> Any:
     set an attribute.
     """
     found = class_named(key, name, protocol, tuple(made_of))
-    with blaming(key, name, found):
-        made = found(*made_of.values())
     properties = {n: value for n, value in vars(protocol).items() if isinstance(value, property)}
     inherited = {n for n, value in properties.items() if getattr(found, n, None) is value}
     attributes = properties.keys() | inspect.get_annotations(protocol).keys()
-    if missing := sorted(inherited | {n for n in attributes if not hasattr(made, n)}):
+    init: Any = found.__init__ if inspect.isfunction(found.__init__) else found
+    with blaming(key, name, init):
+        made = found(*made_of.values())
+        missing = sorted(inherited | {n for n in attributes if not hasattr(made, n)})
+    if missing:
         lacks = f"its __init__ does not set {', '.join(missing)}"
         raise UsageError(f"{key}: {name} ({place_of(found)}): {lacks}; see {protocol.__name__}")
     return made

@@ -11,7 +11,7 @@ import pytest
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.custom import CustomEngine
-from art_cli.errors import ConstraintError, EngineError
+from art_cli.errors import ConstraintError, EngineError, UsageError
 from art_cli.types import Completion
 
 ENGINE = """
@@ -67,6 +67,8 @@ def test_what_it_says_is_passed_on(tmp_path: Path, make_policy: Any) -> None:
         ("return said()", "return said(logprobs=[0.0])", "2 token_ids and 1 logprobs; expected"),
         ("return said()", "return said(token_ids=[], logprobs=[])", "0 token_ids and 0 logprobs"),
         ("return said()", "return said(logprobs=[0.0, float('nan')])", "not finite: [0.0, nan]"),
+        ("return said()", "return said(token_ids=[1, 9999])", "the token id 9999; expected integ"),
+        ("return said()", "return said(token_ids=[1, 2.0])", "the token id 2.0; expected integers"),
         ("return said()", "return {}[ids[0]]", "mine.py:18: KeyError: 1"),
         ("return Talk()", "return Mine", "open() returned a _ProtocolMeta, which does not impl"),
         ("= version", "= 1 / 0", "mine.py:10: ZeroDivisionError"),
@@ -78,6 +80,11 @@ def test_what_does_not_fit_is_told(
     with pytest.raises(EngineError, match=r"^engine\.use: .*mine.py:Mine") as raised:
         answer(tmp_path, make_policy(), before, after)
     assert says in str(raised.value)
+
+
+def test_an_attribute_of_the_wrong_kind_is_told(tmp_path: Path, make_policy: Any) -> None:
+    with pytest.raises(UsageError, match="policy_version is None, expected an integer"):
+        answer(tmp_path, make_policy(), "= policy_version = 0", "= 0; policy_version = None")
 
 
 def test_an_error_of_ours_stays_what_it_is(tmp_path: Path, make_policy: Any) -> None:

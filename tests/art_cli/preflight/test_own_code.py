@@ -138,6 +138,12 @@ def test_a_class_that_fits_is_right_and_its_section_may_have_every_key(tmp_path:
     ("code", "says"),
     [
         ("def __init__(self, cfg): 1 / 0", "mine.py:3: ZeroDivisionError: division by zero"),
+        ("def __init__(self, cfg):\n        1 + 'a'", "mine.py:4: TypeError: unsupported operand"),
+        (
+            "usage = spent = property(lambda self: 1 / 0)\n    def __init__(self, cfg): pass",
+            "mine.py:3: ZeroDivisionError",
+        ),
+        ("pass", "it is not made as Mine(cfg)"),
         ("def __init__(self, cfg): pass", "its __init__ does not set spent, usage; see Judge"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from art_cli.config.sections.judge import JudgeConfig
-from art_cli.errors import UsageError
+from art_cli.errors import JudgeError, UsageError
 from art_cli.llms.judges.base import Transcript
 from art_cli.llms.judges.build import check_setup, make_judge
 
@@ -105,3 +105,15 @@ def test_a_verdict_that_does_not_fit_is_told(tmp_path: Path, given: str, says: s
     with pytest.raises(UsageError, match=r"^judge\.use: ") as raised:
         asyncio.run(go())
     assert says in str(raised.value)
+
+
+def test_one_that_never_answers_is_a_judge_that_failed(tmp_path: Path) -> None:
+    code = GOOD.replace("return GIVEN", "await asyncio.Event().wait()")
+    (tmp_path / "mine.py").write_text(f"import asyncio\n{code}")
+    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine", timeout=0.01)
+
+    async def go() -> None:
+        await (await make_judge(cfg, seed=0)).judge([Transcript(messages=[])])
+
+    with pytest.raises(JudgeError, match=r"mine.py:Mine gave no scores within 0.01 s"):
+        asyncio.run(go())
