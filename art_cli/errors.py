@@ -30,7 +30,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Self
 
-from art_cli.printed import masked
+from art_cli.terminal.text import masked
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

@@ -50,7 +50,7 @@ async def run_loop(
     if model.step == 0:
         outcome.baseline = await _evaluate_if_due(model, tracker, stop, report)
         outcome.final = outcome.baseline
-        if not cfg.train.steps and not stop.requested:  # what a warm-up alone has made
+        if not cfg.train.steps and not stop.requested:  # what SFT alone has made
             model.save()
     elif _lacks_evaluation(model) and not stop.requested:
         outcome.final = await _evaluate_if_due(model, tracker, stop, report)

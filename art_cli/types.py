@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict
 
-from art_cli.look import html
-
 Split = Literal["train", "val", "test"]
 TAGS = ("seat", "level", "kind")  # of a scenario's data
 LONGEST_TAG = 40  # characters
@@ -253,6 +251,8 @@ class Trajectory:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
+        from art_cli.view import episode_html as html
+
         return html.of_trajectory(self)
 
 
@@ -274,4 +274,6 @@ class TrajectoryGroup:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
+        from art_cli.view import episode_html as html
+
         return html.of_group(self.trajectories)

@@ -1,7 +1,8 @@
 """Count sentences that a reader has to turn around: they begin with What or Who, or ask.
 
-    python scripts/english.py          their shares in docstrings and in the docs
-    python scripts/english.py --list   and where each is
+    python scripts/english.py              their shares in docstrings and in the docs
+    python scripts/english.py --list       and where each is
+    python scripts/english.py --sample 50  random texts of all kinds, to be read by a stranger
 
 A noun or a verb in front says at once what a thing is: "Deadlines of calls into user code", not
 "What a call into user code may take". A test holds the shares.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +68,29 @@ def sentences() -> Iterator[tuple[str, str]]:
                 paragraph, begin = "", 0
 
 
+def comments() -> Iterator[tuple[str, str]]:
+    """Yield `file:line` and the text of each comment of whole lines."""
+    for path in sorted((ROOT / "art_cli").rglob("*.py")):
+        block, begin = "", 0
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            words = line.strip()
+            if words.startswith("# "):
+                begin, block = begin or number, f"{block} {words[2:]}"
+            elif block:
+                yield f"{path.relative_to(ROOT)}:{begin}", f"#{block}  ->  {words}"
+                block, begin = "", 0
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    """Yield `file:line` and the source of each error that is raised with words."""
+    for path in sorted((ROOT / "art_cli").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
+                words = ast.unparse(node.exc)
+                if words.count(" ") > 3:
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}", words
+
+
 KINDS = {
     "module": lambda: docstrings("module"),
     "function": lambda: docstrings("function"),
@@ -77,7 +102,15 @@ def main() -> None:
     """Print the shares, and where the sentences are."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--list", action="store_true", help="print each sentence with its place")
+    parser.add_argument("--sample", type=int, help="print so many texts, drawn at random")
+    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    if args.sample:
+        kinds = KINDS | {"comment": comments, "message": messages}
+        texts = [(kind, *each) for kind, found in kinds.items() for each in found()]
+        for kind, place, text in random.Random(args.seed).sample(texts, args.sample):
+            print(f"{kind}  {place}\n    {' '.join(text.split())}\n")
+        return
     for kind, found in KINDS.items():
         everything = list(found())
         turned = [(place, text) for place, text in everything if is_turned(text, kind)]

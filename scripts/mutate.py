@@ -102,25 +102,25 @@ FAULTS = [
         ("(s.mask for s in sequences)", "([0] + [1] * (len(s.mask) - 1) for s in sequences)"),
     ),
     *at(
-        "models/reading/token_tree",
+        "models/forward/token_tree",
         ("np.arange(n.start, n.start + len(n.ids))", "np.arange(len(n.ids))"),
         ("while ancestor := nodes[-1].parent:", "while ancestor := None:"),
         ("alone = [TokenNode(ids=ids,", "alone = [TokenNode(ids=ids[1:],"),
     ),
     *at(
-        "models/reading/head",
+        "models/forward/head",
         ("logits = logits * self.scale", "logits = logits / self.scale"),
         ("self.scale * (1 - (logits / self.cap).square())", "self.scale"),
         ("product(hidden, self.weight, self.bias)", "product(hidden, self.weight)"),
     ),
     *at(
-        "models/reading/norm",
+        "models/forward/norm",
         ("g.addcmul_(x, along, value=-1 / len(weight))", "g"),
         ("g = grad * weight.float()", "g = grad.float()"),
         ("(products @ weight.float())", "products.sum(-1)"),
     ),
     *at(
-        "models/reading/replay",
+        "models/forward/replay",
         ("            place.copy_(x)\n", "            pass\n"),
         ("        self._known = {}\n\n    def take", "\n    def take"),
     ),
@@ -132,14 +132,14 @@ FAULTS = [
         ("    if layer.disable_adapters:\n        return layer.base_layer(x)\n", ""),
     ),
     *at(
-        "models/reading/forks",
+        "models/forward/native_cache",
         ("i: x if x is None else x.clone() for", "i: x for"),
         ("torch.cat([self.conv_states[state_idx], conv_states], -1)", "conv_states"),
         ("past = fork(parent)", "past = parent"),
         ("self._rows[row] = marked.forked()", "self._rows[row] = marked"),
     ),
     *at(
-        "models/reading/states",
+        "models/forward/states",
         ("if not 0 < marked <= wanted:", "if not 0 < marked:"),
         ("self._states[key][rows] = x\n\n    def select", "pass\n\n    def select"),
         ("            x[target] = x[source]\n", "            pass\n"),
@@ -147,19 +147,19 @@ FAULTS = [
         ("(len(new), start == 0)", "(len(new), False)"),
     ),
     *at(
-        "models/reading/cascade",
+        "models/forward/cascade",
         ("g.transpose(1, 2).flatten(0, 1)[of.padding] = 0", "pass"),
         ("torch.sigmoid(sums - so_far)", "torch.sigmoid(so_far - sums)"),
         ("torch.logaddexp(so_far, sums, out=so_far)", "pass"),
         ("np.minimum(np.arange(lengths.max()), lengths - 1)", "np.arange(lengths.max()) % lengths"),
     ),
     *at(
-        "models/reading/tree_attention",
+        "models/forward/tree_attention",
         ("(enter[kv] <= enter[q]) & (enter[q] < leave[kv])", "enter[kv] <= enter[q]"),
         ("descends & (position[kv] <= position[q])", "descends"),
     ),
     *at(
-        "models/reading/attention",
+        "models/forward/attention",
         (
             "q.reshape(rows, kv_heads, group, width) * scale",
             "q.reshape(rows, kv_heads, group, width)",
@@ -177,7 +177,7 @@ FAULTS = [
         ("        sinks=s_aux,\n", ""),
     ),
     *at(
-        "models/reading/kv_cache",
+        "models/forward/kv_cache",
         ("shared = self.shared if look.is_plain else None", "shared = self.shared"),
         (
             "x[target, :, :length] = x[source, :, :length]",
@@ -200,13 +200,13 @@ FAULTS = [
         ("occupant.pending[len(row.cached) :]", "occupant.pending"),
     ),
     *at(
-        "engines/embedded/seats",
+        "engines/embedded/slots",
         ("Row(list(row.cached), row.shares)", "Row(row.cached, row.shares)"),
         ("            row.index = index\n", "            pass\n"),
         ("        self._was_freed = True\n", "        pass\n"),
     ),
     *at(
-        "models/render",
+        "chat/render",
         ("if behind != text and renderer.is_end(behind):", "if behind != text:"),
         ("alone.startswith(self._text) and text.startswith(alone)", "alone.startswith(self._text)"),
         (
@@ -215,10 +215,10 @@ FAULTS = [
             "if False:",
         ),
         ("if text.startswith(stop):", "if True:"),
-        ("self.dialect.ends_itself and text.startswith(end)", "text.startswith(end)"),
+        ("self.capabilities.ends_itself and text.startswith(end)", "text.startswith(end)"),
     ),
     *at(
-        "models/history",
+        "chat/history",
         ('content.replace(token, f"{token[:-1]} {token[-1]}")', "content"),
         (
             'return {"role": "user", "content": RESULT.format(content=content)}',
@@ -228,17 +228,17 @@ FAULTS = [
         ("_merged(said, self._merged)", "said"),
     ),
     *at(
-        "models/turns",
+        "chat/turns",
         ("said.strip()\n", "text\n"),
         ("a == b for a, b in pairs", "True for a, b in pairs"),
     ),
     *at(
-        "models/tool_formats/arguments",
+        "chat/tool_formats/arguments",
         ("if not found or any(allows(each, r, schema) for each in found)", "if True"),
         ("if values and not any(", "if values and any("),
     ),
     *at(
-        "models/tool_formats/readers",
+        "chat/tool_formats/readers",
         ("if key in found:", "if False:"),
     ),
     *at(

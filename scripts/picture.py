@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "run.svg")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_CACHE_HOME"] = folder  # a run like a newcomer's, warm-up and all
+        os.environ["XDG_CACHE_HOME"] = folder  # a run like a newcomer's, SFT and all
         before, after = record(args.config, Path(folder), args.at)
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), legacy_windows=False)
     for part in (f"$ art run {args.config}", *before, "", "...", "", *after):
@@ -70,7 +70,7 @@ def record(config: str, folder: Path, step: int) -> tuple[list[Text], list[Text]
                 stream.feed(os.read(ours, 65536))
             except OSError:  # the other end is closed
                 break
-            shown = "\n".join(screen.display)  # the warm-up counts its batches, too
+            shown = "\n".join(screen.display)  # SFT counts its batches, too
             if not before and re.search(rf"^step\b.*\b{step}/\d+", shown, re.M):
                 time.sleep(0.3)
                 before = lines_of(screen)

@@ -25,7 +25,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from art_cli.config.sections.model import TinyConfig
 from art_cli.models import tiny
-from art_cli.preflight.small_model import spread
+from art_cli.preflight.small_model.build import spread
 
 VOCAB = 520
 WINDOW, CHUNK, TRAINED = 8, 16, 32  # tokens

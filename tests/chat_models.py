@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AddedToken, PreTrainedTokenizerFast
 
-from art_cli.models.render import Conversation, Renderer
+from art_cli.chat.render import Conversation, Renderer
 from art_cli.types import Completion, Message
 
 FAMILIES = Path(__file__).parent / "art_cli" / "templates" / "families"

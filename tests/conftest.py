@@ -50,7 +50,7 @@ def _as_wide_as_it_takes() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test takes from the environment is not hidden in another."""
-    monkeypatch.setattr("art_cli.printed._names", {})
+    monkeypatch.setattr("art_cli.terminal.text._names", {})
 
 
 @pytest.fixture(autouse=True)

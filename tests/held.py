@@ -10,11 +10,11 @@ from batches import SAMPLING
 from llguidance import LLMatcher, LLTokenizer
 from torch import Tensor
 
+from art_cli.chat.grammar.schema import checked_schema
+from art_cli.chat.grammar.write import HEAD
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.engines.base import Engine, Session
 from art_cli.engines.embedded.engine import TransformersEngine
-from art_cli.models.grammar.schema import checked_schema
-from art_cli.models.grammar.write import HEAD
 from art_cli.models.policy import Policy
 from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.types import Completion, Scenario, Sequence, Trajectory, TrajectoryGroup

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from art_cli.chat.grammar.grammars import Grammars, Vocabulary
+from art_cli.chat.render import Renderer
 from art_cli.engines.base import Engine
 from art_cli.envs.base import Done, Env, ToolError, tool
-from art_cli.models.grammar.grammars import Grammars, Vocabulary
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.agents.function import FunctionRunner
 from art_cli.rollout.agents.hosted import HostedAgents, Runner
 from art_cli.rollout.gateway.served import Served

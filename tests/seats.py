@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from art_cli.models.render import Renderer
+from art_cli.chat.render import Renderer
 from art_cli.rollout.agent import Agent, TurnAgent
 from art_cli.types import Completion, Message, Scenario, Trajectory
 

@@ -15,7 +15,7 @@ CLUSTER = Path(os.environ["ART_TEST_CLUSTER"])
 COLOURS = Path(__file__).with_name("colours.py")
 SMALL = "{infra: slurm/loop, cpus: 2, memory: 4}"  # a machine
 IMPATIENT = """
-from art_cli.backends.cloud import silence
+from art_cli.backends.cloud import stall
 from art_cli.cli.main import main
 silence.SILENCE = {}
 main()

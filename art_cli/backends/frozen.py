@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import replace
 from typing import Literal
 
+from art_cli.chat.render import Renderer
 from art_cli.config.schema import Experiment
 from art_cli.config.sections.env import SavedPolicyConfig
 from art_cli.config.sections.model import ModelConfig
@@ -13,7 +14,6 @@ from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import UsageError
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.runs.opponents import SavedPolicies, SavedPolicy

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from art_cli.backends.frozen import FrozenPlayers
 from art_cli.backends.warm_start import WarmStart
+from art_cli.chat.render import Renderer
 from art_cli.config.resume import check_same
 from art_cli.config.schema import Experiment
 from art_cli.config.sections.agent import AgentConfig, asks_base, models_of
@@ -28,7 +29,6 @@ from art_cli.llms.judges.scorer import Scorer
 from art_cli.llms.reference import ReferenceLLM
 from art_cli.llms.services import RunServices, needs_reference
 from art_cli.models.policy import Policy, Reference
-from art_cli.models.render import Renderer
 from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.agents.build import make_runner, open_agents, routes_of
 from art_cli.rollout.agents.hosted import Runner
@@ -219,7 +219,7 @@ class LocalBackend:
         check_engine(cfg)
         services, budget = self._services, Budget(None, run.llm_costs, say=self._say)
         if services is None and (cfg.model.adapter is None or not needs_reference(settings)):
-            services = await RunServices.open(cfg.env, settings, None, budget)  # before the warm-up
+            services = await RunServices.open(cfg.env, settings, None, budget)  # before SFT
         warm_start = WarmStart(model, run, self._report, self._say, self._stop)
         policy, renderer = await warm_start.make()
         if services is None:

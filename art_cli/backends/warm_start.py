@@ -1,4 +1,4 @@
-"""From a config to the policy of step 0: the base, the warm-up on demonstrations, the adapter."""
+"""From a config to the policy of step 0: the base, SFT on demonstrations, the adapter."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from art_cli.chat.render import Renderer
 from art_cli.config.auto import warms_all
 from art_cli.config.sections.sft import SFTConfig
 from art_cli.envs.base import Env
@@ -20,7 +21,6 @@ from art_cli.errors import Interrupted
 from art_cli.models.adapter import chosen_parts
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.first_episode import offered_tools
 from art_cli.runs.beginning import began
 from art_cli.runs.checkpoint import (
@@ -69,7 +69,7 @@ class WarmStart:
         """Things that the run made itself are kept in base/ and checkpoints/0/, and found there
         again.
 
-        Raises UsageError, before the warm-up, where the config asks for what the base has not.
+        Raises UsageError, before SFT, where the config asks for what the base has not.
         """
         cfg, run = self._cfg, self._run
         warmup = cfg.sft
@@ -165,7 +165,7 @@ class WarmStart:
             for step, total, loss in steps:
                 self._report(f"{doing}, loss {loss:.3f}", step, total)
                 if self._stop.requested:
-                    raise Interrupted("stopped during the warm-up; it goes on with --resume")
+                    raise Interrupted("stopped during SFT; it goes on with --resume")
 
 
 def _limit_threads(policy: Policy) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.errors import EXIT_FAILED, UsageError
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.preflight.certify.report import Certificate
@@ -51,7 +51,7 @@ def certify(
 def _print(found: Certificate) -> None:
     from rich.table import Table
 
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     table = Table(box=None, pad_edge=False, show_header=False)
     for _ in range(3):

@@ -13,7 +13,7 @@ import typer
 from art_cli.cli import inputs
 from art_cli.cli.remote import agreed, tell
 from art_cli.errors import Interrupted
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.backends.cloud.plan import RentalPlan
@@ -93,7 +93,7 @@ def clusters(
 def _table(found: list[Any]) -> None:
     from rich.table import Table
 
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     table = Table(box=None, pad_edge=False)
     for column in ("cluster", "state", "machines", "where", "up for", "autostop", "cost"):

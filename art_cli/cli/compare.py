@@ -12,13 +12,13 @@ import typer
 from art_cli.cli import inputs
 from art_cli.cli.remote import check_renting
 from art_cli.errors import Interrupted
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.evaluation.statistics import Estimate
     from art_cli.lab.candidates import Contender
     from art_cli.lab.curves import Curve
-    from art_cli.lab.findings import Curves, Standing
+    from art_cli.lab.standings import Curves, Standing
 
 Error = Annotated[
     float, typer.Option(min=0.001, max=0.5, help="The largest chance that the answer is wrong.")
@@ -51,9 +51,9 @@ def compare(
     Example:  art compare configs/quickstart.yaml train.loss=gspo "train.loss=gspo train.steps=75"
     """
     from art_cli.lab.candidates import key_of, read_candidates
-    from art_cli.lab.findings import as_json as told
-    from art_cli.lab.findings import is_decided, standings, verdict
     from art_cli.lab.fleet import Fleet
+    from art_cli.lab.standings import as_json as told
+    from art_cli.lab.standings import is_decided, standings, verdict
     from art_cli.lab.trials import train_with_seed
 
     found = read_candidates(candidates, inputs.load)
@@ -100,7 +100,7 @@ def _table(found: list[Standing], target: float | None) -> None:
     """Print a column a candidate."""
     from rich.table import Table
 
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     table = Table(title="held-out reward, means over seeds", title_justify="left")
     table.add_column("")
@@ -127,7 +127,7 @@ def _table(found: list[Standing], target: float | None) -> None:
 
 
 def _equal() -> dict[str, str]:
-    from art_cli.lab.findings import EQUAL
+    from art_cli.lab.standings import EQUAL
 
     return {axis: f"{words}, against a" for axis, words in EQUAL.items()}
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from art_cli.cli import inputs
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 WIDTH = 78
@@ -67,7 +67,7 @@ def schema(
     """
     from art_cli.config.reference import json_schema
     from art_cli.errors import UsageError
-    from art_cli.rollout.env_worker.remote import env_in
+    from art_cli.rollout.env_class import env_in
     from art_cli.system.files import atomic_write
 
     if python and not env:

@@ -19,8 +19,8 @@ import typer
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
 from art_cli.errors import ArtError, Interrupted, PreflightError, UsageError
-from art_cli.printed import say
 from art_cli.system.progress import silent
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -163,7 +163,7 @@ def deployments(
 
     from art_cli.deploy.store import Store, cost
     from art_cli.runs.directory import RunDir, list_runs
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     inputs.read_dotenv(Path(".env"))
     roots = [run] if run else [r.path for r in list_runs(runs_dir)]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli.inputs import AsJson
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.evaluation.statistics import Estimate
     from art_cli.inspection.difference import HeldOutMetric, RunDifference, Setting
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
 
 def diff(
@@ -30,7 +30,7 @@ def diff(
     """
     from art_cli.inspection.difference import compare_runs, verdict
     from art_cli.runs.directory import RunDir
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     runs = [RunDir.open(first), RunDir.open(second)]
     found = compare_runs(*runs)

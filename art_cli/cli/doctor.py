@@ -12,9 +12,9 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.errors import EXIT_PREFLIGHT
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
-INDENT = 19  # columns before what a finding says
+INDENT = 19  # columns before what a result says
 
 
 def doctor(
@@ -29,20 +29,20 @@ def doctor(
 
     Example:  art doctor configs/gpu-80gb.yaml
     """
-    from art_cli.cli.findings import tell_finding
+    from art_cli.cli.check_results import tell_result
     from art_cli.preflight.doctor import examine
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     inputs.read_dotenv(Path(".env"))
     loaded = inputs.load(config) if config else None
-    findings, screen = [], Screen()
-    for finding in examine(loaded, runs_dir):
-        findings.append(finding)
+    results, screen = [], Screen()
+    for result in examine(loaded, runs_dir):
+        results.append(result)
         if not as_json:
-            tell_finding(screen, finding, INDENT)
-    failed = [f for f in findings if f.status == "failed"]
+            tell_result(screen, result, INDENT)
+    failed = [f for f in results if f.status == "failed"]
     if as_json:
-        rows = [{k: v for k, v in asdict(f).items() if k != "where"} for f in findings]
+        rows = [{k: v for k, v in asdict(f).items() if k != "where"} for f in results]
         say(json.dumps({"ready": not failed, "findings": rows}))
     elif loaded and failed:
         say(f"{loaded.experiment.name} cannot run here", file=sys.stderr)

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli import inputs
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
-    from art_cli.preflight.finding import Finding
+    from art_cli.preflight.check_result import CheckResult
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 CONFIGS = (".yaml", ".yml")
-INDENT = 26  # columns before what a finding says
+INDENT = 26  # columns before what a result says
 
 
 @app.callback()
@@ -65,7 +65,7 @@ def tasks_command(
     Example:  art envs tasks reasoning_gym
     """
     from art_cli.errors import UsageError, blame
-    from art_cli.rollout.env_worker.remote import env_in
+    from art_cli.rollout.env_class import env_in
 
     env = env_in(use, python)
     try:
@@ -108,14 +108,14 @@ def check_command(
 
     Example:  art envs check config.yaml env.args.level=2 env.concurrency=4
     """
-    from art_cli.cli.findings import tell_finding
+    from art_cli.cli.check_results import tell_result
     from art_cli.errors import EXIT_FAILED
     from art_cli.preflight.envs.check import check
     from art_cli.preflight.envs.subject import Options
-    from art_cli.rollout.env_worker.remote import env_of
-    from art_cli.system.screen import Screen
+    from art_cli.rollout.env_class import env_of
+    from art_cli.terminal.screen import Screen
 
-    found: list[Finding] = []
+    found: list[CheckResult] = []
     screen = Screen(file=sys.stdout)
     with contextlib.redirect_stdout(sys.stderr):  # what the env prints is no part of the report
         loaded = _load(use, settings or [], python)
@@ -129,11 +129,11 @@ def check_command(
             python=section.python,
             allow_writes=allow_writes,
         )
-        for finding in check(use, env, loaded.env_settings, options, inputs.progress):
+        for result in check(use, env, loaded.env_settings, options, inputs.progress):
             inputs.progress("")
-            found.append(finding)
+            found.append(result)
             if not as_json:
-                tell_finding(screen, finding, INDENT)
+                tell_result(screen, result, INDENT)
     num = sum(f.status == "failed" for f in found)
     if as_json:
         say(json.dumps({"env": use, "passed": not num, "findings": [asdict(f) for f in found]}))
@@ -146,7 +146,7 @@ def check_command(
 def _load(use: str, settings: list[str], python: str | None) -> LoadedExperiment:
     """Return the env that is named, or that a config names. Raises UsageError."""
     from art_cli.config.load import load_env
-    from art_cli.rollout.env_worker.remote import env_in
+    from art_cli.rollout.env_class import env_in
 
     if use.endswith(CONFIGS):
         given = [f"env.python={json.dumps(python)}"] if python else []

@@ -17,7 +17,7 @@ from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
 from art_cli.config.sections.llm import REFERENCE
 from art_cli.errors import BudgetError, Interrupted
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Names = list[str] | None
 WHO = (
-    "More candidates: untrained, base (before the warm-up), best, last, a step, random (turns of "
+    "More candidates: untrained, base (before SFT), best, last, a step, random (turns of "
     "the demonstrations, drawn at random: what chance earns), or a model as litellm names it "
     "(openai/gpt-4.1), with settings behind commas: "
     "openai/NAME,api_base=http://HOST/v1,api_key_env=KEY,prices.input=1,prices.output=4,"

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 COMMON = ("README.md",)
 OF_A_KIND = ("config.yaml", "env.py", "test_env.py")

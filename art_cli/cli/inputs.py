@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.errors import ConfigError, UsageError
-from art_cli.printed import masked, replace_line, say, visible
 from art_cli.system.files import read_text
 from art_cli.system.progress import Pulse
+from art_cli.terminal.text import masked, replace_line, say, visible
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -64,7 +64,7 @@ def load(arguments: list[str], *, is_run: bool = False) -> LoadedExperiment:
     the user's, this process is hidden from them. Raises ConfigError.
     """
     from art_cli.config.load import load_experiment
-    from art_cli.rollout.env_worker.remote import env_in
+    from art_cli.rollout.env_class import env_in
     from art_cli.system.guard import hide
 
     read_dotenv(Path(".env"))
@@ -108,12 +108,12 @@ def check_base(loaded: LoadedExperiment, run: RunDir | None = None) -> list[str]
     What reads a config.json takes seconds to import: `tiny` goes without. Raises ConfigError, also
     for a loss or an advantage of the user's own that cannot be one.
     """
-    from art_cli.deploy.custom import check_custom_target
-    from art_cli.preflight.own_code import check_own_code, located
+    from art_cli.deploy.user_target import check_target_class
+    from art_cli.preflight.user_code import check_own_code, located
 
     known = check_own_code(loaded, run)
     if (deploy := loaded.experiment.deploy) and ":" in deploy.use:
-        located(loaded, "deploy", partial(check_custom_target, deploy.use, deploy.args))
+        located(loaded, "deploy", partial(check_target_class, deploy.use, deploy.args))
     if loaded.experiment.model.base == "tiny":
         return known
     progress(f"looking at the base {loaded.experiment.model.base}")

@@ -13,7 +13,7 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -159,7 +159,7 @@ def _print_audits(results: list[tuple[Rejudged, Audit]]) -> None:
     from rich.table import Table
 
     from art_cli.llms.judges.audit import verdict
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     found, audits = [r for r, _ in results], [a for _, a in results]
     table = Table(title=f"{found[0].num_groups} groups", title_justify="left")

@@ -13,8 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from art_cli.errors import EXIT_INTERRUPTED, ArtError, Interrupted
-from art_cli.printed import say
 from art_cli.system.allocator import few_arenas
+from art_cli.terminal.text import say
 
 SECTIONS = {  # of --help: name -> its file in art_cli/cli and the function or Typer there, its line
     "Train": {

@@ -10,7 +10,7 @@ import typer
 
 from art_cli.cli.inputs import check_base, confirm
 from art_cli.errors import ArtError, Interrupted, UsageError
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.backends.cloud.plan import RentalPlan

@@ -14,7 +14,7 @@ import typer
 
 from art_cli.cli.inputs import AllowWrites, AsJson, load
 from art_cli.errors import EXIT_FAILED, Interrupted, UsageError
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
@@ -80,7 +80,7 @@ async def _play(
 ) -> list[Replay]:
     from art_cli.inspection.replay import replay as play
     from art_cli.inspection.stopping import stopping
-    from art_cli.rollout.env_worker.remote import env_of
+    from art_cli.rollout.env_class import env_of
 
     cfg, settings = loaded.experiment, loaded.env_settings
     env = env_of(cfg.env)
@@ -112,7 +112,7 @@ def _is_changed(run: RunDir, loaded: LoadedExperiment) -> bool | None:
     """Return whether the env's code is another than the run's; None where that is not stored."""
     from art_cli.envs.digest import code_digest
     from art_cli.inspection.provenance import made_with
-    from art_cli.rollout.env_worker.remote import env_of
+    from art_cli.rollout.env_class import env_of
 
     stored = made_with(run).get("env code", "unknown")
     if stored == "unknown":
@@ -122,7 +122,7 @@ def _is_changed(run: RunDir, loaded: LoadedExperiment) -> bool | None:
 
 def _tell(played: list[Replay], scenario: str, changed: bool | None) -> None:
     from art_cli.inspection.conversation import plain
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     screen = Screen()
     screen.print(f"scenario {scenario}", style="bold")

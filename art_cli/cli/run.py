@@ -17,11 +17,11 @@ import typer
 from art_cli.cli import inputs
 from art_cli.cli.remote import run_there
 from art_cli.errors import EXIT_INTERRUPTED, ArtError, BudgetError, Interrupted, UsageError
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
+    from art_cli.cli.existing_run import GoingOn
     from art_cli.cli.smoke import Smoke
-    from art_cli.cli.standing import GoingOn
     from art_cli.config.load import LoadedExperiment
     from art_cli.config.schema import Experiment
     from art_cli.loop import Outcome
@@ -68,7 +68,7 @@ def run(
 
     Example:  art run configs/quickstart.yaml train.steps=50 --resume
     """
-    from art_cli.cli.standing import GoingOn
+    from art_cli.cli.existing_run import GoingOn
 
     going_on = GoingOn(resume, overwrite, from_step, accept_changes)
     loaded = inputs.load([*config, *inputs.on_cluster(on)])
@@ -133,17 +133,17 @@ async def _run(
 ) -> Outcome:
     from art_cli.preflight.memory.fit import check_fit
     from art_cli.preflight.memory.gpus import present
-    from art_cli.rollout.env_worker.remote import env_of
+    from art_cli.rollout.env_class import env_of
     from art_cli.rollout.first_episode import check_env
     from art_cli.runs.directory import RunDir
     from art_cli.runs.trackers.build import check_trackers
     from art_cli.runs.trackers.console import Console
     from art_cli.runs.trackers.run_log import LoggedConsole
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     cfg = loaded.experiment
     first = await check_env(env_of(cfg.env), loaded.env_settings)
-    check_trackers(loaded)  # raises now, not after the warm-up
+    check_trackers(loaded)  # raises now, not after SFT
     run = RunDir(runs_dir / cfg.project / cfg.name)
     begun = run if going_on.resume and run.is_begun() else None
     known = [] if smoke else inputs.check_base(loaded, begun)
@@ -287,7 +287,7 @@ def _report(
     command: str = "",
 ) -> None:
     """Say what the run came to; without an `outcome` it was complete before this `command`."""
-    from art_cli.cli.standing import results
+    from art_cli.cli.existing_run import results
     from art_cli.cli.tables import comparison
     from art_cli.cli.why import tell_shortly
     from art_cli.view.file import lacks_report

@@ -12,7 +12,7 @@ import typer
 
 from art_cli.cli.inputs import RunsDir
 from art_cli.errors import UsageError
-from art_cli.printed import masked, say, visible
+from art_cli.terminal.text import masked, say, visible
 
 if TYPE_CHECKING:
     from art_cli.runs.directory import RunSummary
@@ -84,7 +84,7 @@ def _one(path: Path, plot: list[str], as_json: bool) -> None:
 def _list_metrics(names: list[str]) -> None:
     from rich.text import Text
 
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     by_kind: dict[str, list[str]] = {}
     for name in sorted(names):
@@ -99,7 +99,7 @@ def _list_metrics(names: list[str]) -> None:
 
 def _draw(points: list[Point]) -> None:
     from art_cli.inspection.plot import drawn
-    from art_cli.system.screen import WIDE, Screen
+    from art_cli.terminal.screen import WIDE, Screen
 
     screen = Screen()
     width = PLOT_IN_A_PIPE if screen.width == WIDE else screen.width
@@ -125,7 +125,7 @@ def _warn(found: list[RunSummary]) -> None:
 def _table(found: list[RunSummary]) -> None:
     from rich.table import Table
 
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     _warn(found)
     table = Table(box=None, pad_edge=False)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from art_cli.cli.inputs import AsJson
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.inspection.groups import Row, StepGroups
     from art_cli.runs.directory import RunDir
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
 INDENT = 12  # columns of who says it
 MOST_REWARDS = 3  # different ones that a line of the table counts
@@ -43,7 +43,7 @@ def show(
     """
     from art_cli.inspection.groups import open_step, summary
     from art_cli.runs.directory import RunDir
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
     from art_cli.view.episodes import damaged_judgements
 
     folder = RunDir.open(run)
@@ -63,7 +63,7 @@ def show(
 def _list_groups(run: Path, found: StepGroups, rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     names = ["group", "scenario", "mean", "rewards", "spread", "failed"]
     if not any(row["failed"] for row in rows):
@@ -114,7 +114,7 @@ def _show_group(
 ) -> None:
     from art_cli.inspection.conversation import messages_of, plain, turn_advantages
     from art_cli.inspection.groups import scenario_of
-    from art_cli.look.html import same_opening
+    from art_cli.view.episode_html import same_opening
 
     scenario, of = scenario_of(rows), len(found.groups)
     title = f"step {found.step}, {found.split} group {number} of {of}: scenario {scenario}"

@@ -32,12 +32,12 @@ from art_cli.preflight.smoke import (
     render,
     stand_in_for,
 )
-from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.env_class import env_of
 from art_cli.rollout.first_episode import FirstEpisode
 from art_cli.rollout.groups import shown
 from art_cli.runs.directory import RunDir
 from art_cli.system.files import atomic_write
-from art_cli.system.screen import Screen
+from art_cli.terminal.screen import Screen
 from art_cli.training.demonstrations import load_demonstrations, texts_of
 
 

@@ -14,7 +14,7 @@ import typer
 from art_cli.cli import inputs
 from art_cli.cli.remote import check_renting
 from art_cli.errors import Interrupted, PreflightError
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.lab.fleet import Fleet
@@ -167,7 +167,7 @@ def _show(table: list[TrialRecord], aim: Aim) -> None:
     from rich.table import Table
 
     from art_cli.lab.ranking import ranked
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     shown = Table(title="trials, best first", title_justify="left")
     shown.add_column("")

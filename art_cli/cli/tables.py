@@ -8,7 +8,7 @@ from rich.table import Table
 
 from art_cli.evaluation.comparison import PASS, WAITED, Column, Comparison, is_sure
 from art_cli.evaluation.statistics import Estimate
-from art_cli.system.screen import Screen
+from art_cli.terminal.screen import Screen
 
 STARRED = f"; *: the interval excludes 0 ({WAITED} have none: they depend on what else went on)"
 

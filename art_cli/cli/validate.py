@@ -11,14 +11,14 @@ import typer
 from art_cli.cli import inputs
 from art_cli.config.sections.llm import REFERENCE
 from art_cli.errors import EXIT_PREFLIGHT
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
     from art_cli.config.schema import Experiment
     from art_cli.preflight.memory.fit import Forecast
     from art_cli.rollout.first_episode import FirstEpisode
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
 FITS = {"fits": "green", "may run out": "yellow", "does not fit": "bold red"}
 
@@ -41,10 +41,10 @@ def validate(
     from art_cli.preflight.memory.fit import forecast
     from art_cli.preflight.memory.gpus import named, present
     from art_cli.rollout.agents.build import make_runner
-    from art_cli.rollout.env_worker.remote import env_of
+    from art_cli.rollout.env_class import env_of
     from art_cli.rollout.first_episode import check_env
     from art_cli.runs.trackers.build import check_trackers
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     async def check() -> tuple[LoadedExperiment, Forecast | None, list[str]]:
         card = named(gpu) if gpu else next(iter(present()), None)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from art_cli.cli.inputs import progress
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 
 def view(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from art_cli.cli.inputs import AsJson, read_dotenv
-from art_cli.printed import masked, say, visible
+from art_cli.terminal.text import masked, say, visible
 
 if TYPE_CHECKING:
     from art_cli.runs.directory import RunDir
-    from art_cli.why.finding import RunFinding
+    from art_cli.why.finding import Finding
 
 INDENT = 13  # columns of a label
 
@@ -61,11 +61,11 @@ def tell_shortly(run: RunDir) -> None:
         say(f"What to change:     art why {run.root}")
 
 
-def show(n: int, finding: RunFinding, run: Path) -> None:
+def show(n: int, finding: Finding, run: Path) -> None:
     """Print one finding of a run, wrapped to the terminal with an indent."""
     from rich.text import Text
 
-    from art_cli.system.screen import Screen
+    from art_cli.terminal.screen import Screen
 
     screen = Screen()
     style = "bold red" if finding.weight == "serious" else "bold yellow"

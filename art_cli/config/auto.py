@@ -16,7 +16,7 @@ def device_of(
 ) -> Literal["cpu", "cuda"]:
     """Return where a model of so many parameters is.
 
-    A GPU waits for the calls of a tiny one: an H200 took longer over the quickstart's warm-up than
+    A GPU waits for the calls of a tiny one: an H200 took longer over the quickstart's SFT than
     the CPU beside it over that and ten steps.
     """
     if setting != "auto":
@@ -40,6 +40,6 @@ def recomputes(setting: Literal["auto", "on", "off"], num_params: int, *, on_gpu
 
 
 def warms_all(sft: SFTConfig, model: ModelConfig) -> bool:
-    """Return whether the warm-up trains all weights, or the adapter alone."""
+    """Return whether SFT trains all weights, or the adapter alone."""
     learns_all = model.adapter is None or model.base == "tiny"
     return sft.weights == "all" or (sft.weights == "auto" and learns_all)

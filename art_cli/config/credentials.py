@@ -9,7 +9,7 @@ from typing import Any
 from art_cli.config.explain import Mistake
 from art_cli.config.problem import KeyPath
 from art_cli.config.yaml import leaves
-from art_cli.printed import hide
+from art_cli.terminal.text import hide
 
 # Of a mapping anywhere; of what a request to a model holds; of variables for a cluster.
 _ANYWHERE = re.compile(r"(?:x[-_])?api[-_]?key|(?:proxy[-_])?authorization", re.IGNORECASE)

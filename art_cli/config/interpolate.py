@@ -29,7 +29,7 @@ from art_cli.config.explain import Mistake
 from art_cli.config.problem import KeyPath
 from art_cli.config.yaml import leaves
 from art_cli.keys import register_environment
-from art_cli.printed import hide
+from art_cli.terminal.text import hide
 
 _NAMES: set[KeyPath] = {  # of folders and accounts: they are in every line that says how to go on
     *(("project",), ("name",), ("backend", "cluster"), ("deploy", "name")),

@@ -8,7 +8,7 @@ from typing import Any
 
 from art_cli.config.targets import read_settings, read_words
 from art_cli.deploy.base import Target
-from art_cli.deploy.custom import CustomTarget
+from art_cli.deploy.user_target import UserTarget
 
 HOME = "art_cli.deploy.targets"
 WHERE = {
@@ -27,7 +27,7 @@ def make_target(name: str, args: dict[str, Any], words: Sequence[str] = ()) -> T
     What a built-in one needs is imported now. Raises UsageError.
     """
     if name not in WHERE:
-        return CustomTarget(name, read_words(name, args, words))
+        return UserTarget(name, read_words(name, args, words))
     settings = read_settings(name, args, words)
     module, _, attribute = WHERE[name].partition(":")
     make: Callable[[Any], Target] = getattr(import_module(f"{HOME}.{module}"), attribute)

@@ -11,12 +11,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from art_cli.chat.capabilities import TOOL, TemplateCapabilities
+from art_cli.chat.history import DESCRIBED, RESULT
+from art_cli.chat.render import Renderer
+from art_cli.chat.tool_formats.table import HERMES
 from art_cli.config.sections.model import ModelConfig
 from art_cli.errors import UsageError
-from art_cli.models.dialect import TOOL, Dialect
-from art_cli.models.history import DESCRIBED, RESULT
-from art_cli.models.render import Renderer
-from art_cli.models.tool_formats.table import HERMES
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -59,7 +59,7 @@ def served_template(
         f"{{%- set {k} = {k} if {k} is defined else {_literal(v)} %}}" for k, v in args.items()
     )
     if renderer.tools_by_hand:
-        settings += _by_hand(renderer.dialect)
+        settings += _by_hand(renderer.capabilities)
     if not settings:
         return None
     assert isinstance(tokenizer.chat_template, str)
@@ -73,14 +73,14 @@ def parser_words(weights: Path, model: ModelConfig) -> list[str]:
     tokenizer = load_tokenizer(weights, weights)
     ends = [tokenizer.eos_token_id]
     renderer = Renderer(tokenizer, [TOOL], ends, model.tool_format, model.template_args)
-    name = renderer.dialect.speech.format.serves
+    name = renderer.capabilities.output_format.format.serves
     return ["--enable-auto-tool-choice", "--tool-call-parser", name] if name else []
 
 
-def _by_hand(dialect: Dialect) -> str:
+def _by_hand(capabilities: TemplateCapabilities) -> str:
     """Return what history.py does, as a program that rewrites `messages` and `tools`."""
-    form = dialect.speech.format
-    if form is not HERMES and not dialect.writes_calls:
+    form = capabilities.output_format.format
+    if form is not HERMES and not capabilities.writes_calls:
         raise UsageError(
             f"model.tool_format: calls written as {form.name} cannot be put into this model's chat "
             "template, which knows no tools; train with hermes to deploy it"
@@ -90,7 +90,7 @@ def _by_hand(dialect: Dialect) -> str:
     described = f"{_quoted(before)} + art.schemas + {_quoted(after)}"
     return (
         "{%- set art = namespace(said=[], merged=[], text='', schemas='') %}"
-        + ("{%- set art.said = messages %}" if dialect.writes_calls else _plain(dialect))
+        + ("{%- set art.said = messages %}" if capabilities.writes_calls else _plain(capabilities))
         + "{%- if tools %}"
         "{%- for t in tools %}"
         "{%- set art.schemas = art.schemas + ('' if loop.first else '\\n') "
@@ -104,16 +104,16 @@ def _by_hand(dialect: Dialect) -> str:
         "{%- set art.said = [{'role': 'system', 'content': art.text | trim}] + art.said %}"
         "{%- endif %}"
         "{%- endif %}"
-        + (WITHOUT_SYSTEM if dialect.refuses_system else "")
-        + (MERGED if dialect.refuses_repeats else "")
+        + (WITHOUT_SYSTEM if capabilities.refuses_system else "")
+        + (MERGED if capabilities.refuses_repeats else "")
         + "{%- set messages, tools = art.said, none %}"
     )
 
 
-def _plain(dialect: Dialect) -> str:
+def _plain(capabilities: TemplateCapabilities) -> str:
     result = _quoted(RESULT).replace("{content}", "' + art.text + '")
     role, text = "m.role", "art.text"
-    if not dialect.has_tool_role:
+    if not capabilities.has_tool_role:
         role = "('user' if m.role == 'tool' else m.role)"
         text = f"({result} if m.role == 'tool' else art.text)"
     return (

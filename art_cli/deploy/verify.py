@@ -13,6 +13,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from art_cli.chat.turns import TOOL_CALL, parse_tool_calls, spoken
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.sections.llm import LLMConfig, PricesConfig
 from art_cli.deploy.base import Deployment, Source
@@ -20,9 +21,8 @@ from art_cli.evaluation.candidates import Candidate
 from art_cli.evaluation.policies import RunPolicies
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.services import open_remote
-from art_cli.models.turns import TOOL_CALL, parse_tool_calls, spoken
 from art_cli.rollout.agents.prompted import PromptedAgent
-from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.env_class import env_of
 from art_cli.rollout.groups import eval_seed, play_groups, scenarios_in, slots_of
 from art_cli.system.progress import Report
 from art_cli.types import Message, Trajectory

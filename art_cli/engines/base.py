@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from art_cli.types import Completion
 
 if TYPE_CHECKING:
-    from art_cli.models.grammar.grammars import Grammars
+    from art_cli.chat.grammar.grammars import Grammars
 
 # The variables by which a run on a cluster knows its nodes that only serve (vllm/host.py): their
 # addresses, and what a node shows to be believed.
@@ -33,7 +33,7 @@ class Session(Protocol):
 
         It ends with the end of the turn, with the token that completes one of the `stop` texts, or
         after `max_tokens`, if that is less than what `sampling` allows. A turn with a `grammar`
-        (models/grammar) is sampled from what of the distribution the grammar allows, and its
+        (chat/grammar) is sampled from what of the distribution the grammar allows, and its
         log-probabilities are those of that. `top_logprobs` are those of so many likeliest tokens,
         beside the sampled one.
 

@@ -12,7 +12,7 @@ from art_cli.envs.place import place_of
 from art_cli.envs.tools import Tool, tools_of
 from art_cli.errors import PlacedError
 from art_cli.keys import short_repr
-from art_cli.system.outside import MAX_TEXT, OutsideError, check_json, check_text
+from art_cli.system.untrusted import MAX_TEXT, UntrustedValueError, check_json, check_text
 from art_cli.types import Message
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -75,7 +75,7 @@ def text_of(env: Env, method: str, what: str, text: Any) -> str:
         raise wrong(env, method, said)
     try:
         return check_text(text)
-    except OutsideError as e:
+    except UntrustedValueError as e:
         raise wrong(env, method, f"{what} gave no readable text: {e}") from None
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from art_cli.errors import ArtError
 from art_cli.keys import mask_keys, mask_keys_in
-from art_cli.printed import masked
 from art_cli.system.files import ends_torn, json_line, read_lines, to_append
-from art_cli.system.outside import is_number, wrong_field
+from art_cli.system.untrusted import is_number, wrong_field
+from art_cli.terminal.text import masked
 from art_cli.types import Message, Scenario, Trajectory
 
 FORGET = {"forget": True}

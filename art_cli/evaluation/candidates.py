@@ -92,7 +92,7 @@ def _candidate(name: str, cfg: Experiment, run: RunDir | None) -> Candidate:
         return Candidate(name=name, source="start")
     if name == "base":
         if cfg.sft is None:
-            raise UsageError("there is no warm-up, so `base` is the same as `untrained`")
+            raise UsageError("there is no SFT, so `base` is the same as `untrained`")
         return Candidate(name=name, source="base")
     if name == RANDOM:
         return Candidate(name=name, source="random")

@@ -10,7 +10,6 @@ from art_cli.errors import JudgeError
 from art_cli.keys import mask_keys
 from art_cli.llms.judges.base import Judge, Transcript
 from art_cli.llms.judges.scorer import stored_transcript, transcript
-from art_cli.look import html
 from art_cli.reward import set_reward
 from art_cli.system.progress import Report, silent
 from art_cli.training.gather import gather_trajectory_groups, scenarios_of
@@ -39,11 +38,13 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
+        from art_cli.view.episode_html import of_evaluation
+
         numbers = {"reward": f"{self.reward:.3f} ± {self.ci:.3f}"}
         numbers |= {name: f"{value:.3f}" for name, value in sorted(self.metrics.items())}
         numbers |= {"episodes": str(self.episodes), "failed": str(self.failed)}
         trajectories = [t for group in self.groups for t in group.trajectories]
-        return html.of_evaluation(self.split, self.step, numbers, trajectories)
+        return of_evaluation(self.split, self.step, numbers, trajectories)
 
 
 class _AgainstUntrained:

@@ -72,7 +72,7 @@ class RunPolicies:
         if self._run and not is_base:
             local = LocalBackend.of_run(self._run, **with_these)
             await model.open(await self._open.enter_async_context(local))
-        else:  # made, warm-up included, in a folder that is thrown away
+        else:  # made, SFT included, in a folder that is thrown away
             folder = self._open.enter_context(tempfile.TemporaryDirectory())
             local = LocalBackend(folder, **with_these)
             await model.register(await self._open.enter_async_context(local))

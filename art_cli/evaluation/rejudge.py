@@ -25,7 +25,7 @@ from art_cli.llms.judges.audit import JudgedGroup
 from art_cli.llms.judges.base import Judge, Transcript, Verdict
 from art_cli.llms.judges.build import make_judge
 from art_cli.llms.judges.scorer import stored_transcript
-from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.env_class import env_of
 from art_cli.rollout.first_episode import offered_tools
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trajectories import can_be_judged, grouped, reward_parts_of

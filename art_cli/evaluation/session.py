@@ -32,16 +32,16 @@ from art_cli.evaluation.play import EvalTask, Record, play_missing
 from art_cli.llms.base import Budget
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.services import RunServices, models_of_env, needs_reference, open_remote
-from art_cli.printed import say
 from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.agents.prompted import PromptedAgents
-from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.env_class import env_of
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.groups import scenarios_in, why_none
 from art_cli.rollout.match import SeatedAgents
 from art_cli.rollout.opponents import check_opponents, seated
 from art_cli.runs.directory import RunDir
 from art_cli.system.progress import Report
+from art_cli.terminal.text import say
 from art_cli.types import Split
 
 WAVE = 32  # episodes of a policy, where its users' money may run out: what is begun may be lost
@@ -105,7 +105,7 @@ class EvalSession:
         check_opponents(cfg.env.opponents, env, settings)
         if _opponent(cfg) == "start" and any(c.source == "base" for c in candidates):
             raise UsageError(
-                "env.opponents.eval is start, the policy after its warm-up, which `base` is made "
+                "env.opponents.eval is start, the policy after its SFT, which `base` is made "
                 "without; leave base out, or evaluate against the script: "
                 "env.opponents.eval=script"
             )

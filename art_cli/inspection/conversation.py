@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.text import Text
 
-from art_cli.models.turns import read_turn
-from art_cli.printed import masked, visible
-from art_cli.system.outside import is_number
+from art_cli.chat.turns import read_turn
+from art_cli.system.untrusted import is_number
+from art_cli.terminal.text import masked, visible
 
 SHOWN = 600  # characters of a text; the rest with --full
 

@@ -20,7 +20,7 @@ from art_cli.inspection.groups import SPLITS, Row
 from art_cli.inspection.plot import metrics_of
 from art_cli.inspection.provenance import made_with
 from art_cli.runs.directory import RunDir
-from art_cli.system.outside import is_number
+from art_cli.system.untrusted import is_number
 from art_cli.types import Scenario
 from art_cli.view.episodes import read_step, step_files
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from art_cli.errors import UsageError, did_you_mean
 from art_cli.runs.directory import RunDir
-from art_cli.system.outside import is_number
+from art_cli.system.untrusted import is_number
 from art_cli.view.episodes import group_of, read_step, step_files
 
 Row = dict[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from art_cli.errors import UsageError, did_you_mean
 from art_cli.runs.directory import RunDir, step_of
-from art_cli.system.outside import is_number
+from art_cli.system.untrusted import is_number
 from art_cli.why.evidence import Point
 
 HEIGHT = 14  # lines

@@ -20,7 +20,7 @@ from art_cli.config.load import LoadedExperiment
 from art_cli.config.yaml import leaves
 from art_cli.envs.digest import code_digest
 from art_cli.evaluation.identity import agent_digest
-from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.env_class import env_of
 from art_cli.runs.directory import RunDir
 from art_cli.system.files import json_line, read_lines, to_append
 

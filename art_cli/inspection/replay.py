@@ -17,11 +17,11 @@ from art_cli.errors import UsageError
 from art_cli.inspection.conversation import messages_of
 from art_cli.inspection.groups import Row
 from art_cli.keys import mask_keys, mask_keys_in
-from art_cli.printed import masked
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.rollout import rollout
 from art_cli.runs.trajectories import reward_parts_of
-from art_cli.system.outside import is_number
+from art_cli.system.untrusted import is_number
+from art_cli.terminal.text import masked
 from art_cli.types import Scenario, Sequence, StopReason, Trajectory
 
 OVER = "(the episode ended)"

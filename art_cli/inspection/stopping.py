@@ -9,7 +9,7 @@ from typing import Any
 
 from art_cli.envs.base import Env
 from art_cli.envs.tools import tools_of
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 NEVER = 1e6  # seconds: who looks at a breakpoint is not late
 OWN = ("start", "reply", "call_tool", "score")

@@ -9,7 +9,7 @@ from typing import Any
 
 from art_cli.errors import UsageError
 from art_cli.runs.directory import RunDir, step_of
-from art_cli.system.outside import is_number
+from art_cli.system.untrusted import is_number
 
 FALL = 0.2  # of the reward, from the best evaluation to the last: a collapse
 TARGETED = ("step", "tokens", "cpu_s")

@@ -22,7 +22,7 @@ from art_cli.errors import ArtError, PreflightError, UsageError
 from art_cli.lab.space import Axis, Choices, Point, Space
 from art_cli.system.files import make_folder, open_file
 from art_cli.system.lock import hold
-from art_cli.system.outside import is_number
+from art_cli.system.untrusted import is_number
 
 REDUCTION = 3  # of three trials one goes on
 FILE, LOCK = "sweep.db", "sweep.lock"

@@ -19,8 +19,8 @@ from art_cli.lab.fleet import Ended, Fleet, never
 from art_cli.lab.space import Space, overrides
 from art_cli.lab.study import Study, TrialRecord
 from art_cli.runs.directory import RunDir, step_of
-from art_cli.system.outside import is_number
 from art_cli.system.progress import Report
+from art_cli.system.untrusted import is_number
 
 FIRST_SEED = 1000  # those below are art compare's
 FIRST = 3  # trials: where so many of them fail and none does not, something else is wrong

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from art_cli.chat.tool_formats.names import ToolNames
 from art_cli.errors import ArtError, BudgetError
-from art_cli.models.tool_formats.names import ToolNames
 from art_cli.system.files import ends_torn, json_line, read_lines, to_append
 from art_cli.system.progress import silent
 

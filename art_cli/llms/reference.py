@@ -9,16 +9,16 @@ import hashlib
 import time
 from typing import Any
 
+from art_cli.chat.grammar.write import answer_grammar
+from art_cli.chat.openai_format import read_messages, write_turn
+from art_cli.chat.render import Conversation, Renderer
+from art_cli.chat.too_long import TooLongError
 from art_cli.config.sections.llm import REFERENCE
 from art_cli.engines.base import Engine
 from art_cli.envs.base import seed_of
 from art_cli.errors import ConstraintError, EngineError, LLMError
 from art_cli.llms.base import ChatMessage, Reply, Schema, Tools, Usage, calls_of
 from art_cli.llms.thoughts import without_thoughts
-from art_cli.models.grammar.write import answer_grammar
-from art_cli.models.openai_format import read_messages, write_turn
-from art_cli.models.render import Conversation, Renderer
-from art_cli.models.too_long import TooLongError
 from art_cli.system.deadline import beside
 
 

@@ -22,14 +22,14 @@ from typing import Any
 
 import httpx
 
+from art_cli.chat.tool_formats.names import ToolNames
 from art_cli.config.sections.llm import LLMConfig
 from art_cli.errors import BudgetError, LLMError, PreflightError
 from art_cli.keys import mask_keys
 from art_cli.llms.answer import Answer, BadAnswer, answer_of
 from art_cli.llms.base import Budget, ChatMessage, Reply, Schema, Tools, Usage, request_of
-from art_cli.llms.own import OwnServer
+from art_cli.llms.openai_server import OpenAIServer
 from art_cli.llms.prices import Rates
-from art_cli.models.tool_formats.names import ToolNames
 from art_cli.system.child_server import ChildServer
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds before another attempt, doubling
@@ -71,7 +71,7 @@ class RemoteLLM:
         self.concurrency = cfg.concurrency
         self._turns = asyncio.Semaphore(cfg.concurrency)
         self._key = self._find_key()
-        self._own = OwnServer(cfg, self._base, self._key) if self._is_own() else None
+        self._own = OpenAIServer(cfg, self._base, self._key) if self._is_own() else None
         self._litellm: Any = None
         if not self._own or cfg.fallbacks:
             self._litellm = _import_litellm()

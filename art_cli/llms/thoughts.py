@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from art_cli.models.speech import THINKING
+from art_cli.chat.output_format import THINKING
 
 # Beside the tags of chat templates, those that prompts ask for.
 _PROMPTED = ("thinking", "thought", "thoughts", "reasoning")

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import GenerationConfig, PreTrainedModel
 
 
-class KeptGenerationConfig(GenerationConfig):
+class VerbatimGenerationConfig(GenerationConfig):
     """Generation settings that skip validation when they are saved.
 
     transformers loads a temperature without `do_sample`, but refuses to save it (its issue 29988).
@@ -21,4 +21,4 @@ class KeptGenerationConfig(GenerationConfig):
 def keep_generation_config(model: PreTrainedModel) -> None:
     """Make `save_pretrained` write the model's generation settings without validating them."""
     if model.generation_config is not None:
-        model.generation_config.__class__ = KeptGenerationConfig
+        model.generation_config.__class__ = VerbatimGenerationConfig

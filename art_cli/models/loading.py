@@ -22,9 +22,9 @@ from art_cli.config.sections.model import ModelConfig
 from art_cli.errors import PreflightError, UsageError
 from art_cli.models.base_folder import check_base_folder
 from art_cli.models.classes import class_of
+from art_cli.models.forward.products import use_quickest
 from art_cli.models.generation import keep_generation_config
 from art_cli.models.policy import Policy
-from art_cli.models.reading.products import use_quickest
 from art_cli.models.tiny import make as make_tiny
 
 CACHE_LINE = 64  # bytes; where torch has its own tensors begin

@@ -17,7 +17,7 @@ from peft.tuners.lora.layer import ParamWrapper
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from art_cli.models.reading.products import OneDnnLinear, product
+from art_cli.models.forward.products import OneDnnLinear, product
 
 
 def use_own_linear(adapted: PeftModel) -> None:

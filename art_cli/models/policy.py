@@ -20,19 +20,19 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from art_cli.chat.grammar.grammars import Grammars, Vocabulary
 from art_cli.config.auto import recomputes
 from art_cli.config.sections.model import AdapterConfig
 from art_cli.models.adapter import with_adapter
-from art_cli.models.grammar.grammars import Grammars, Vocabulary
+from art_cli.models.forward.attention import NAME as ATTENTION
+from art_cli.models.forward.attention import Causal, Layout
+from art_cli.models.forward.decoder import decode, decoder_of, hidden_states
+from art_cli.models.forward.head import Head, head_of
+from art_cli.models.forward.native_cache import by_node
+from art_cli.models.forward.probe import find_ways
+from art_cli.models.forward.token_tree import TreeLayout
+from art_cli.models.forward.ways import Ways
 from art_cli.models.merge import write_merged
-from art_cli.models.reading.attention import NAME as ATTENTION
-from art_cli.models.reading.attention import Causal, Layout
-from art_cli.models.reading.decoder import decode, decoder_of, hidden_states
-from art_cli.models.reading.forks import by_node
-from art_cli.models.reading.head import Head, head_of
-from art_cli.models.reading.probe import find_ways
-from art_cli.models.reading.token_tree import TreeLayout
-from art_cli.models.reading.ways import Ways
 from art_cli.models.saved_weights import damage_told
 
 FINGERPRINT_SIZE = 4096  # weights

@@ -16,7 +16,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D  # GPT-2's linear map, its weight transposed
 
-from art_cli.models.reading.decoder import decoder_of
+from art_cli.models.forward.decoder import decoder_of
 
 Role = Literal["attention", "mlp", "experts", "router"]
 
@@ -69,11 +69,6 @@ def parts_of(base: PreTrainedModel) -> list[ModelPart]:
         return found
     # A dense family may call a map `gate` that routes nothing.
     return [ModelPart(p.name, "mlp", p.module) if p.role == "router" else p for p in found]
-
-
-def expert_modules(base: PreTrainedModel) -> list[nn.Module]:
-    """Return the modules that hold fused experts, in the order of the layers."""
-    return list({id(p.module): p.module for p in parts_of(base) if p.is_fused}.values())
 
 
 def _parts(decoder: nn.Module, prefix: str) -> Iterator[ModelPart]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils.output_capturing import OutputRecorder
 
-from art_cli.models.reading.decoder import decoder_of
+from art_cli.models.forward.decoder import decoder_of
 
 TOP_K = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_k")
 

@@ -1,7 +1,7 @@
 """`model.base: tiny`: a small language model made on the spot, so that nothing is downloaded.
 
 A Qwen3-architecture transformer with random weights, and a byte-level BPE tokenizer trained on the
-env's own texts. It knows nothing: a warm-up on demonstrations teaches it to speak.
+env's own texts. It knows nothing: SFT on demonstrations teaches it to speak.
 """
 
 from __future__ import annotations

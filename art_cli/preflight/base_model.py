@@ -18,19 +18,19 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from art_cli.chat.render import Renderer
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.sections.model import ModelConfig
 from art_cli.envs.tools import schemas_of
 from art_cli.errors import ConfigError, UsageError
 from art_cli.models.classes import class_of
-from art_cli.models.render import Renderer
 from art_cli.preflight.certified import is_certified
-from art_cli.preflight.finding import Finding, failed, ok, skipped, warning
+from art_cli.preflight.check_result import CheckResult, failed, ok, skipped, warning
 from art_cli.preflight.memory.shape import UnknownSizeError, local_config, read_config
-from art_cli.preflight.narrow import depends_on_length
-from art_cli.preflight.shrink import as_transformers_reads
-from art_cli.preflight.small_model import vocabulary_of
-from art_cli.rollout.env_worker.remote import env_of
+from art_cli.preflight.small_model.build import vocabulary_of
+from art_cli.preflight.small_model.config import as_transformers_reads
+from art_cli.preflight.small_model.widths import depends_on_length
+from art_cli.rollout.env_class import env_of
 from art_cli.training.trainers.router_load import check_router
 
 LONGEST = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
@@ -54,7 +54,7 @@ def check_base(loaded: LoadedExperiment) -> list[str]:
     return [f.what for f in found if f.status in ("warning", "skipped")]
 
 
-def findings_of(loaded: LoadedExperiment) -> Iterator[Finding]:
+def findings_of(loaded: LoadedExperiment) -> Iterator[CheckResult]:
     """Return what is known of the base, and whether the config's other lines go with it.
 
     Nothing of `tiny`, which is made here. Raises UsageError where there is no such model.
@@ -87,7 +87,7 @@ def findings_of(loaded: LoadedExperiment) -> Iterator[Finding]:
         )
 
 
-def of_config(base: str, config: dict[str, Any], where: str = "") -> Iterator[Finding]:
+def of_config(base: str, config: dict[str, Any], where: str = "") -> Iterator[CheckResult]:
     """Return what a config.json says by itself."""
     family = config.get("model_type")
     if family not in CONFIG_MAPPING:
@@ -120,7 +120,9 @@ def of_config(base: str, config: dict[str, Any], where: str = "") -> Iterator[Fi
         yield ok(f"{base} is a {model_class.__name__}")
 
 
-def _of_length(loaded: LoadedExperiment, base: str, whole: PreTrainedConfig) -> Iterator[Finding]:
+def _of_length(
+    loaded: LoadedExperiment, base: str, whole: PreTrainedConfig
+) -> Iterator[CheckResult]:
     longest, asked = longest_of(whole), loaded.experiment.engine.max_model_len
     if longest is None or asked <= longest:
         return
@@ -133,7 +135,7 @@ def _of_length(loaded: LoadedExperiment, base: str, whole: PreTrainedConfig) -> 
     )
 
 
-def _of_routers(loaded: LoadedExperiment, whole: PreTrainedConfig) -> Iterator[Finding]:
+def _of_routers(loaded: LoadedExperiment, whole: PreTrainedConfig) -> Iterator[CheckResult]:
     """Return whether an auxiliary loss finds a router, of the base without its weights."""
     coef, key = loaded.experiment.train.router_aux_loss_coef, "train.router_aux_loss_coef"
     if not coef:
@@ -175,7 +177,7 @@ def of_tokenizer(
     tokenizer: PreTrainedTokenizerBase,
     tools: list[dict[str, Any]],
     where: str = "",
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Return what the tokenizer and its chat template say, in an env with these tools."""
     base = model.base
     size, rows = vocabulary_of(tokenizer), getattr(whole.get_text_config(), "vocab_size", None)

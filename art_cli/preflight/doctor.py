@@ -14,7 +14,7 @@ from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import Experiment
 from art_cli.errors import ConfigError, PreflightError, UsageError
 from art_cli.llms.judges.build import read_rubric
-from art_cli.preflight.finding import Finding, failed, ok, warning
+from art_cli.preflight.check_result import CheckResult, failed, ok, warning
 from art_cli.preflight.machine import (
     check_gpus,
     check_machine,
@@ -27,8 +27,8 @@ from art_cli.preflight.memory.estimate import Shape, checkpoint, weights
 from art_cli.preflight.memory.fit import Forecast, forecast
 from art_cli.preflight.memory.gpus import GIB, Gpu, present
 from art_cli.preflight.memory.shape import local_config
-from art_cli.preflight.own_code import check_own_code
 from art_cli.preflight.services import check_keys, check_servers, models_asked, servers
+from art_cli.preflight.user_code import check_own_code
 from art_cli.rollout.agents.build import make_runner
 from art_cli.runs.trackers.build import check_trackers
 
@@ -36,8 +36,8 @@ CPU_FLOPS = 1e10  # operations a second of one core, of those that a small model
 LITTLE_DISK = 20 * GIB  # where it is not known what a run takes
 
 
-def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[Finding]:
-    """One finding after the other; those that are `failed` keep the config from running here."""
+def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[CheckResult]:
+    """One result after the other; those that are `failed` keep the config from running here."""
     gpus = present()
     cfg = loaded.experiment if loaded else None
     llms = models_asked(cfg, loaded.env_settings) if cfg and loaded else {}
@@ -49,7 +49,7 @@ def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[Finding
             wrong += _check_base(loaded)
         except UsageError as e:
             wrong.append(failed(str(e)))
-    found: tuple[tuple[str, Iterable[Finding]], ...] = (
+    found: tuple[tuple[str, Iterable[CheckResult]], ...] = (
         ("machine", check_machine()),
         ("gpu", check_gpus(gpus)),
         ("torch", check_torch(gpus)),
@@ -63,12 +63,12 @@ def examine(loaded: LoadedExperiment | None, runs_dir: Path) -> Iterator[Finding
         ("keys", check_keys(llms)),
         ("services", check_servers(servers(cfg, llms))),
     )
-    for name, findings in found:
-        for finding in findings:
-            yield replace(finding, check=name)
+    for name, results in found:
+        for result in results:
+            yield replace(result, check=name)
 
 
-def _check_base(loaded: LoadedExperiment) -> list[Finding]:
+def _check_base(loaded: LoadedExperiment) -> list[CheckResult]:
     """Return what the base's config.json and tokenizer say of it."""
     if loaded.experiment.model.base == "tiny":
         return []
@@ -79,7 +79,9 @@ def _check_base(loaded: LoadedExperiment) -> list[Finding]:
     return [replace(f, what=f"{f.where}: {f.what}") if f.where else f for f in findings_of(loaded)]
 
 
-def _check_model(cfg: Experiment, memory: Forecast | None, gpus: list[Gpu]) -> Iterator[Finding]:
+def _check_model(
+    cfg: Experiment, memory: Forecast | None, gpus: list[Gpu]
+) -> Iterator[CheckResult]:
     """Return whether the base fits: on the GPU, or in the memory of a machine without one."""
     if cfg.model.device == "cuda" and not gpus:
         yield failed("model.device is cuda, and there is no GPU", todo="model.device=auto, or cpu")
@@ -97,7 +99,7 @@ def _check_model(cfg: Experiment, memory: Forecast | None, gpus: list[Gpu]) -> I
         yield state(what, todo="; ".join(" ".join(line.split()) for line in todo))
 
 
-def _check_memory(cfg: Experiment, memory: Forecast, shape: Shape) -> Iterator[Finding]:
+def _check_memory(cfg: Experiment, memory: Forecast, shape: Shape) -> Iterator[CheckResult]:
     """The base is read into the machine's memory first; without a GPU it stays, in float32."""
     free = free_memory()
     needed = weights(shape, memory.job) if memory.gpu else shape.num_params * 4.0
@@ -129,7 +131,7 @@ def _hours_on_cpu(cfg: Experiment, shape: Shape) -> float:
     return 8 * shape.num_params * tokens / (CPU_FLOPS * (os.cpu_count() or 1)) / 3600
 
 
-def _check_engine(cfg: Experiment) -> Iterator[Finding]:
+def _check_engine(cfg: Experiment) -> Iterator[CheckResult]:
     """Return whether it is installed, and has its GPUs."""
     try:
         from art_cli.engines.build import check_engine
@@ -144,7 +146,7 @@ def _check_engine(cfg: Experiment) -> Iterator[Finding]:
 
 def _check_disk(
     cfg: Experiment | None, memory: Forecast | None, runs_dir: Path
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Room for checkpoints, and for a base that has to be downloaded."""
     runs = cache = float(GIB if cfg else LITTLE_DISK)
     if cfg and memory and memory.shape:
@@ -164,7 +166,7 @@ def _check_disk(
             yield state(f"{line}, up to {needed / GIB:.0f} are needed", todo=todo)
 
 
-def _check_trackers(loaded: LoadedExperiment) -> Iterator[Finding]:
+def _check_trackers(loaded: LoadedExperiment) -> Iterator[CheckResult]:
     """Return whether their packages are installed, and W&B can be used as it must be."""
     try:
         check_trackers(loaded)
@@ -174,7 +176,7 @@ def _check_trackers(loaded: LoadedExperiment) -> Iterator[Finding]:
         yield failed(str(e))
 
 
-def _check_own_code(loaded: LoadedExperiment) -> Iterator[Finding]:
+def _check_own_code(loaded: LoadedExperiment) -> Iterator[CheckResult]:
     """Return what is wrong with what the config names of the user's own code."""
     try:
         yield from map(warning, check_own_code(loaded))
@@ -182,7 +184,7 @@ def _check_own_code(loaded: LoadedExperiment) -> Iterator[Finding]:
         yield from map(failed, e.problems)
 
 
-def _check_programs(cfg: Experiment) -> Iterator[Finding]:
+def _check_programs(cfg: Experiment) -> Iterator[CheckResult]:
     """Return what the config would start or read."""
     try:
         make_runner(cfg.agent)

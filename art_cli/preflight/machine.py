@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from art_cli.preflight.finding import Finding, failed, ok, warning
+from art_cli.preflight.check_result import CheckResult, failed, ok, warning
 from art_cli.preflight.memory.gpus import GIB, Gpu, complaint
 
 # Of a CUDA major version, the oldest driver that all its releases run on
@@ -40,7 +40,7 @@ MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 
 
-def check_machine() -> Iterator[Finding]:
+def check_machine() -> Iterator[CheckResult]:
     """Return what it is, and how much memory is left."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     system = f"{platform.system()} {platform.machine()}"
@@ -49,7 +49,7 @@ def check_machine() -> Iterator[Finding]:
     yield ok(f"{system}, Python {platform.python_version()}, {cores} cores{memory}")
 
 
-def check_gpus(gpus: list[Gpu]) -> Iterator[Finding]:
+def check_gpus(gpus: list[Gpu]) -> Iterator[CheckResult]:
     """Cards, and whether others use them."""
     if not gpus and (said := complaint()):
         yield failed(f"nvidia-smi: {said}", todo="mend the driver; a reboot often does")
@@ -70,7 +70,7 @@ def check_gpus(gpus: list[Gpu]) -> Iterator[Finding]:
             )
 
 
-def check_torch(gpus: list[Gpu]) -> Iterator[Finding]:
+def check_torch(gpus: list[Gpu]) -> Iterator[CheckResult]:
     """Return whether torch can be imported, and finds what is there."""
     try:
         import torch
@@ -94,7 +94,7 @@ def check_torch(gpus: list[Gpu]) -> Iterator[Finding]:
         )
 
 
-def check_driver(build: str, driver: str) -> Iterator[Finding]:
+def check_driver(build: str, driver: str) -> Iterator[CheckResult]:
     """Return whether a driver is new enough for a CUDA build: `13.0`, `580.65.06`."""
     major, version = int(build.partition(".")[0]), int(driver.partition(".")[0])
     oldest = OLDEST_DRIVER.get(major)
@@ -109,7 +109,7 @@ def check_driver(build: str, driver: str) -> Iterator[Finding]:
     )
 
 
-def check_packages() -> Iterator[Finding]:
+def check_packages() -> Iterator[CheckResult]:
     """Versions, and which of them do not go together by their own word."""
     found = {name: version for name in PACKAGES if (version := _version(name))}
     yield ok(", ".join(f"{name} {version}" for name, version in found.items()))

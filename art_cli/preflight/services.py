@@ -20,7 +20,7 @@ from art_cli.config.sections.llm import REFERENCE, LLMConfig
 from art_cli.llms.judges.build import KEYS, key_of
 from art_cli.llms.services import models_of_env
 from art_cli.llms.stand_in import STAND_IN
-from art_cli.preflight.finding import Finding, failed, ok, warning
+from art_cli.preflight.check_result import CheckResult, failed, ok, warning
 from art_cli.preflight.memory.shape import HUB, local_config
 from art_cli.runs.trackers.wandb.server import base_url, has_key
 
@@ -54,7 +54,7 @@ def models_asked(cfg: Experiment, settings: Any) -> dict[str, LLMConfig]:
     return {name: llm for name, llm in found.items() if llm.model not in (REFERENCE, STAND_IN)}
 
 
-def check_keys(llms: dict[str, LLMConfig]) -> Iterator[Finding]:
+def check_keys(llms: dict[str, LLMConfig]) -> Iterator[CheckResult]:
     """Names of those that are set; those that these models need and that are not."""
     names = (*KEYS.values(), *OTHER_KEYS)
     present = [name for name in names if os.environ.get(name)]
@@ -100,7 +100,7 @@ def servers(cfg: Experiment | None, llms: dict[str, LLMConfig]) -> list[Service]
     return found
 
 
-def check_servers(found: list[Service]) -> Iterator[Finding]:
+def check_servers(found: list[Service]) -> Iterator[CheckResult]:
     """Ask all of them at once. Any HTTP answer counts."""
     answers: dict[Service, str] = {}
 

@@ -19,6 +19,7 @@ from pydantic_core import to_jsonable_python
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, Qwen3Config
 from transformers.utils import logging as transformers_logging
 
+from art_cli.chat.render import Renderer
 from art_cli.config.schema import Experiment
 from art_cli.config.sections.env import opponents_asked, opponents_saved
 from art_cli.config.sections.llm import LLMConfig
@@ -28,17 +29,16 @@ from art_cli.errors import UsageError
 from art_cli.llms.services import llm_settings
 from art_cli.llms.stand_in import STAND_IN
 from art_cli.models import tiny
-from art_cli.models.render import Renderer
 from art_cli.models.tiny import END_OF_TEXT, END_OF_TURN
 from art_cli.preflight.base_model import tokenizer_of
+from art_cli.preflight.check_result import where_and_what
 from art_cli.preflight.envs.play import Played
 from art_cli.preflight.envs.players import Gold
 from art_cli.preflight.envs.rewards import findings_on_gold
 from art_cli.preflight.envs.subject import Options, Subject
 from art_cli.preflight.envs.watch import Stuck
-from art_cli.preflight.finding import where_and_what
 from art_cli.preflight.memory.shape import UnknownSizeError, read_config
-from art_cli.preflight.small_model import small_model, vocabulary_of
+from art_cli.preflight.small_model.build import small_model, vocabulary_of
 from art_cli.training.algorithm.advantage import set_advantages, teaches
 from art_cli.training.model import TrainableModel
 from art_cli.training.trainers.sft import demonstration

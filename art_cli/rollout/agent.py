@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
+from art_cli.chat.turns import Turn, read_turn
 from art_cli.envs.base import Done
-from art_cli.models.turns import Turn, read_turn
 from art_cli.rollout.episode import Episode
 from art_cli.types import Message, StopReason, ToolCall, Trajectory
 

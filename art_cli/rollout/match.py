@@ -20,7 +20,7 @@ from art_cli.envs.returned import opening_of, text_of
 from art_cli.rollout.agent import Agent, AgentFactory, TurnAgent
 from art_cli.rollout.episode import Episode
 from art_cli.system.deadline import user_code
-from art_cli.system.outside import storable
+from art_cli.system.untrusted import storable
 from art_cli.types import Message, Scenario, StopReason, Trajectory
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from art_cli.chat.render import Conversation, Renderer
+from art_cli.chat.too_long import TooLongError
 from art_cli.engines.base import Engine, Session
-from art_cli.models.render import Conversation, Renderer
-from art_cli.models.too_long import TooLongError
 from art_cli.rollout.agent import ContextFull, TurnAgent
 from art_cli.system.deadline import beside
 from art_cli.types import Completion, Message, Sequence, Trajectory

@@ -15,7 +15,7 @@ from art_cli.llms.meter import MeteredServices
 from art_cli.rollout.agent import Agent, TurnAgent
 from art_cli.rollout.episode import Episode
 from art_cli.system.deadline import DeadlineError, user_code
-from art_cli.system.outside import storable
+from art_cli.system.untrusted import storable
 from art_cli.types import Message, Scenario, Trajectory
 
 

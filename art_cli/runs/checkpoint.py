@@ -17,7 +17,7 @@ from art_cli.runs.directory import RunDir
 from art_cli.runs.stored_fields import is_count
 from art_cli.system.checksums import SUMS, damage, write_sums
 from art_cli.system.files import read_object
-from art_cli.system.outside import wrong_field
+from art_cli.system.untrusted import wrong_field
 
 if TYPE_CHECKING:  # both need torch; to find a checkpoint does not
     from art_cli.models.policy import Policy

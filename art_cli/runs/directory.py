@@ -33,7 +33,7 @@ from art_cli.runs.stored_fields import check_metrics
 from art_cli.runs.trajectories import read_rows, write_rows
 from art_cli.system import files
 from art_cli.system.lock import hold, is_held
-from art_cli.system.outside import is_number
+from art_cli.system.untrusted import is_number
 from art_cli.types import Split, TrajectoryGroup
 
 State = Literal["new", "running", "done", "failed", "interrupted", "killed"]

@@ -20,7 +20,7 @@ from art_cli.runs.checkpoint import MAKE_AGAIN, TO_TRAIN_ON, check_weights, find
 from art_cli.runs.directory import RunDir
 from art_cli.system.checksums import SUMS
 from art_cli.system.files import atomic_write, json_line, read_object, read_small
-from art_cli.system.outside import wrong_field
+from art_cli.system.untrusted import wrong_field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

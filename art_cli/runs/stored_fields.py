@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from art_cli.system.outside import OutsideError, is_number
+from art_cli.system.untrusted import UntrustedValueError, is_number
 
 Spec = Callable[[Any], bool] | dict[str, "Spec"] | list["Spec"]  # a value, an object, a list of it
 
@@ -136,9 +136,12 @@ def check_judgement(row: dict[str, Any]) -> list[str]:
 
 
 def check_metrics(row: dict[str, Any]) -> list[str]:
-    """Remove from a line of metrics.jsonl what is no number, and name it. Raise OutsideError."""
+    """Remove from a line of metrics.jsonl what is no number, and name it.
+
+    Raises UntrustedValueError where its step is none.
+    """
     if not is_count(row.get("training_step", 0)):
-        raise OutsideError("its training_step is no step")
+        raise UntrustedValueError("its training_step is no step")
     return _wrong_numbers(row, "")
 
 

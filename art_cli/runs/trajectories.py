@@ -12,9 +12,9 @@ from typing import Any
 
 from art_cli.errors import ArtError
 from art_cli.keys import mask_keys_in
-from art_cli.printed import masked
 from art_cli.runs.stored_fields import check_episode
 from art_cli.system.files import Damage, atomic_write, json_line, lines_of, open_file, row_of
+from art_cli.terminal.text import masked
 from art_cli.types import Sequence, Split, Trajectory, TrajectoryGroup
 
 MOST_EPISODES = 50_000  # of a step and split

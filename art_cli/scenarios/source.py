@@ -14,7 +14,7 @@ from art_cli.config.load import load_env
 from art_cli.envs.base import Done, NoServices
 from art_cli.envs.tools import Tool, named_tools
 from art_cli.errors import UsageError
-from art_cli.rollout.env_worker.remote import env_in
+from art_cli.rollout.env_class import env_in
 from art_cli.rollout.episode import Episode
 from art_cli.types import Scenario, Trajectory
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from art_cli.errors import ArtError, PreflightError
-from art_cli.system.outside import (
+from art_cli.system.untrusted import (
     ROW_DEPTH,
-    OutsideError,
+    UntrustedValueError,
     is_too_deep,
     read_json,
     wrong_field,
@@ -92,9 +92,9 @@ def read_object(path: Path, fields: dict[Any, tuple[str, ...]]) -> dict[str, Any
     """
     value = read_json(read_text(path))
     if not isinstance(value, dict):
-        raise OutsideError(f"expected an object, got {type(value).__name__}")
+        raise UntrustedValueError(f"expected an object, got {type(value).__name__}")
     if wrong := wrong_field(value, fields):
-        raise OutsideError(f"its {wrong} is missing, or of another type")
+        raise UntrustedValueError(f"its {wrong} is missing, or of another type")
     return value
 
 
@@ -144,9 +144,9 @@ def row_of(
     try:
         row = parse(line.rstrip(b"\n"))  # an error of the last column is of this line
         if is_too_deep(row, line):
-            raise OutsideError(f"it is nested more than {ROW_DEPTH} deep")
+            raise UntrustedValueError(f"it is nested more than {ROW_DEPTH} deep")
         if not isinstance(row, dict):
-            raise OutsideError("it is no object")
+            raise UntrustedValueError("it is no object")
         wrong = check(row) if check else []
     except (ValueError, RecursionError) as error:
         damage.add(number, f"is damaged and left out: {_reason(error)}")
@@ -169,7 +169,7 @@ def _reason(error: Exception) -> str:
         return f"{error.msg} at column {error.colno}"
     if isinstance(error, UnicodeDecodeError):
         return f"it is not UTF-8 at byte {error.start}"
-    return str(error) if isinstance(error, OutsideError) else "it cannot be parsed"
+    return str(error) if isinstance(error, UntrustedValueError) else "it cannot be parsed"
 
 
 def read_lines(

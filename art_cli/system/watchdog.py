@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from art_cli.printed import say
 from art_cli.system.deadline import is_debugged
+from art_cli.terminal.text import say
 
 
 @contextlib.contextmanager

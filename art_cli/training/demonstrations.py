@@ -6,12 +6,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from art_cli.chat.openai_format import ChatFormatError, read_messages
+from art_cli.chat.turns import spoken
 from art_cli.envs.base import Env
 from art_cli.errors import UsageError, blame
-from art_cli.models.openai_format import ChatFormatError, read_messages
-from art_cli.models.turns import spoken
 from art_cli.system.files import read_text
-from art_cli.system.outside import read_json
+from art_cli.system.untrusted import read_json
 from art_cli.types import Message
 
 

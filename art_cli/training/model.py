@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import yaml
 
+from art_cli.chat.render import Renderer
 from art_cli.config.load import read_settings
 from art_cli.config.schema import Experiment
 from art_cli.config.sections.engine import EngineConfig
@@ -31,9 +32,8 @@ from art_cli.errors import UsageError
 from art_cli.llms.judges.scorer import Scorer
 from art_cli.llms.services import RunServices
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.agent import AgentFactory
-from art_cli.rollout.env_worker.remote import env_in, env_of
+from art_cli.rollout.env_class import env_in, env_of
 from art_cli.rollout.groups import Slots
 from art_cli.runs.checkpoint import Progress, check_weights, read_progress, save_checkpoint
 from art_cli.runs.directory import RunDir

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from art_cli.printed import masked
 from art_cli.runs.directory import RunDir
 from art_cli.runs.stored_fields import check_judgement
 from art_cli.runs.trajectories import read_good_rows, reward_parts_of
 from art_cli.system.files import read_lines
-from art_cli.system.outside import is_number
+from art_cli.system.untrusted import is_number
+from art_cli.terminal.text import masked
 from art_cli.types import tags_of
 from art_cli.view.pieces import Pieces
 

@@ -9,7 +9,7 @@ from typing import Any
 from art_cli.evaluation.attempts import Attempt
 from art_cli.evaluation.comparison import PASS, Column, Comparison, is_sure
 from art_cli.evaluation.statistics import Estimate
-from art_cli.printed import masked, visible
+from art_cli.terminal.text import masked, visible
 from art_cli.types import Message
 from art_cli.view.frame import evaluation_page
 

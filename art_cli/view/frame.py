@@ -12,9 +12,8 @@ from importlib import resources, util
 from typing import Any
 
 from art_cli.errors import PreflightError
-from art_cli.look import html
-from art_cli.printed import HIDDEN, masked
 from art_cli.system.files import strict_json
+from art_cli.terminal.text import HIDDEN, masked
 from art_cli.view.episodes import COLUMNS
 from art_cli.view.meanings import CURVES, FACTS
 from art_cli.view.overview import X_AXES
@@ -55,7 +54,7 @@ def asset(name: str) -> str:
 
 def style() -> str:
     """Return the looks of all pages."""
-    return html.style() + asset("style.css")
+    return asset("conversation.css") + asset("style.css")
 
 
 @cache

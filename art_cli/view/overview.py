@@ -10,7 +10,7 @@ from art_cli.runs.directory import MOST_CALLS, RunDir, step_of
 from art_cli.runs.status import damaged_status
 from art_cli.runs.stored_fields import check_metrics
 from art_cli.system.files import GrowingLines
-from art_cli.system.outside import is_number
+from art_cli.system.untrusted import is_number
 
 X_AXES = ("step", "seconds", "tokens", "dollars")
 

@@ -17,7 +17,7 @@ from art_cli.why import (
     worth,
 )
 from art_cli.why.evidence import Evidence, interval
-from art_cli.why.finding import RunFinding
+from art_cli.why.finding import Finding
 
 RULES = (
     *(*groups.RULES, *signal.RULES, *success.RULES, *kinds.RULES, *episodes.RULES),
@@ -50,7 +50,7 @@ FOLLOWS = {
 }
 
 
-def diagnose(run: Evidence) -> list[RunFinding]:
+def diagnose(run: Evidence) -> list[Finding]:
     """Return what is wrong with a run, the most serious and the most certain first.
 
     A finding that another one explains is left out.

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from art_cli.why.evidence import Evidence, Row, last_third, mean, place, reward_scale
-from art_cli.why.finding import RunFinding, Weight
+from art_cli.why.finding import Finding, Weight
 from art_cli.why.success import metric_of_success
 
 SOME, MANY = 0.05, 0.25  # shares of trajectories
@@ -23,7 +23,7 @@ OUTAGE = re.compile(
 )
 
 
-def truncated(run: Evidence) -> Iterator[RunFinding]:
+def truncated(run: Evidence) -> Iterator[Finding]:
     """Turns are cut off at the most tokens of one."""
     share = _late_share(run, "data/truncated")
     if not share > SOME:
@@ -36,7 +36,7 @@ def truncated(run: Evidence) -> Iterator[RunFinding]:
         return
     began = run.ratio("data/truncated", "data/trajectories")[:3]
     endless = mean(began) > 0.8 and share > 0.8
-    yield RunFinding(
+    yield Finding(
         name="truncated",
         weight=weight_of(share),
         title="Turns never end by themselves" if endless else "Turns are cut off",
@@ -52,10 +52,10 @@ def truncated(run: Evidence) -> Iterator[RunFinding]:
     )
 
 
-def _client_raises(run: Evidence, crashed: int, rows: list[Row]) -> RunFinding:
+def _client_raises(run: Evidence, crashed: int, rows: list[Row]) -> Finding:
     """A turn that is cut off ends the agent itself: its client raises on it."""
     tokens = run.experiment.sampling.max_tokens
-    return RunFinding(
+    return Finding(
         name="truncated",
         weight="serious",
         title="The agent crashes where a turn is cut off",
@@ -71,7 +71,7 @@ def _client_raises(run: Evidence, crashed: int, rows: list[Row]) -> RunFinding:
     )
 
 
-def turn_limit(run: Evidence) -> Iterator[RunFinding]:
+def turn_limit(run: Evidence) -> Iterator[Finding]:
     """Episodes end at the limit of turns, and earn little."""
     rows = [row for group in run.late_groups for row in group if row["reward"] is not None]
     cut = [row for row in rows if row["stop_reason"] == "max_turns"]
@@ -82,7 +82,7 @@ def turn_limit(run: Evidence) -> Iterator[RunFinding]:
     if paid > low + 0.5 * scale:
         return  # its limit is where such an episode ends
     turns = max(row.get("num_turns") or 0 for row in cut)
-    yield RunFinding(
+    yield Finding(
         name="turn_limit",
         weight=weight_of(len(cut) / len(rows)),
         title="Episodes end at the limit of turns",
@@ -95,12 +95,12 @@ def turn_limit(run: Evidence) -> Iterator[RunFinding]:
     )
 
 
-def context_full(run: Evidence) -> Iterator[RunFinding]:
+def context_full(run: Evidence) -> Iterator[Finding]:
     """Conversations outgrow the model's context."""
     share = _late_share(run, "data/context_full")
     if share > SOME:
         length = run.experiment.engine.max_model_len
-        yield RunFinding(
+        yield Finding(
             name="context_full",
             weight=weight_of(share),
             title="Conversations outgrow the context",
@@ -111,7 +111,7 @@ def context_full(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def failed(run: Evidence) -> Iterator[RunFinding]:
+def failed(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where episodes fail by the env's own errors, or miss a deadline.
 
     Episodes that only the judge failed at ended well: they are no failures of the env.
@@ -123,7 +123,7 @@ def failed(run: Evidence) -> Iterator[RunFinding]:
         return
     late = sum(row["stop_reason"] == "timeout" for row in rows)
     why = Counter(row["error"].splitlines()[0] for row in rows).most_common(1)
-    yield RunFinding(
+    yield Finding(
         name="deadlines" if late > len(rows) / 2 else "env_fails",
         weight="serious" if share > 0.1 else "notable",
         title="Episodes miss their deadline" if late > len(rows) / 2 else "Episodes fail",
@@ -152,7 +152,7 @@ def _lost_success(run: Evidence, lost: list[Row]) -> str:
     return f"; {name} is {here:.2f} in them, and {there:.2f} in the others" if here > there else ""
 
 
-def outages_scored(run: Evidence) -> Iterator[RunFinding]:
+def outages_scored(run: Evidence) -> Iterator[Finding]:
     """Infrastructure failed within the episode, and the policy was paid for it."""
     rows = [
         row
@@ -164,7 +164,7 @@ def outages_scored(run: Evidence) -> Iterator[RunFinding]:
     others = [row["reward"] for row in run.rows if row["reward"] is not None]
     if share > 0.03 and others:
         paid = sum(row["reward"] for row in rows) / len(rows)
-        yield RunFinding(
+        yield Finding(
             name="outages_scored",
             weight="serious",
             title="Failures of the infrastructure are scored as if they were the policy's",
@@ -177,12 +177,12 @@ def outages_scored(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def forks(run: Evidence) -> Iterator[RunFinding]:
+def forks(run: Evidence) -> Iterator[Finding]:
     """Histories are rewritten, so that a trajectory is many sequences."""
     share = _late_share(run, "data/forks")
     if share > 0.5:
         rows = [row for row in run.rows if len(row["sequences"]) > 1]
-        yield RunFinding(
+        yield Finding(
             name="forks",
             weight="notable",
             title="Conversations fork: the history is not what was sampled",

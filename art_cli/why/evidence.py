@@ -22,7 +22,7 @@ from art_cli.evaluation.statistics import Estimate, difference
 from art_cli.evaluation.statistics import mean as interval_of_mean
 from art_cli.runs.directory import RunDir, step_of
 from art_cli.runs.trajectories import grouped, read_good_rows
-from art_cli.system.outside import is_number
+from art_cli.system.untrusted import is_number
 from art_cli.types import Split
 
 Row = dict[str, Any]

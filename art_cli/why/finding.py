@@ -9,7 +9,7 @@ Weight = Literal["serious", "notable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFinding:
+class Finding:
     """One reason why a run does not learn, or learns less than it could.
 
     `serious`: its reward cannot be trusted, or will hardly rise while this lasts. `notable`: it

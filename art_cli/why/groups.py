@@ -14,7 +14,7 @@ from art_cli.why.evidence import (
     reward_scale,
     rewards_of,
 )
-from art_cli.why.finding import RunFinding
+from art_cli.why.finding import Finding
 
 FLAT = 0.7  # of the groups without a gradient
 ENOUGH = 50  # groups: a share of them is known to a seventh
@@ -24,7 +24,7 @@ UNPAID = 0.2  # of the groups: half of the scenarios of the order desk without a
 SMALL = 4  # siblings: with fewer, a quarter of the groups and more has no gradient by chance alone
 
 
-def no_signal(run: Evidence) -> Iterator[RunFinding]:
+def no_signal(run: Evidence) -> Iterator[Finding]:
     """All siblings alike: nothing is ever right, or everything is."""
     flat = mean(last_third(run.ratio("data/groups_zero_variance", "data/groups")))
     rewards = [r for group in run.late_groups for r in rewards_of(group)]
@@ -36,7 +36,7 @@ def no_signal(run: Evidence) -> Iterator[RunFinding]:
     evidence = f"{flat:.0%} of the last groups have no gradient; their mean reward is {reward:.2f}"
     is_solved = reward > 0.8 and (level is None or level > 0.8)
     if is_solved:
-        yield RunFinding(
+        yield Finding(
             name="solved",
             weight="notable",
             title="Nearly every episode succeeds: little is left to learn",
@@ -45,7 +45,7 @@ def no_signal(run: Evidence) -> Iterator[RunFinding]:
             change="a harder level in env.args, or fewer train.steps",
         )
     elif (level is None or level < 2 * NEAR) and not _was_better(run, reward):
-        yield RunFinding(
+        yield Finding(
             name="too_hard",
             weight="serious",
             title="Nearly every episode fails alike: there is nothing to learn from",
@@ -57,7 +57,7 @@ def no_signal(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def copies(run: Evidence) -> Iterator[RunFinding]:
+def copies(run: Evidence) -> Iterator[Finding]:
     """All siblings say the same, word for word, though there is something to learn."""
     groups = [g for g in run.late_groups if len(g) > 1]
     same = [g for g in groups if len({conduct_of(row) for row in g}) == 1]
@@ -67,7 +67,7 @@ def copies(run: Evidence) -> Iterator[RunFinding]:
     late = statistics.fmean(r for g in groups for r in rewards_of(g) or [0.0])
     if late > max(rewards) - 2 * ALIKE * reward_scale(run):
         return  # it has learned what to say
-    yield RunFinding(
+    yield Finding(
         name="siblings_are_copies",
         weight="serious",
         title="Siblings are copies of each other",
@@ -80,7 +80,7 @@ def copies(run: Evidence) -> Iterator[RunFinding]:
     )
 
 
-def unsolvable(run: Evidence) -> Iterator[RunFinding]:
+def unsolvable(run: Evidence) -> Iterator[Finding]:
     """A part of the scenarios never pays, and the others often do."""
     groups = [r for g in run.groups if len(r := rewards_of(g)) > 2]
     if len(groups) < ENOUGH:
@@ -92,7 +92,7 @@ def unsolvable(run: Evidence) -> Iterator[RunFinding]:
     # If each group could pay, siblings that fail with the others' rate would rarely all fail: of 8
     # that succeed 2 times in 5, one group in 60.
     if len(unpaid) / len(groups) > UNPAID and paid and statistics.fmean(paid) > low + 0.4 * scale:
-        yield RunFinding(
+        yield Finding(
             name="unsolvable_scenarios",
             weight="notable",
             title="A part of the scenarios never pays",
@@ -112,13 +112,13 @@ def _was_better(run: Evidence, reward: float) -> bool:
     return max((p.value for p in run.series("train/reward")), default=reward) > reward + 0.2
 
 
-def small_groups(run: Evidence) -> Iterator[RunFinding]:
+def small_groups(run: Evidence) -> Iterator[Finding]:
     """A group has too few siblings to be compared."""
     size = run.experiment.train.group_size
     if size < SMALL and run.groups:
         flat = mean(run.ratio("data/groups_zero_variance", "data/groups"))
         lost = f"; {flat:.0%} of the groups have no gradient" if flat > 0 else ""
-        yield RunFinding(
+        yield Finding(
             name="small_groups",
             weight="notable",
             title="Groups are too small to compare",

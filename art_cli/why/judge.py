@@ -10,12 +10,12 @@ from itertools import combinations
 from art_cli.llms.judges.audit import kendall_tau, mean_with_ci
 from art_cli.runs.trajectories import reward_parts_of
 from art_cli.why.evidence import Evidence, Row, last_third, mean, place
-from art_cli.why.finding import RunFinding
+from art_cli.why.finding import Finding
 
 Scores = tuple[float, float]  # of one trajectory: the judge's, the env's own
 
 
-def judge_ties(run: Evidence) -> Iterator[RunFinding]:
+def judge_ties(run: Evidence) -> Iterator[Finding]:
     """The judge gives siblings the same score: of those that the env tells apart, if it does."""
     ties, which = mean(last_third(run.series("judge/tie_rate"))), "the last pairs"
     scored = [pair for group in run.late_groups for pair in _scored_pairs(group)]
@@ -24,7 +24,7 @@ def judge_ties(run: Evidence) -> Iterator[RunFinding]:
         ties = statistics.fmean(told_apart) if len(told_apart) >= 12 else 0.0
         which = f"the last {len(told_apart)} pairs that the env's own score tells apart"
     if ties > 0.5:
-        yield RunFinding(
+        yield Finding(
             name="judge_ties",
             weight="serious" if ties > 0.8 else "notable",
             title="The judge cannot tell siblings apart",
@@ -35,7 +35,7 @@ def judge_ties(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def judge_against_env(run: Evidence) -> Iterator[RunFinding]:
+def judge_against_env(run: Evidence) -> Iterator[Finding]:
     """The judge orders siblings otherwise than the env's own score."""
     agreements = [a for group in run.groups if (a := _agreement(group)) is not None]
     if len(agreements) < 12:
@@ -45,7 +45,7 @@ def judge_against_env(run: Evidence) -> Iterator[RunFinding]:
         worst = min(
             (g for g in run.groups if _agreement(g) is not None), key=lambda g: _agreement(g) or 0.0
         )
-        yield RunFinding(
+        yield Finding(
             name="judge_against_env",
             weight="serious",
             title="The judge prefers what the env's own score does not",
@@ -58,14 +58,14 @@ def judge_against_env(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def judge_favours_place(run: Evidence) -> Iterator[RunFinding]:
+def judge_favours_place(run: Evidence) -> Iterator[Finding]:
     """The judge scores by the place at which a trajectory is listed."""
     gains = [point.value for point in run.series("judge/first_gain")]
     gain = mean_with_ci(gains) if len(gains) >= 8 else None
     if gain is None or abs(gain.value) < 0.05 or not (gain.low > 0.02 or gain.high < -0.02):
         return
     favours = gain.value > 0
-    yield RunFinding(
+    yield Finding(
         name="judge_favours_place",
         weight="serious" if abs(gain.value) > 0.15 else "notable",
         title=f"The judge {'favours' if favours else 'marks down'} the first listed",
@@ -79,7 +79,7 @@ def judge_favours_place(run: Evidence) -> Iterator[RunFinding]:
     )
 
 
-def judge_favours_length(run: Evidence) -> Iterator[RunFinding]:
+def judge_favours_length(run: Evidence) -> Iterator[Finding]:
     """The judge prefers the longer sibling, more than the env's own score does."""
     taus = [tau for group in run.groups if (tau := _length_tau(group, _judged)) is not None]
     judged = mean_with_ci(taus) if len(taus) >= 12 else None
@@ -91,7 +91,7 @@ def judge_favours_length(run: Evidence) -> Iterator[RunFinding]:
         return
     said = f"{due.value:+.2f} for the env's own score" if due else "the env has no score of its own"
     longest = max(run.late_groups[-1], key=_length)
-    yield RunFinding(
+    yield Finding(
         name="judge_favours_length",
         weight="serious" if due else "notable",
         title="The judge favours the longest",
@@ -104,7 +104,7 @@ def judge_favours_length(run: Evidence) -> Iterator[RunFinding]:
     )
 
 
-def judge_fails(run: Evidence) -> Iterator[RunFinding]:
+def judge_fails(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where calls of the judge fail."""
     failures, groups = run.series("judge/failures"), run.series("data/groups")
     lost = sum(p.value for p in failures) / max(1.0, sum(p.value for p in groups))
@@ -116,7 +116,7 @@ def judge_fails(run: Evidence) -> Iterator[RunFinding]:
         ]
         why = Counter(row["error"].splitlines()[0] for row in rows).most_common(1)
         is_cut = bool(why) and "cut off" in why[0][0]
-        yield RunFinding(
+        yield Finding(
             name="judge_fails",
             weight="serious" if lost > 0.3 else "notable",
             title="The judge fails",
@@ -132,12 +132,12 @@ def judge_fails(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def slow_judge(run: Evidence) -> Iterator[RunFinding]:
+def slow_judge(run: Evidence) -> Iterator[Finding]:
     """Most of a step goes to waiting for the judge."""
     total = sum(p.value for p in run.series("time/step_s"))
     judged = sum(p.value for p in run.series("time/score_s"))
     if total > 60 and judged / total > 0.4:
-        yield RunFinding(
+        yield Finding(
             name="slow_judge",
             weight="notable",
             title="Most of the time is spent waiting for the judge",

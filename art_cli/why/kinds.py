@@ -16,7 +16,7 @@ from art_cli.why.evidence import (
     value_at,
     values_of,
 )
-from art_cli.why.finding import RunFinding
+from art_cli.why.finding import Finding
 from art_cli.why.success import metric_of_success
 
 KINDS = 10  # values of a key in the data: one that has more of them is no kind
@@ -29,7 +29,7 @@ MAJORITY = 0.8  # of the scenarios have one answer
 CHANCE = 0.05  # Cohen's kappa: agreement beyond that of chance; healthy runs had 0.2 and more
 
 
-def kind_never_succeeds(run: Evidence) -> Iterator[RunFinding]:
+def kind_never_succeeds(run: Evidence) -> Iterator[Finding]:
     """Yield a finding of scenarios of one kind of which no episode ever succeeds.
 
     A kind is what one value in the scenarios' data has in common, or two. Silent where the others
@@ -65,7 +65,7 @@ def kind_never_succeeds(run: Evidence) -> Iterator[RunFinding]:
 
 def _never(
     kind: tuple[tuple[str, str], ...], of: list[Row], rows: list[Row], num_won: int
-) -> RunFinding:
+) -> Finding:
     what = " and ".join(f"{path} {value}" for path, value in kind)
     ids = {id(row) for row in of}
     calls, elsewhere = (
@@ -80,7 +80,7 @@ def _never(
     )
     also = f"; {calls[tool]} of them called {tool}, and it was accepted" if tool else ""
     rest = num_won / max(1, len(rows) - len(of))
-    return RunFinding(
+    return Finding(
         name="kind_never_succeeds",
         weight="notable",
         title=f"No episode with {what} succeeds",
@@ -99,7 +99,7 @@ def _accepted(step: dict[str, object]) -> bool:
     return bool(step["tool"]) and not step["is_error"]
 
 
-def one_answer(run: Evidence) -> Iterator[RunFinding]:
+def one_answer(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where most scenarios have the same answer in their data."""
     train = {row["scenario_id"]: row["scenario"] or {} for row in run.rows}
     held = {r["scenario_id"]: r["scenario"] or {} for rows in run.held_out.values() for r in rows}
@@ -112,7 +112,7 @@ def one_answer(run: Evidence) -> Iterator[RunFinding]:
         if share > MAJORITY:
             same = sum(value_at(data, name) == value for data in held.values())
             also = f", and in {same} of the {len(held)} held-out ones" if held else ""
-            yield RunFinding(
+            yield Finding(
                 name="one_answer",
                 weight="notable",
                 title="Most scenarios have one answer",
@@ -125,7 +125,7 @@ def one_answer(run: Evidence) -> Iterator[RunFinding]:
         return
 
 
-def answers_by_chance(run: Evidence) -> Iterator[RunFinding]:
+def answers_by_chance(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where answers have nothing to do with targets, though with the questions.
 
     The policy gives siblings the same answer more often than chance would, so it goes by the
@@ -160,7 +160,7 @@ def answers_by_chance(run: Evidence) -> Iterator[RunFinding]:
         if kappa is None or same is None or same.low < by_chance + CHANCE:
             return
         if kappa.value < CHANCE and kappa.high < 3 * CHANCE:
-            yield RunFinding(
+            yield Finding(
                 name="answers_by_chance",
                 weight="notable",
                 title="Answers have nothing to do with their targets",

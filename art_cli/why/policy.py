@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from art_cli.why.evidence import Evidence, Row, first_third, last_third, mean, place, played
-from art_cli.why.finding import RunFinding
+from art_cli.why.finding import Finding
 
 # Mean |log ratio| between engine and trainer of a batch that was sampled with the same weights.
 # In float32 it is some 1e-6, in bfloat16 between two engines some 0.01.
@@ -22,7 +22,7 @@ MOST = 0.8
 SHORT = 1e-6
 
 
-def not_on_policy(run: Evidence) -> Iterator[RunFinding]:
+def not_on_policy(run: Evidence) -> Iterator[Finding]:
     """The trainer gives what was sampled other probabilities than the engine did."""
     if run.experiment.train.max_staleness:
         return
@@ -30,7 +30,7 @@ def not_on_policy(run: Evidence) -> Iterator[RunFinding]:
     if len(gaps) < 2 or not (gap := mean(last_third(gaps))) > GAP:
         return
     temperature = run.experiment.sampling.temperature
-    yield RunFinding(
+    yield Finding(
         name="not_on_policy",
         weight="serious",
         title="What is trained is not what was sampled",
@@ -44,11 +44,11 @@ def not_on_policy(run: Evidence) -> Iterator[RunFinding]:
     )
 
 
-def cut_distribution(run: Evidence) -> Iterator[RunFinding]:
+def cut_distribution(run: Evidence) -> Iterator[Finding]:
     """top_p or top_k leave tokens out, which the update does not know."""
     top_p, top_k = run.experiment.sampling.top_p, run.experiment.sampling.top_k
     if top_p < 1 or top_k > 0:
-        yield RunFinding(
+        yield Finding(
             name="cut_distribution",
             weight="notable",
             title="Sampling leaves unlikely tokens out",
@@ -59,7 +59,7 @@ def cut_distribution(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def policy_stands_still(run: Evidence) -> Iterator[RunFinding]:
+def policy_stands_still(run: Evidence) -> Iterator[Finding]:
     """The same held-out episodes are played token by token as before the first update."""
     if len(run.held_out) < 2 or run.steps < 5 or _is_cut_short(run):
         return
@@ -82,7 +82,7 @@ def policy_stands_still(run: Evidence) -> Iterator[RunFinding]:
     if moves:
         evidence += f"; the longest update moved the policy by {longest:.1g} nats a token"
     if share == 1.0 and norms and mean(norms) > 1e-6 and not 0 < longest < SHORT:
-        yield RunFinding(
+        yield Finding(
             name="stale_weights",
             weight="serious",
             title="The policy that plays has not changed",
@@ -94,7 +94,7 @@ def policy_stands_still(run: Evidence) -> Iterator[RunFinding]:
             example=place(same[0]),
         )
     elif share > MOST and has_signal and not is_learning and not _is_good(run):
-        yield RunFinding(
+        yield Finding(
             name="rate_too_low",
             weight="serious",
             title="The policy hardly changes",
@@ -106,7 +106,7 @@ def policy_stands_still(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def entropy(run: Evidence) -> Iterator[RunFinding]:
+def entropy(run: Evidence) -> Iterator[Finding]:
     """Entropy fell to nothing while the reward is low; or it rises and rises."""
     points = run.series("loss/entropy")
     if len(points) < 6:
@@ -118,7 +118,7 @@ def entropy(run: Evidence) -> Iterator[RunFinding]:
     )
     if ended < 0.01 and not _is_good(run):
         early = points[0].value < 0.02
-        yield RunFinding(
+        yield Finding(
             name="no_exploration" if early else "entropy_collapse",
             weight="serious",
             title="The policy explores nothing"
@@ -132,7 +132,7 @@ def entropy(run: Evidence) -> Iterator[RunFinding]:
             certainty=0.75,
         )
     elif ended > 2 * began and ended > 0.3 and falls:
-        yield RunFinding(
+        yield Finding(
             name="entropy_explodes",
             weight="serious",
             title="The policy becomes noise",
@@ -143,7 +143,7 @@ def entropy(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def gradients(run: Evidence) -> Iterator[RunFinding]:
+def gradients(run: Evidence) -> Iterator[Finding]:
     """Gradients that vanish, or numbers that are none."""
     broken = [
         (row.get("training_step"), name)
@@ -153,7 +153,7 @@ def gradients(run: Evidence) -> Iterator[RunFinding]:
         and (value is None or (isinstance(value, float) and not math.isfinite(value)))
     ]
     if broken:
-        yield RunFinding(
+        yield Finding(
             name="not_finite",
             weight="serious",
             title="The update computed something that is no number",
@@ -166,7 +166,7 @@ def gradients(run: Evidence) -> Iterator[RunFinding]:
     flat = {p.step for p in run.ratio("data/groups_zero_variance", "data/groups") if p.value == 1}
     taught = [p for p in norms if p.step not in flat]
     if len(taught) >= 5 and mean(taught) < 1e-7:
-        yield RunFinding(
+        yield Finding(
             name="no_gradient",
             weight="serious",
             title="The gradient is nothing, though groups differ",
@@ -177,7 +177,7 @@ def gradients(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def updates_too_long(run: Evidence) -> Iterator[RunFinding]:
+def updates_too_long(run: Evidence) -> Iterator[Finding]:
     """train.max_kl shortens most updates."""
     if not _is_cut_short(run):
         return
@@ -187,7 +187,7 @@ def updates_too_long(run: Evidence) -> Iterator[RunFinding]:
     # A KL grows with the square of the step.
     rate = train.learning_rate * min(1 / 3, math.sqrt(train.max_kl / distance))
     val = run.val_change
-    yield RunFinding(
+    yield Finding(
         name="updates_too_long",
         # A run that learns all the same wastes part of its updates.
         weight="notable" if val is not None and val.low > 0 else "serious",
@@ -201,7 +201,7 @@ def updates_too_long(run: Evidence) -> Iterator[RunFinding]:
     )
 
 
-def masks(run: Evidence) -> Iterator[RunFinding]:
+def masks(run: Evidence) -> Iterator[Finding]:
     """Tokens that are trained on as sampled have no log-probability, or others have one."""
     trained = without = astray = 0
     for row in run.rows[:512]:
@@ -213,7 +213,7 @@ def masks(run: Evidence) -> Iterator[RunFinding]:
                 without += bool(is_sampled) and logprob == 0.0
                 astray += not is_sampled and logprob != 0.0
     if trained and (without + astray) / trained > 0.05 and astray:
-        yield RunFinding(
+        yield Finding(
             name="mask_shifted",
             weight="serious",
             title="The mask does not lie on what was sampled",

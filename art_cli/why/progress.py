@@ -25,7 +25,7 @@ from art_cli.why.evidence import (
     train_change,
     values_of,
 )
-from art_cli.why.finding import RunFinding
+from art_cli.why.finding import Finding
 
 ENOUGH = 32  # scenarios of each split, of which the kinds are compared
 KINDS = 10  # values of a key in the data: one that has more of them is no kind
@@ -34,7 +34,7 @@ GAP = 0.15  # of the scale of rewards, between splits
 RISE = 0.15  # of a held-out reward: the interval of 64 episodes alone is 0.1 wide to each side
 
 
-def falls(run: Evidence) -> Iterator[RunFinding]:
+def falls(run: Evidence) -> Iterator[Finding]:
     """The reward goes down: from its best, or from the start."""
     points = run.series("train/reward")
     if len(points) < 6:
@@ -45,7 +45,7 @@ def falls(run: Evidence) -> Iterator[RunFinding]:
     rate = run.experiment.train.learning_rate
     val = run.val_change
     if ended < began - DROP * scale and best < began + DROP * scale:
-        yield RunFinding(
+        yield Finding(
             name="moves_away",
             weight="serious",
             title="Training moves away from the reward",
@@ -57,7 +57,7 @@ def falls(run: Evidence) -> Iterator[RunFinding]:
             certainty=0.85,
         )
     elif ended < best - 2 * DROP * scale:
-        yield RunFinding(
+        yield Finding(
             name="rate_too_high",
             weight="serious",
             title="The reward fell from its best",
@@ -68,7 +68,7 @@ def falls(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def no_rise(run: Evidence) -> Iterator[RunFinding]:
+def no_rise(run: Evidence) -> Iterator[Finding]:
     """Groups differ, and still the reward stays where it was."""
     points = run.series("train/reward")
     taught = 1 - mean(run.ratio("data/groups_zero_variance", "data/groups"))
@@ -83,7 +83,7 @@ def no_rise(run: Evidence) -> Iterator[RunFinding]:
         change = train_change(run)
         # Serious where a rise of a tenth is excluded; else there may be one that is not seen yet.
         excluded = change is None or change.high < DROP * reward_scale(run)
-        yield RunFinding(
+        yield Finding(
             name="no_rise",
             weight="serious" if excluded and (val is None or val.high < RISE) else "notable",
             title="There is signal, and the reward does not rise",
@@ -96,7 +96,7 @@ def no_rise(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def memorised(run: Evidence) -> Iterator[RunFinding]:
+def memorised(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where the train reward rises and the held-out one does not.
 
     Silent within chance, and with a judge: its scores are in the one reward and not in the other.
@@ -110,7 +110,7 @@ def memorised(run: Evidence) -> Iterator[RunFinding]:
     error = math.hypot(gained.value - gained.low, val.value - val.low)
     is_more = gained.value - val.value > error and val.high < gained.value / 2
     if is_more and gained.low > DROP * reward_scale(run):
-        yield RunFinding(
+        yield Finding(
             name="memorised",
             weight="serious",
             title="What is learned does not hold on other scenarios",
@@ -121,7 +121,7 @@ def memorised(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def other_kind(run: Evidence) -> Iterator[RunFinding]:
+def other_kind(run: Evidence) -> Iterator[Finding]:
     """Held-out scenarios have other values in their data than those of training."""
     if not run.held_out:
         return
@@ -138,7 +138,7 @@ def other_kind(run: Evidence) -> Iterator[RunFinding]:
         # The distance in variation. Two draws of 32 from 10 kinds are 0.3 apart at most by chance.
         if apart > 0.5:
             value = max(a | b, key=lambda v: abs(a[v] / len(train) - b[v] / len(held)))
-            yield RunFinding(
+            yield Finding(
                 name="other_kind",
                 weight="notable",
                 title="Held-out scenarios are of another kind than those of training",
@@ -151,7 +151,7 @@ def other_kind(run: Evidence) -> Iterator[RunFinding]:
             return
 
 
-def gap_from_start(run: Evidence) -> Iterator[RunFinding]:
+def gap_from_start(run: Evidence) -> Iterator[Finding]:
     """Train scenarios are played better than held-out ones before anything was learned."""
     if run.experiment.judge or not run.held_out or min(run.held_out) > 0:
         return  # a judge's scores are in the one reward and not in the other
@@ -166,20 +166,20 @@ def gap_from_start(run: Evidence) -> Iterator[RunFinding]:
     error = math.hypot(train.value - train.low, held.value - held.low)
     # The interval has to lie beyond what splits of one task differ by, and what few scenarios hide.
     if gap - error > GAP * reward_scale(run):
-        yield RunFinding(
+        yield Finding(
             name="gap_from_start",
             weight="serious",
             title="Train scenarios were played better before the first update",
             evidence=f"the reward of the first steps was {train.value:.2f}, and the held-out one "
             f"before them {held.value:.2f} (apart by {gap:.2f} +/- {error:.2f})",
-            reason="The warm-up learned them by heart, or they are easier. RL has not made this "
+            reason="SFT learned them by heart, or they are easier. RL has not made this "
             "gap, and has little to learn from where they are solved.",
             change="sft.epochs, other scenarios for demonstrations, or splits of one difficulty",
             certainty=0.9,
         )
 
 
-def noisy_evaluation(run: Evidence) -> Iterator[RunFinding]:
+def noisy_evaluation(run: Evidence) -> Iterator[Finding]:
     """The evaluation cannot tell whether there is a change."""
     val = run.val_change
     if val is None or run.steps < 10:
@@ -188,7 +188,7 @@ def noisy_evaluation(run: Evidence) -> Iterator[RunFinding]:
     num = min(len(rows) for rows in run.held_out.values())
     more = "" if num >= wanted else f" (eval.episodes is {wanted})"
     if val.high - val.low > 0.2 * reward_scale(run) and not val.excludes_zero:
-        yield RunFinding(
+        yield Finding(
             name="noisy_evaluation",
             weight="notable",
             title="The evaluation is too small to show a change",
@@ -200,7 +200,7 @@ def noisy_evaluation(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def train_is_held_out(run: Evidence) -> Iterator[RunFinding]:
+def train_is_held_out(run: Evidence) -> Iterator[Finding]:
     """Held-out scenarios were trained on."""
     train = {scenario_of(row) for row in run.rows}
     held = {scenario_of(row) for rows in run.held_out.values() for row in rows}
@@ -211,7 +211,7 @@ def train_is_held_out(run: Evidence) -> Iterator[RunFinding]:
     # Splits that share nothing give none. In a large split that holds all of the held-out one, few
     # are met in the steps that were read.
     if share > 0.1 or (both >= 3 and both / len(train) > 0.01):
-        yield RunFinding(
+        yield Finding(
             name="train_is_held_out",
             weight="serious",
             title="Held-out scenarios are trained on",
@@ -223,7 +223,7 @@ def train_is_held_out(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def length_is_paid(run: Evidence) -> Iterator[RunFinding]:
+def length_is_paid(run: Evidence) -> Iterator[Finding]:
     """Longer siblings earn more, always, or so often that the policy grows longer."""
     lengths = run.series("train/tokens")
     correlations = [c for group in run.groups if (c := _length_correlation(group)) is not None]
@@ -233,7 +233,7 @@ def length_is_paid(run: Evidence) -> Iterator[RunFinding]:
     correlation = statistics.fmean(correlations)
     if correlation > 0.95 or (correlation > 0.7 and grew > 1.3):
         longest = max(run.late_groups[-1], key=lambda row: row["num_sampled"])
-        yield RunFinding(
+        yield Finding(
             name="length_is_paid",
             weight="serious",
             title="The reward is paid for length",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from art_cli.why.evidence import Evidence, Row, arguments_of, opening_of, place, short
-from art_cli.why.finding import RunFinding
+from art_cli.why.finding import Finding
 
 DIFFERENT = 8  # results, of which a share can be known
 RECEIPT = 40  # characters of a result that says no more than that something was done
@@ -28,7 +28,7 @@ def _results(run: Evidence) -> Iterator[tuple[Row, dict[str, Any]]]:
                 yield row, step
 
 
-def results_cut(run: Evidence) -> Iterator[RunFinding]:
+def results_cut(run: Evidence) -> Iterator[Finding]:
     """Results of a tool are JSON that ends early, or say that they are cut."""
     results: dict[str, dict[str, Row]] = defaultdict(dict)
     for row, step in _results(run):
@@ -38,7 +38,7 @@ def results_cut(run: Evidence) -> Iterator[RunFinding]:
         if len(said) < DIFFERENT or len(cut) / len(said) <= HALF:
             continue
         longest = max(map(len, cut))
-        yield RunFinding(
+        yield Finding(
             name="results_cut",
             weight="serious",
             title=f"The tool {tool} cuts its results",
@@ -63,7 +63,7 @@ def _is_cut(result: str) -> bool:
     return text.casefold().endswith(MARKS)
 
 
-def constant_results(run: Evidence) -> Iterator[RunFinding]:
+def constant_results(run: Evidence) -> Iterator[Finding]:
     """A tool gives one result to all arguments."""
     asked: dict[str, set[str]] = defaultdict(set)
     given: dict[str, set[str]] = defaultdict(set)
@@ -77,7 +77,7 @@ def constant_results(run: Evidence) -> Iterator[RunFinding]:
         said = next(iter(results))
         # A shorter one says that something was done.
         if len(results) == 1 and len(asked[tool]) >= DIFFERENT and len(said) > RECEIPT:
-            yield RunFinding(
+            yield Finding(
                 name="constant_tool",
                 weight="notable",
                 title=f"The tool {tool} answers the same whatever it is asked",
@@ -89,7 +89,7 @@ def constant_results(run: Evidence) -> Iterator[RunFinding]:
             )
 
 
-def results_vary(run: Evidence) -> Iterator[RunFinding]:
+def results_vary(run: Evidence) -> Iterator[Finding]:
     """Siblings that did the same so far were told something else."""
     if run.experiment.env.opponents:  # who play otherwise
         return
@@ -117,7 +117,7 @@ def results_vary(run: Evidence) -> Iterator[RunFinding]:
     if num < 20 or differ / num < 0.05:
         return
     how = ", in another order alone" if ordered > HALF * differ else ""
-    yield RunFinding(
+    yield Finding(
         name="results_vary",
         weight="notable",
         title="The same calls in the same scenario give other results",
@@ -132,7 +132,7 @@ def results_vary(run: Evidence) -> Iterator[RunFinding]:
     )
 
 
-def foreign_results(run: Evidence) -> Iterator[RunFinding]:
+def foreign_results(run: Evidence) -> Iterator[Finding]:
     """Yield findings of tools whose results show the data of another scenario.
 
     Looks at the first call of each episode, before anything was written: its JSON result must
@@ -160,7 +160,7 @@ def foreign_results(run: Evidence) -> Iterator[RunFinding]:
     for tool, found in wrong.items():
         if len(found) >= ENOUGH_FOREIGN and len(found) / shown[tool] > FOREIGN:
             row, result = found[-1]
-            yield RunFinding(
+            yield Finding(
                 name="foreign_results",
                 weight="serious",
                 title=f"The tool {tool} shows the data of other scenarios",
@@ -197,7 +197,7 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def acts_without_effect(run: Evidence) -> Iterator[RunFinding]:
+def acts_without_effect(run: Evidence) -> Iterator[Finding]:
     """Yield findings of actions after which the env shows what it showed before.
 
     An action is a call with its arguments, or the last line of a turn without one. Other actions
@@ -227,7 +227,7 @@ def acts_without_effect(run: Evidence) -> Iterator[RunFinding]:
             and num >= ENOUGH_ACTS
             and sum(idle[a] for a in others) / num < OFTEN
         ):
-            yield RunFinding(
+            yield Finding(
                 name="act_without_effect",
                 weight="notable",
                 title=f"The action {act} changes nothing",

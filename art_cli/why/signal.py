@@ -7,7 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
-from art_cli.system.outside import is_number
+from art_cli.system.untrusted import is_number
 from art_cli.why.evidence import (
     Evidence,
     Row,
@@ -17,7 +17,7 @@ from art_cli.why.evidence import (
     reward_scale,
     rewards_of,
 )
-from art_cli.why.finding import RunFinding
+from art_cli.why.finding import Finding
 
 ENOUGH = 100  # groups, of which a share can be known
 # Siblings earn alike within a tenth of the scale. A reward that followed the clock did so in 98% of
@@ -29,7 +29,7 @@ FEW = 12  # scenarios, which a policy soon knows by heart
 Answers = dict[tuple[str, ...], str]
 
 
-def outliers(run: Evidence) -> Iterator[RunFinding]:
+def outliers(run: Evidence) -> Iterator[Finding]:
     """A few rewards are many times larger, or smaller, than all others."""
     rewards = sorted(r for g in run.groups for r in rewards_of(g))
     if len(rewards) < ENOUGH:
@@ -42,7 +42,7 @@ def outliers(run: Evidence) -> Iterator[RunFinding]:
     if span > 0 and far:
         value = max(far, key=lambda r: abs(r - middle))
         example = next(row for row in run.rows if row["reward"] == value)
-        yield RunFinding(
+        yield Finding(
             name="outlier_rewards",
             weight="serious",
             title="A few rewards outweigh all others",
@@ -55,7 +55,7 @@ def outliers(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def acts_for_nothing(run: Evidence) -> Iterator[RunFinding]:
+def acts_for_nothing(run: Evidence) -> Iterator[Finding]:
     """Siblings act differently and earn nearly the same, though other groups earn otherwise."""
     differ = [
         g for g in run.groups if len({conduct_of(r) for r in g}) > 1 and len(rewards_of(g)) > 1
@@ -66,7 +66,7 @@ def acts_for_nothing(run: Evidence) -> Iterator[RunFinding]:
     alike = [g for g in differ if max(rewards_of(g)) - min(rewards_of(g)) < near]
     between = statistics.pstdev([statistics.fmean(rewards_of(g)) for g in differ])
     if len(alike) / len(differ) > NEARLY_ALL and between > near:
-        yield RunFinding(
+        yield Finding(
             name="acts_for_nothing",
             weight="serious",
             title="The reward does not depend on what the policy does",
@@ -79,7 +79,7 @@ def acts_for_nothing(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def same_play_other_reward(run: Evidence) -> Iterator[RunFinding]:
+def same_play_other_reward(run: Evidence) -> Iterator[Finding]:
     """Two siblings said the same, word for word, and earned differently."""
     num, differ, example = 0, 0, ""
     for group in run.groups if not run.experiment.env.opponents else ():  # who play otherwise
@@ -97,7 +97,7 @@ def same_play_other_reward(run: Evidence) -> Iterator[RunFinding]:
     if num < 10 or differ < 3 or differ / num < 0.05:
         return
     judged = run.experiment.judge is not None
-    yield RunFinding(
+    yield Finding(
         name="same_play_other_reward",
         weight="notable" if judged and differ / num < 0.5 else "serious",
         title="The same play earns different rewards",
@@ -113,14 +113,14 @@ def same_play_other_reward(run: Evidence) -> Iterator[RunFinding]:
     )
 
 
-def siblings_differ_at_start(run: Evidence) -> Iterator[RunFinding]:
+def siblings_differ_at_start(run: Evidence) -> Iterator[Finding]:
     """The siblings of a group were told different things at the start."""
     if run.experiment.env.opponents:  # of a game: one that moves first may move otherwise
         return
     groups = [g for g in run.groups if len(g) > 1]
     wrong = [g for g in groups if len({opening_of(row) for row in g}) > 1]
     if groups and len(wrong) / len(groups) > 0.05:
-        yield RunFinding(
+        yield Finding(
             name="siblings_differ_at_start",
             weight="serious",
             title="Siblings do not play the same scenario",
@@ -132,7 +132,7 @@ def siblings_differ_at_start(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def scenarios_repeat(run: Evidence) -> Iterator[RunFinding]:
+def scenarios_repeat(run: Evidence) -> Iterator[Finding]:
     """Scenarios of different names are the same, or few are played again and again."""
     num = len({row["scenario_id"] for row in run.rows})
     if num < FEW:
@@ -144,7 +144,7 @@ def scenarios_repeat(run: Evidence) -> Iterator[RunFinding]:
     if different / num < 0.5:
         # What is not known from the opening has to be found out, and cannot be learned by heart.
         is_known = different < FEW and max(apart) == 1
-        yield RunFinding(
+        yield Finding(
             name="scenarios_repeat",
             weight="serious" if is_known else "notable",
             title="Scenarios of different names are the same",
@@ -194,8 +194,8 @@ def _answers(row: Row) -> Answers:
     return answers
 
 
-def _few(num: int) -> RunFinding:
-    return RunFinding(
+def _few(num: int) -> Finding:
+    return Finding(
         name="few_scenarios",
         weight="notable",
         title="There are few train scenarios",
@@ -205,7 +205,7 @@ def _few(num: int) -> RunFinding:
     )
 
 
-def leaked_answer(run: Evidence) -> Iterator[RunFinding]:
+def leaked_answer(run: Evidence) -> Iterator[Finding]:
     """The opening holds what the scenario's data calls its answer."""
     names = {"answer", "target", "solution", "expected", "gold", "label", "secret"}
     seen = leaked = 0
@@ -220,7 +220,7 @@ def leaked_answer(run: Evidence) -> Iterator[RunFinding]:
                 leaked += 1
                 example = example or place(group[0])
     if seen >= 8 and leaked / seen > 0.5:
-        yield RunFinding(
+        yield Finding(
             name="leaked_answer",
             weight="serious",
             title="The answer stands in the prompt",
@@ -232,7 +232,7 @@ def leaked_answer(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def chooses_in_vain(run: Evidence) -> Iterator[RunFinding]:
+def chooses_in_vain(run: Evidence) -> Iterator[Finding]:
     """The curriculum's choices differ no more often than the other scenarios."""
     differed, played = [0.0, 0.0], [0.0, 0.0]  # of the explored, of the chosen
     for row in run.metrics:
@@ -250,7 +250,7 @@ def chooses_in_vain(run: Evidence) -> Iterator[RunFinding]:
     both = min(max(sum(differed) / sum(played), 0.0), 1.0)
     error = math.sqrt(both * (1 - both) * (1 / played[0] + 1 / played[1]))
     if chosen - explored < 2 * error:
-        yield RunFinding(
+        yield Finding(
             name="chooses_in_vain",
             weight="notable",
             title="The curriculum chooses no better than chance",

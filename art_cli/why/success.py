@@ -16,7 +16,7 @@ from art_cli.why.evidence import (
     value_at,
     values_of,
 )
-from art_cli.why.finding import RunFinding
+from art_cli.why.finding import Finding
 
 # Metrics of an env that say whether an episode reached its goal: 1, or 0.
 NAMES = ("success", "solved", "correct", "passed", "won", "exact_match", "accuracy", "is_correct")
@@ -33,7 +33,7 @@ def metric_of_success(rows: list[Row]) -> str | None:
     return next((n for n in NAMES if rows and all(n in row["metrics"] for row in rows)), None)
 
 
-def success(run: Evidence) -> Iterator[RunFinding]:
+def success(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where nothing succeeds, or where success earns no more than failure."""
     rows = [row for row in run.rows if row["reward"] is not None]
     name = metric_of_success(rows)
@@ -45,7 +45,7 @@ def success(run: Evidence) -> Iterator[RunFinding]:
     best = [row for row in rows if row["reward"] > top - 1e-6]
     failed, won = ([r for r in best if bool(r["metrics"][name]) == w] for w in (False, True))
     if not any(row["metrics"][name] for row in rows):
-        yield RunFinding(
+        yield Finding(
             name="never_succeeds",
             weight="notable",
             title=f"No episode succeeds, by the env's own metric {name}",
@@ -58,7 +58,7 @@ def success(run: Evidence) -> Iterator[RunFinding]:
             example=place(best[-1]),
         )
     elif len(best) >= ENOUGH and SHARE < len(failed) / len(best) < 1 - SHARE:
-        yield RunFinding(
+        yield Finding(
             name="capped_reward",
             weight="notable",
             title="Success earns no more than failure",
@@ -88,7 +88,7 @@ def _what_else(failed: list[Row], succeeded: list[Row]) -> str:
     )
 
 
-def against_success(run: Evidence) -> Iterator[RunFinding]:
+def against_success(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where success earns less than failure: in all of a run, or in one part.
 
     Siblings of one group are compared. A part is what a value in the scenarios' data stands for,
@@ -117,7 +117,7 @@ def against_success(run: Evidence) -> Iterator[RunFinding]:
     for where, part in parts:
         gap = estimate([gap for _, gap in part]) if len(part) >= ENOUGH_GROUPS else None
         if gap and gap.high < -CLOSE * reward_scale(run):
-            yield RunFinding(
+            yield Finding(
                 name="against_success",
                 weight="serious",
                 title=f"Success earns less than failure{where}",

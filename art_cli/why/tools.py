@@ -18,7 +18,7 @@ from art_cli.why.evidence import (
     rewards_of,
     short,
 )
-from art_cli.why.finding import RunFinding
+from art_cli.why.finding import Finding
 
 # Of episodes with a refused call, how many earn the most: 0.28 where the refusals were right, and
 # 0.03 where the tool was dead (scripts/bench/faults.py).
@@ -34,7 +34,7 @@ ILLEGAL += ("illegal_action", "invalid_action", "illegal_actions", "invalid_acti
 REFUSED = 0.75
 
 
-def tools_fail(run: Evidence) -> Iterator[RunFinding]:
+def tools_fail(run: Evidence) -> Iterator[Finding]:
     """Yield findings of calls that cannot be read, and of tools that are refused nearly always.
 
     Tools that the env does not offer are one finding, which blames none of the env's.
@@ -76,8 +76,8 @@ def _calls(groups: list[list[Row]]) -> Iterator[tuple[dict[str, Any], Row]]:
                     yield step, row
 
 
-def _unknown(wrong: list[tuple[str, Row]], total: int) -> RunFinding:
-    return RunFinding(
+def _unknown(wrong: list[tuple[str, Row]], total: int) -> Finding:
+    return Finding(
         name="unknown_tool",
         weight=weight_of(len(wrong) / total),
         title="The policy calls tools that do not exist",
@@ -89,7 +89,7 @@ def _unknown(wrong: list[tuple[str, Row]], total: int) -> RunFinding:
     )
 
 
-def _broken(run: Evidence, wrong: list[tuple[str, Row]], total: int) -> RunFinding:
+def _broken(run: Evidence, wrong: list[tuple[str, Row]], total: int) -> Finding:
     reward = run.experiment.reward
     priced = reward is not None and reward.invalid_action_cost
     price = "" if priced else "; or let them cost something: reward.invalid_action_cost"
@@ -98,7 +98,7 @@ def _broken(run: Evidence, wrong: list[tuple[str, Row]], total: int) -> RunFindi
     began = sum(early) / max(1, len(early))
     # A base that cannot write calls fails at them from the first step on.
     grew = len(run.train) > 3 and began < min(2 * FEW, share / 2)
-    return RunFinding(
+    return Finding(
         name="broken_calls",
         weight="notable" if grew else weight_of(share),
         title="Fewer and fewer calls of tools can be read"
@@ -123,10 +123,8 @@ def _broken(run: Evidence, wrong: list[tuple[str, Row]], total: int) -> RunFindi
     )
 
 
-def _dead(
-    tool: str, wrong: list[tuple[str, Row]], num: int, total: int, is_free: bool
-) -> RunFinding:
-    return RunFinding(
+def _dead(tool: str, wrong: list[tuple[str, Row]], num: int, total: int, is_free: bool) -> Finding:
+    return Finding(
         name="dead_tool",
         weight="notable" if is_free else "serious",
         title=f"The tool {tool} is refused nearly always",
@@ -155,8 +153,8 @@ def _breaks(run: Evidence, tool: str) -> int:
     return next(step for step, share in reversed(shares.items()) if share <= HALF) + 1
 
 
-def _broke(tool: str, wrong: list[tuple[str, Row]], num: int, step: int) -> RunFinding:
-    return RunFinding(
+def _broke(tool: str, wrong: list[tuple[str, Row]], num: int, step: int) -> Finding:
+    return Finding(
         name="tool_breaks",
         weight="serious",
         title=f"The tool {tool} worked, and is refused since about step {step}",
@@ -176,8 +174,8 @@ def _is_free(run: Evidence, refused: list[Row]) -> bool:
     return bool(rewards) and sum(r >= least for r in rewards) / len(rewards) > SUCCEED
 
 
-def _misused(tool: str, wrong: list[tuple[str, Row]], num: int) -> RunFinding:
-    return RunFinding(
+def _misused(tool: str, wrong: list[tuple[str, Row]], num: int) -> Finding:
+    return Finding(
         name="tool_errors",
         weight="notable",
         title=f"The tool {tool} is often refused",
@@ -188,7 +186,7 @@ def _misused(tool: str, wrong: list[tuple[str, Row]], num: int) -> RunFinding:
     )
 
 
-def refused_by_scenario(run: Evidence) -> Iterator[RunFinding]:
+def refused_by_scenario(run: Evidence) -> Iterator[Finding]:
     """Yield findings of tools that refuse what the prompt says, in the same scenarios each time.
 
     Looks at calls whose every argument stands in the opening, word for word. In part of the
@@ -220,7 +218,7 @@ def refused_by_scenario(run: Evidence) -> Iterator[RunFinding]:
             continue
         lost, won = (sum(paid[n] <= least for n in names) for names in (refused, open_to))
         if lost / len(refused) > 0.9 and won / len(open_to) < 1 - HALF / 2:
-            yield RunFinding(
+            yield Finding(
                 name="refused_by_scenario",
                 weight="serious",
                 title=f"The tool {tool} refuses what the prompt says, in part of the scenarios",
@@ -235,7 +233,7 @@ def refused_by_scenario(run: Evidence) -> Iterator[RunFinding]:
             )
 
 
-def refused_actions(run: Evidence) -> Iterator[RunFinding]:
+def refused_actions(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where the env calls nearly every episode's play illegal, to the end.
 
     Reads metrics of the env that say so by their name. Silent where their share falls below
@@ -249,7 +247,7 @@ def refused_actions(run: Evidence) -> Iterator[RunFinding]:
         rows = [row for row in marked[1] if row["metrics"][name] > 0]
         shares = [sum(row["metrics"][name] > 0 for row in of) / len(of) for of in marked]
         if min(shares) > REFUSED and run.steps >= 5:
-            yield RunFinding(
+            yield Finding(
                 name="refused_actions",
                 weight="serious",
                 title="The env refuses nearly every episode's actions, from the first step on",

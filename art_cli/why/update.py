@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from art_cli.training.algorithm.advantage import ADVANTAGES
 from art_cli.why.evidence import Evidence, Row, last_third, mean, place, reward_scale
-from art_cli.why.finding import RunFinding
+from art_cli.why.finding import Finding
 
 SOME = 0.05  # of the groups or turns
 HARDLY = 0.1  # of the scale of rewards: a rise that is too small to be worth a run
@@ -15,7 +15,7 @@ OLD = 8  # updates between sampling and training; asynchronous trainers stay bel
 FEW_GROUPS = 2  # with a gradient, in an update
 
 
-def wrong_advantages(run: Evidence) -> Iterator[RunFinding]:
+def wrong_advantages(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where advantages order siblings otherwise than their rewards do."""
     pairs = wrong = 0
     example = ""
@@ -28,7 +28,7 @@ def wrong_advantages(run: Evidence) -> Iterator[RunFinding]:
                     if (a["reward"] - b["reward"]) * (a["advantage"] - b["advantage"]) <= 0:
                         wrong, example = wrong + 1, example or place(a)
     if pairs and wrong / pairs > 0.01:
-        yield RunFinding(
+        yield Finding(
             name="wrong_advantages",
             weight="serious",
             title="Advantages do not follow rewards",
@@ -41,7 +41,7 @@ def wrong_advantages(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def other_baseline(run: Evidence) -> Iterator[RunFinding]:
+def other_baseline(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where the advantages of a group do not add up to 0.
 
     Each of art's own advantages subtracts the mean of the group. Silent for a function of the
@@ -65,7 +65,7 @@ def other_baseline(run: Evidence) -> Iterator[RunFinding]:
             sums[-1] = 0.0
     off = [s for s in sums if s]
     if sums and len(off) / len(sums) > SOME:
-        yield RunFinding(
+        yield Finding(
             name="other_baseline",
             weight="serious",
             title="Advantages are not measured against siblings",
@@ -80,7 +80,7 @@ def other_baseline(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def untrained_turns(run: Evidence) -> Iterator[RunFinding]:
+def untrained_turns(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where turns were sampled of which no token is trained.
 
     A run of 1s in a mask is a trained turn, and a policy version stands for each sampled turn.
@@ -99,7 +99,7 @@ def untrained_turns(run: Evidence) -> Iterator[RunFinding]:
     if sampled and lost / sampled > SOME:
         last = sum(bool(_ends_trained(row)) for row, _, _ in missing)
         which = "; the last turn is always trained" if last == len(missing) else ""
-        yield RunFinding(
+        yield Finding(
             name="untrained_turns",
             weight="serious",
             title="Part of what the policy says is never trained",
@@ -125,7 +125,7 @@ def _ends_trained(row: Row) -> bool:
     return any(mask[-4:])
 
 
-def held_by_penalty(run: Evidence) -> Iterator[RunFinding]:
+def held_by_penalty(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where `train.kl_coef` allows hardly any rise of the reward.
 
     The best policy under a reward of span s and a penalty of b nats earns at most s^2 / (4 b) more
@@ -142,7 +142,7 @@ def held_by_penalty(run: Evidence) -> Iterator[RunFinding]:
     if most < HARDLY * scale:
         distance = last_third(run.series("loss/kl"))
         stays = f"; lately it stays within {mean(distance):.1g} nats a token" if distance else ""
-        yield RunFinding(
+        yield Finding(
             name="held_by_penalty",
             weight="serious",
             title="The KL penalty holds the policy where it began",
@@ -154,13 +154,13 @@ def held_by_penalty(run: Evidence) -> Iterator[RunFinding]:
         )
 
 
-def stale_rollouts(run: Evidence) -> Iterator[RunFinding]:
+def stale_rollouts(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where updates learn from what a policy of many updates ago sampled."""
     age = mean(last_third(run.series("data/staleness")))
     if not age > OLD:
         return
     most = run.experiment.train.max_staleness
-    yield RunFinding(
+    yield Finding(
         name="stale_rollouts",
         weight="notable",
         title="Updates learn from rollouts of an old policy",
@@ -173,7 +173,7 @@ def stale_rollouts(run: Evidence) -> Iterator[RunFinding]:
     )
 
 
-def small_batches(run: Evidence) -> Iterator[RunFinding]:
+def small_batches(run: Evidence) -> Iterator[Finding]:
     """Yield a finding where updates have few groups with a gradient, because they have few at all.
 
     Silent where many groups are played and most are alike: that is another fault.
@@ -187,7 +187,7 @@ def small_batches(run: Evidence) -> Iterator[RunFinding]:
         return
     idle = sum(p.value >= 1 for p in run.ratio("data/groups_zero_variance", "data/groups"))
     none = f", and {idle} of {len(groups)} steps have none" if idle else ""
-    yield RunFinding(
+    yield Finding(
         name="small_batches",
         weight="notable",
         title="An update sees too few scenarios",

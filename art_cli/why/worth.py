@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from art_cli.why.evidence import Evidence, Row, place, reward_scale, rewards_of
-from art_cli.why.finding import RunFinding
+from art_cli.why.finding import Finding
 
 ENOUGH_GROUPS = 20  # of which a mean difference is known
 CLOSE = 0.1  # of the scale of rewards: a difference that siblings have by chance
@@ -16,7 +16,7 @@ HALF = 0.5
 ENOUGH_USED = 40
 
 
-def tools_that_do_not_pay(run: Evidence) -> Iterator[RunFinding]:
+def tools_that_do_not_pay(run: Evidence) -> Iterator[Finding]:
     """Yield findings of tools whose episodes never earn much, and of tools that fell out of use."""
     scored = [row for row in run.rows if row["reward"] is not None]
     early = [row for group in run.groups[: len(run.groups) // 3] for row in group]
@@ -32,7 +32,7 @@ def tools_that_do_not_pay(run: Evidence) -> Iterator[RunFinding]:
             continue
         best = max(row["reward"] for row in users)
         if len(others) >= ENOUGH_USED and best - low < HALF * (max(others) - low):
-            yield RunFinding(
+            yield Finding(
                 name="tool_never_pays",
                 weight="notable",
                 title=f"No episode that calls {tool} earns much",
@@ -49,7 +49,7 @@ def tools_that_do_not_pay(run: Evidence) -> Iterator[RunFinding]:
         )
         # In runs that learn, tools of that use lost half of it (scripts/bench/faults.py).
         if before > 0.15 and after < before / 4:
-            yield RunFinding(
+            yield Finding(
                 name="tool_abandoned",
                 weight="notable",
                 title=f"The policy has stopped calling {tool}",
@@ -62,7 +62,7 @@ def tools_that_do_not_pay(run: Evidence) -> Iterator[RunFinding]:
             )
 
 
-def tools_without_effect(run: Evidence) -> Iterator[RunFinding]:
+def tools_without_effect(run: Evidence) -> Iterator[Finding]:
     """Siblings that call a tool earn what those earn that do not, in each group."""
     scale = reward_scale(run)
     top = max((r for group in run.groups for r in rewards_of(group)), default=0.0)
@@ -85,7 +85,7 @@ def tools_without_effect(run: Evidence) -> Iterator[RunFinding]:
         # Healthy runs had 0.4 and more, also of tools that are right half of the time; writes that
         # did nothing had 0.04 (scripts/bench/faults.py).
         if len(found) >= ENOUGH_GROUPS and gap < CLOSE * scale:
-            yield RunFinding(
+            yield Finding(
                 name="tool_without_effect",
                 weight="notable",
                 title=f"Whether {tool} is called changes nothing in the reward",

@@ -34,7 +34,7 @@ class Nim(Game):
         smallest: Annotated[int, Field(ge=4, le=90)] = 5  # heap to begin with
         largest: Annotated[int, Field(ge=4, le=90)] = 12
         script: Literal["random", "perfect"] = "random"  # who plays where no other opponent does
-        # Share of demonstrated moves that are random: the warm-up teaches how to speak and a little
+        # Share of demonstrated moves that are random: SFT teaches how to speak and a little
         # of how to play, and leaves the rest to be learned by reward.
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.75
 

@@ -107,7 +107,7 @@ class OrderDesk(Env):
     class Config:
         """Settings of `env.args`."""
 
-        # Share of a demonstration's decisions that are guesses. Imperfect on purpose: a warm-up on
+        # Share of a demonstration's decisions that are guesses. Imperfect on purpose: SFT on
         # them teaches how to speak and call tools and what to look at, and leaves the policy to be
         # learned by reward.
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.6

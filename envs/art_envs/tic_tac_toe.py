@@ -92,7 +92,7 @@ class TicTacToe(Env):
         """Settings of `env.args`."""
 
         opponent: Literal["random", "mixed", "perfect"] = "random"  # mixed: half of its moves are
-        # Share of demonstrated moves that are random: the warm-up teaches how to speak and a little
+        # Share of demonstrated moves that are random: SFT teaches how to speak and a little
         # of how to play, and leaves the rest to be learned by reward.
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.75
 

@@ -17,9 +17,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from art_cli.config.sections.model import ModelConfig, TinyConfig
+from art_cli.models.forward.kv_cache import KVCache
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
-from art_cli.models.reading.kv_cache import KVCache
 
 SIZES = ((64, 2), (128, 4))  # width and layers: 0.13M and 0.8M numbers
 ROWS = (1, 16, 64, 128)

@@ -24,8 +24,8 @@ from typing import Any, cast
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from art_cli.models.forward.kv_cache import KVCache
 from art_cli.models.policy import Policy
-from art_cli.models.reading.kv_cache import KVCache
 
 NAMES = (
     *("hidden_size", "num_hidden_layers", "intermediate_size"),

@@ -5,7 +5,7 @@
 Each is made with random weights from transformers' own config class, two or three layers of 64
 numbers, with the tokenizer that `art` makes for the task. It is warmed up and trained by
 `configs/quickstart.yaml` in fewer updates, with all weights; then an adapter is trained on what
-that warm-up made. Prints a Markdown table: the reward of 256 held-out scenarios before the first
+that SFT made. Prints a Markdown table: the reward of 256 held-out scenarios before the first
 update and after the last, with the 95% confidence interval.
 """
 
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def both(family: str, seed: int, steps: int, root: Path) -> None:
-    """Train all weights, then an adapter on the base that the first run's warm-up made."""
+    """Train all weights, then an adapter on the base that the first run's SFT made."""
     fresh = make_base(family, seed, root / "fresh" / f"{family}-{seed}")
     name = f"{family}-{seed}-all"
     train(name, seed, steps, root, [f"model.base={fresh}"])

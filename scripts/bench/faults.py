@@ -26,7 +26,7 @@ from planted_fourth import FOURTH
 SETS = planted.SETS | {"fourth": FOURTH}
 FAULTS = planted.FAULTS | FOURTH
 CONFIG = Path(__file__).parents[2] / "configs/quickstart.yaml"
-WARM = "warm"  # the run whose base, after its warm-up, all others begin with
+WARM = "warm"  # the run whose base, after its SFT, all others begin with
 SIZE = ["train.steps=21", "train.scenarios_per_step=8", "eval.every=7", "eval.episodes=64"]
 SIZE += ["train.num_minibatches=1", "train.num_iterations=1"]
 LIMIT = 900  # seconds of one run

@@ -3,7 +3,7 @@
     python scripts/bench/first_run.py main        this tree and `main`, alternately, 3 runs each
     python scripts/bench/first_run.py v1 --runs 1 seed=2
 
-Each run has an empty cache, so that the warm-up is in it. Prints the least CPU seconds (user and
+Each run has an empty cache, so that SFT is in it. Prints the least CPU seconds (user and
 system, of the whole process tree) of each part of the run, and their ratio. Other jobs on the
 machine make CPU seconds longer: the ratio is what to read, not the seconds.
 """
@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parents[2]
-PARTS = ("imports", "warm-up", "evaluations", "rollouts", "updates", "end", "other")
+PARTS = ("imports", "SFT", "evaluations", "rollouts", "updates", "end", "other")
 
 # Runs the command, and writes what its parts took in this process.
 TIMED = """
@@ -32,7 +32,7 @@ from art_cli.training import model
 from art_cli.training.trainers import sft
 from art_cli.cli.main import main
 
-took = {"imports": time.process_time(), "warm-up": 0, "evaluations": 0, "updates": 0, "end": 0}
+took = {"imports": time.process_time(), "SFT": 0, "evaluations": 0, "updates": 0, "end": 0}
 
 def add(part, began):
     took[part] += time.process_time() - began
@@ -53,7 +53,7 @@ def time_call(where, name, part):
             add(part, began)
     setattr(where, name, awaited if inner.__code__.co_flags & 0x80 else timed)
 
-time_call(sft, "_step", "warm-up")
+time_call(sft, "_step", "SFT")
 time_call(loop, "_evaluate", "evaluations")
 time_call(model.TrainableModel, "update", "updates")
 time_call(run, "_report", "end")

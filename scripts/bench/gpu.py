@@ -38,8 +38,8 @@ from art_cli.config.sections.engine import MAX_MODEL_LEN
 from art_cli.config.sections.model import AdapterConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.config.sections.train import TrainConfig
+from art_cli.models.forward.tree_attention import works
 from art_cli.models.policy import Policy
-from art_cli.models.reading.tree_attention import works
 from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.algorithm.logprobs import chosen_logprobs
 from art_cli.training.algorithm.packing import TrainSequence, num_packed, pack, partition

@@ -26,8 +26,8 @@ from gpu import SIZES, make_policy, synchronize
 
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.sampler import draw
+from art_cli.models.forward.kv_cache import KVCache
 from art_cli.models.policy import Policy
-from art_cli.models.reading.kv_cache import KVCache
 
 PROMPT, OWN, STEPS = 200, 100, 20
 

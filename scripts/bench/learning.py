@@ -69,7 +69,7 @@ def run(
         [*timed, *art, "run", str(config), *overrides, *named, "--runs-dir", str(folder), "--json"],
         capture_output=True,
         text=True,
-        env=os.environ | {"XDG_CACHE_HOME": str(folder)},  # its warm-up takes its time, too
+        env=os.environ | {"XDG_CACHE_HOME": str(folder)},  # its SFT takes its time, too
     )
     if out.returncode:
         sys.exit(f"seed {seed} failed:\n{out.stderr}")

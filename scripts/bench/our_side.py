@@ -17,9 +17,9 @@ from setting import (
 )
 
 import art_cli as art
+from art_cli.chat.turns import Turn
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.envs.returned import opening_of
-from art_cli.models.turns import Turn
 from art_cli.rollout import agent as turns
 from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.training.curriculum.uniform import Uniform
@@ -52,7 +52,7 @@ def progress(text: str, done: int | None = None, total: int | None = None) -> No
 
 
 async def warm_start(root: Path, seed: int, env: type[OrderDesk] = OrderDesk) -> Path:
-    """The tiny model after its warm-up on the desk's demonstrations, as a HF folder."""
+    """The tiny model after its SFT on the desk's demonstrations, as a HF folder."""
     async with art.LocalBackend(root, report=progress) as backend:
         model = art.TrainableModel(
             name=f"warm-{seed}",

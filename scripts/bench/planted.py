@@ -512,7 +512,7 @@ FIRST: dict[str, Fault] = {
     ),
     "turns of 8 tokens": Fault(("truncated",), ("sampling.max_tokens=8",)),
     "turns of 26 tokens": Fault(("truncated",), ("sampling.max_tokens=26",)),
-    "no warm-up to speak of": Fault(
+    "no SFT to speak of": Fault(
         ("truncated", "broken_calls", "too_hard"), ("sft.num_demonstrations=16",)
     ),
     "small context": Fault(("context_full",), ("engine.max_model_len=190",)),
@@ -563,7 +563,7 @@ SECOND: dict[str, Fault] = {
     "scores in another order": Fault(("same_play_other_reward",), patch=_scores_in_another_order),
     "a reward with a cap": Fault(("capped_reward",), patch=_score(lambda e, t, r: min(r, 0.5))),
     "groups of 2": Fault(("small_groups",), ("train.group_size=2",)),
-    "warm-up by heart": Fault(
+    "SFT by heart": Fault(
         ("gap_from_start",),
         ("sft.num_demonstrations=24", "sft.epochs=200", "env.args.demo_noise=0.0"),
         patch=_few_learned_by_heart,

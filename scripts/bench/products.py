@@ -5,7 +5,7 @@
     update     1,500 tokens through the layers, forward and backward: all weights, and an adapter
 
 The two sides alternate; each number is the least of a few. Where the program would not use oneDNN
-(see art_cli/models/reading/products.py) it says so, and measures all the same.
+(see art_cli/models/forward/products.py) it says so, and measures all the same.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from art_cli.config.sections.model import AdapterConfig
 from art_cli.models.adapter import with_adapter
-from art_cli.models.reading import products
-from art_cli.models.reading.attention import Causal, Layout
-from art_cli.models.reading.decoder import decoder_of, hidden_states
-from art_cli.models.reading.kv_cache import KVCache
+from art_cli.models.forward import products
+from art_cli.models.forward.attention import Causal, Layout
+from art_cli.models.forward.decoder import decoder_of, hidden_states
+from art_cli.models.forward.kv_cache import KVCache
 
 ROWS = (1, 2, 4, 8, 16, 64)
 PROMPT, TOKENS, REPEATS = 100, 1500, 4

@@ -22,6 +22,7 @@ from unittest import mock
 
 import torch
 
+from art_cli.chat.render import Renderer
 from art_cli.cli.inputs import load
 from art_cli.config.load import LoadedExperiment
 from art_cli.envs.registry import env_class
@@ -29,7 +30,6 @@ from art_cli.envs.tools import schemas_of
 from art_cli.errors import ArtError
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.training.algorithm.logprobs import head_loss
 from art_cli.training.algorithm.packing import TrainSequence, pack
 from art_cli.training.demonstrations import load_demonstrations, texts_of
@@ -74,8 +74,8 @@ def main() -> None:
     with (
         mock.patch.object(muon, "MOMENTUM", args.momentum),
         mock.patch.object(sft, "MUON_FACTOR", args.factor),
-        mock.patch.object(sft.KeptWarmup, "load", lambda _: None),
-        mock.patch.object(sft.KeptWarmup, "save", lambda *_: None),
+        mock.patch.object(sft.CachedSft, "load", lambda _: None),
+        mock.patch.object(sft.CachedSft, "save", lambda *_: None),
     ):
         for seed in range(args.seeds):
             policy, renderer = _fresh(loaded, env, read, seed)

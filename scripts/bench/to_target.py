@@ -4,7 +4,7 @@
 
 This tree and the revision, each with its own version of the config, run a seed side by side, one
 thread each. What is counted are the steps (rollouts, scores, updates, what is written of them): no
-warm-up and no evaluation. A run that never gets there counts as infinitely long.
+SFT and no evaluation. A run that never gets there counts as infinitely long.
 """
 
 from __future__ import annotations

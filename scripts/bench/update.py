@@ -213,7 +213,7 @@ def tree(what: str, side: str) -> tuple[Run, Gradient, int]:
 
     from art_cli.config.sections.sampling import SamplingConfig
     from art_cli.config.sections.train import TrainConfig
-    from art_cli.models.reading.attention import Look
+    from art_cli.models.forward.attention import Look
     from art_cli.training.trainers.grpo import GRPOTrainer
 
     policy, group = siblings(*SIBLINGS[what])
@@ -350,7 +350,7 @@ def logprobs(side: str, *, trained: bool) -> tuple[Run, Gradient, int]:
     """-> (loss and gradient of the head's input, and of the head if `trained`, ...)"""
     import torch
 
-    from art_cli.models.reading.head import Head
+    from art_cli.models.forward.head import Head
     from art_cli.training.algorithm.logprobs import head_loss
     from art_cli.training.algorithm.loss import LOSSES, Tokens
 

@@ -194,7 +194,7 @@ def check_calls(base: Path) -> None:
     import trl_side
     from our_side import as_trl_reads
 
-    from art_cli.models.turns import read_turn
+    from art_cli.chat.turns import read_turn
 
     good = '{"name": "get_order", "arguments": {"order_id": "W42"}}'
     closed = f"<tool_call>{good}</tool_call>"

@@ -12,16 +12,16 @@ from fuzz import any_json, any_json_text, any_text, broken, fuzz
 from hypothesis import given
 from hypothesis import strategies as st
 
+from art_cli.chat.openai_format import ChatFormatError, read_message, write_turn
+from art_cli.chat.turns import parse_tool_calls, read_turn
 from art_cli.envs.base import Done, Env, ToolError, tool
 from art_cli.envs.tools import tools_of
 from art_cli.evaluation.attempts import Attempt
-from art_cli.models.openai_format import ChatFormatError, read_message, write_turn
-from art_cli.models.turns import parse_tool_calls, read_turn
 from art_cli.rollout.agent import TurnAgent
 from art_cli.rollout.rollout import rollout
 from art_cli.runs.trajectories import read_rows, write_rows
 from art_cli.system.files import json_line
-from art_cli.system.outside import OutsideError, check_json, read_json
+from art_cli.system.untrusted import UntrustedValueError, check_json, read_json
 from art_cli.types import Message, Scenario, Trajectory, TrajectoryGroup
 
 SCENARIO = Scenario(id="train-0", split="train", seed=7)
@@ -112,7 +112,7 @@ def test_json_is_read_or_refused(text: str) -> None:
 def test_what_passes_the_check_can_be_written_and_read(value: Any) -> None:
     try:
         check_json(value)
-    except OutsideError:
+    except UntrustedValueError:
         return
     assert read_json(json.dumps(value, ensure_ascii=False, allow_nan=False)) == value
 
@@ -150,7 +150,7 @@ def test_a_message_is_read_or_refused(value: Any) -> None:
         try:
             check_json(message)
             read_message(message)["content"].encode()
-        except (OutsideError, ChatFormatError):
+        except (UntrustedValueError, ChatFormatError):
             pass
 
 

@@ -23,12 +23,12 @@ from batches import (
 from colours import colours_model
 
 import art_cli as art
+from art_cli.models.forward import kv_cache, token_tree
+from art_cli.models.forward import tree_attention as flex
+from art_cli.models.forward.attention import Look
+from art_cli.models.forward.kv_cache import KVCache
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
-from art_cli.models.reading import kv_cache, token_tree
-from art_cli.models.reading import tree_attention as flex
-from art_cli.models.reading.attention import Look
-from art_cli.models.reading.kv_cache import KVCache
 from art_cli.training.algorithm.packing import TrainSequence, pack
 from art_cli.training.trainers.distributed.ranks import RanksTrainer
 from art_cli.training.trainers.grpo import GRPOTrainer

@@ -13,7 +13,7 @@ import art_cli
 
 ROOT = Path(art_cli.__file__).parent
 ROOMS = (
-    *("keys", "printed", "errors", "look", "types", "system", "config", "reward", "envs"),
+    *("keys", "terminal", "errors", "types", "system", "config", "reward", "envs", "chat"),
     *("models", "runs", "engines", "llms", "rollout", "training", "backends", "evaluation", "loop"),
     *("preflight", "deploy", "scenarios", "why", "view", "inspection", "lab", "cli", "__main__"),
 )
@@ -27,7 +27,7 @@ HOMES = {  # a heavy dependency is imported in one file, or in one room
     "litellm": "llms/remote.py",
     "sky": "backends/cloud/skypilot.py",
     "peft": "models",
-    "llguidance": "models/grammar",
+    "llguidance": "chat/grammar",
     "plotly": "view/frame.py",
     "plotext": "inspection/plot.py",
     "optuna": "lab/study.py",
@@ -43,10 +43,15 @@ def files() -> list[Path]:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Return the full names of all that a file imports, but for type checkers only."""
+    """Return the full names of all that a file imports when it is used.
+
+    What only type checkers import is left out, and what only a notebook that shows an object does.
+    """
 
     def visit(node: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            return
+        if isinstance(node, ast.FunctionDef) and node.name == "_repr_html_":
             return
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

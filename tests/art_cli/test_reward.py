@@ -17,7 +17,7 @@ from art_cli.llms.judges.base import Judge, Score, Verdict
 from art_cli.llms.judges.scorer import Scorer
 from art_cli.reward import combined, set_reward
 from art_cli.rollout.agent import TurnAgent
-from art_cli.rollout.env_worker.remote import env_in
+from art_cli.rollout.env_class import env_in
 from art_cli.rollout.groups import play_groups
 from art_cli.types import RewardParts
 

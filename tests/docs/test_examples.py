@@ -25,7 +25,7 @@ from art_cli.config.sections.deploy import TARGETS
 from art_cli.config.targets import read_settings
 from art_cli.envs.registry import env_class
 from art_cli.preflight.envs.check import check
-from art_cli.preflight.own_code import too_few_scenarios
+from art_cli.preflight.user_code import too_few_scenarios
 from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.rollout import play

@@ -20,7 +20,7 @@ from art_cli.config.plugins import PATTERN
 from art_cli.config.sections.agent import AgentConfig
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
-from art_cli.engines.custom import CustomEngine
+from art_cli.engines.user_engine import UserEngine
 from art_cli.envs.registry import env_class
 from art_cli.preflight.envs.check import check
 from art_cli.rollout.agents.build import make_runner
@@ -124,7 +124,7 @@ def test_the_agent_makes_the_calls_of_one_turn(make_policy: Any) -> None:
 def test_the_engine_samples_as_transformers_does(make_policy: Any) -> None:
     policy, stops = make_policy(rank=4), frozenset(range(30))
     cfg, sampling = EngineConfig(use="naive.py:NaiveEngine"), SamplingConfig(max_tokens=5)
-    engine = CustomEngine(policy, cfg, sampling, stops)
+    engine = UserEngine(policy, cfg, sampling, stops)
     prompts = PROMPTS["short"][:4]
     assert_exact(policy, play(engine, prompts, turns=2))
     for p in policy.trainable:

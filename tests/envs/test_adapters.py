@@ -10,7 +10,7 @@ from art_cli.config.load import load_env
 from art_cli.envs.registry import env_class
 from art_cli.errors import ConfigError
 from art_envs.adapters.evaluated import is_plain
-from art_envs.adapters.library import OwnRandomness, library
+from art_envs.adapters.library import IsolatedRandomness, library
 
 HOME = "art_envs.adapters"
 USES = {
@@ -57,13 +57,13 @@ def test_what_a_library_itself_lacks_is_named() -> None:
 
 
 def test_a_library_draws_from_its_own_numbers_and_leaves_no_trace() -> None:
-    one, other = OwnRandomness(1), OwnRandomness(1)
+    one, other = IsolatedRandomness(1), IsolatedRandomness(1)
     before = random.getstate(), np.random.get_state()[1].tolist()
     drawn = []
     for _ in range(3):  # what one draws does not move the other
         with one.lent():
             drawn.append((random.random(), np.random.random()))
-        with OwnRandomness(2).lent():
+        with IsolatedRandomness(2).lent():
             random.random()
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
     with other.lent():
@@ -74,7 +74,7 @@ def test_one_library_draws_at_a_time() -> None:
     seen = []
 
     def draw(seed: int) -> None:
-        numbers = OwnRandomness(seed)
+        numbers = IsolatedRandomness(seed)
         for _ in range(20):
             with numbers.lent():
                 seen.append((seed, random.random()))

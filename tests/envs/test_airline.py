@@ -14,6 +14,7 @@ from art_cli.rollout.rollout import play, play_episode
 from art_cli.types import Split
 from art_envs.airline.desk import NUM_GOALS, AirlineDesk
 from art_envs.service import desk as module
+from art_envs.service import domain
 from art_envs.service.desk import ServiceDesk
 from art_envs.service.gates import finished
 from art_envs.service.goal import COMMITMENTS, MIX, Goal, ever_wanted
@@ -119,7 +120,7 @@ def test_what_was_generated_once_is_loaded(
     goals: dict[Split, list[Goal]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "build_goals", str)  # it is on disk: nothing builds it
-    module._database.cache_clear()
+    domain._database.cache_clear()
     module._goals.cache_clear()
     assert AirlineDesk.goals(TALK) == goals
 

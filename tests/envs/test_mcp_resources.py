@@ -11,7 +11,7 @@ import pytest
 from spoken import Says, call
 
 from art_cli import UsageError
-from art_cli.rollout.env_worker.remote import env_in
+from art_cli.rollout.env_class import env_in
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.rollout import rollout
 from art_cli.types import Trajectory

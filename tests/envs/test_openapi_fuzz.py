@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_cli import InvalidCallError, UsageError
-from art_cli.models.tool_formats.names import PYTHON, ToolNames
+from art_cli.chat.tool_formats.names import PYTHON, ToolNames
 from art_envs.openapi_tools.api import Api
 from art_envs.openapi_tools.document import Document
 from art_envs.openapi_tools.operations import operations_of

@@ -24,7 +24,7 @@ from art_cli.rollout.rollout import play_episode
 from art_cli.types import Scenario
 from art_envs.airline.desk import AirlineDesk
 from art_envs.retail.desk import RetailDesk
-from art_envs.service import cache
+from art_envs.service import cache, domain
 from art_envs.service import desk as service
 from art_envs.service.desk import ServiceDesk
 from art_envs.service.gates import GateError, check, finished
@@ -99,7 +99,7 @@ def test_what_was_generated_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = config("small", 0)
 
     def from_disk() -> tuple[Any, Any]:  # past the memory of this process
-        tables = service._database.__wrapped__(RetailDesk, cfg.size)
+        tables = domain._database.__wrapped__(RetailDesk, cfg.size)
         return tables, service._goals.__wrapped__(RetailDesk, cfg)
 
     made = from_disk()  # or made, where this test is run alone
@@ -273,7 +273,7 @@ def test_the_folder_of_the_cache_may_be_missing_or_unwritable(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    made = [cache.kept("x", Path(__file__).parent, "y", lambda: {1: (2,)}) for _ in range(2)]
+    made = [cache.cached("x", Path(__file__).parent, "y", lambda: {1: (2,)}) for _ in range(2)]
     assert made == [{"1": [2]}] * 2
 
 

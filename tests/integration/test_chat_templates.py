@@ -25,7 +25,7 @@ from chat_models import (
 )
 from own_venv import files_of
 
-sys.path.append(str(Path(__file__).parents[1] / "art_cli" / "models"))
+sys.path.append(str(Path(__file__).parents[1] / "art_cli" / "chat"))
 from test_families import CANCEL, LOOK, MADE, MODELS, THOUGHT, row, talk
 
 GEMMA = ("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>")

@@ -32,7 +32,7 @@ AIMED_AT = (
 
 @pytest.fixture(scope="module")
 def all_weights(tmp_path_factory: pytest.TempPathFactory) -> Art:
-    """A run that nobody kills; it makes everything: model, tokenizer, warm-up of all weights."""
+    """A run that nobody kills; it makes everything: model, tokenizer, SFT of all weights."""
     config = CONFIG
     for old, new in MORE_SAVING.items():
         config = config.replace(old, new)
@@ -41,7 +41,7 @@ def all_weights(tmp_path_factory: pytest.TempPathFactory) -> Art:
 
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory: pytest.TempPathFactory, all_weights: Art) -> Art:
-    """Another, that trains an adapter on what the first one made, with a warm-up of its own."""
+    """Another, that trains an adapter on what the first one made, with SFT of its own."""
     assert all_weights.wait() == 0, all_weights.output
     config = (all_weights.folder / "config.yaml").read_text()
     config = config.replace("base: tiny", f"base: {all_weights.run.base}")

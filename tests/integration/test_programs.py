@@ -16,8 +16,8 @@ from integration.clients.conftest import PACKAGES
 from own_venv import python_with
 from transformers import AutoTokenizer
 
+from art_cli.chat.render import Conversation, Renderer
 from art_cli.envs.tools import schemas_of
-from art_cli.models.render import Conversation, Renderer
 from art_cli.runs.directory import RunDir
 from art_cli.types import Completion
 from art_envs.order_desk import OrderDesk
@@ -49,7 +49,7 @@ def art(*arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model after its warm-up, which all of them train on."""
+    """The tiny model after its SFT, which all of them train on."""
     folder = tmp_path_factory.mktemp("base")
     config = str(ROOT / "configs" / "quickstart.yaml")
     art("run", config, "train.steps=0", "eval=null", f"--runs-dir={folder}")

@@ -25,13 +25,13 @@ from batches import hf_copy
 from held import END, masked_logprobs, sequence_of
 from jsonschema.validators import validator_for
 
+from art_cli.chat.grammar.schema import checked_schema
+from art_cli.chat.grammar.write import HEAD
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.base import Session
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import ConstraintError
-from art_cli.models.grammar.schema import checked_schema
-from art_cli.models.grammar.write import HEAD
 from art_cli.models.policy import Policy
 from art_cli.types import Completion
 
@@ -76,8 +76,8 @@ def definition(schema: dict[str, Any], place: str, name: str) -> dict[str, Any] 
             if match is None or match[1] != place:
                 return None
             needed.append(match[2])
-    dialect = {k: schema[k] for k in ("$schema",) if k in schema}
-    return {**dialect, "$ref": f"#/{place}/{name}", place: found} if len(found) <= 50 else None
+    capabilities = {k: schema[k] for k in ("$schema",) if k in schema}
+    return {**capabilities, "$ref": f"#/{place}/{name}", place: found} if len(found) <= 50 else None
 
 
 def refs(value: Any) -> Iterator[str]:

@@ -28,8 +28,8 @@ from loopback_judge import Answer, Ask, LoopbackJudge, dying, refused, says, sco
 from short_run import Art, at_work_in
 
 from art_cli.rollout.agent import TurnAgent
+from art_cli.rollout.env_class import env_in
 from art_cli.rollout.env_worker.process import WorkerProcess
-from art_cli.rollout.env_worker.remote import env_in
 from art_cli.rollout.rollout import rollout
 from art_cli.types import Message, Scenario, Trajectory
 

@@ -33,8 +33,8 @@ import httpx
 
 from art_cli.backends.cloud import snapshots
 from art_cli.engines.base import HOSTS, TOKEN
-from art_cli.printed import say
 from art_cli.runs.directory import RunDir
+from art_cli.terminal.text import say
 
 LOOK = 1.0  # seconds between two looks at the processes
 BEAT = 10.0  # seconds between two words to an engine host

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from art_cli.backends.cloud.plan import Cluster, RentalPlan, read_plan
-from art_cli.backends.cloud.silence import SILENCE, SilentError, listening
+from art_cli.backends.cloud.stall import SILENCE, StallError, listening
 from art_cli.backends.cloud.task import place_of
 from art_cli.errors import ArtError, ConfigError, Interrupted, PreflightError, UsageError
 
@@ -167,7 +167,7 @@ def launch(
                 ),
                 output_stream=out,
             )
-    except SilentError:
+    except StallError:
         raise ArtError(
             f"SkyPilot has said nothing of the launch of {name} for {SILENCE / 60:g} minutes. It "
             f"may go on, and is billed then. Look: sky status {name}, sky api status. End it: art "
@@ -202,7 +202,7 @@ def follow(cluster: str, job: int) -> bool:
         try:
             with listening(goes_on) as out:
                 code = sky.tail_logs(cluster, job, follow=True, output_stream=out)
-        except SilentError:
+        except StallError:
             return _state_of(cluster, job) == "SUCCEEDED"
         return code == JOB_SUCCEEDED
 
@@ -251,7 +251,7 @@ def launch_managed(task: Any, name: str) -> int:
         with translated(name), listening(lambda: False) as out:
             request = sky.jobs.launch(task, name=name)
             numbers, _ = sky.stream_and_get(request, output_stream=out)
-    except SilentError:
+    except StallError:
         raise ArtError(
             f"SkyPilot has said nothing of the job {name} for {SILENCE / 60:g} minutes. It may go "
             "on, and is billed then. Look: sky jobs queue, sky api status. End it: sky jobs cancel "
@@ -266,7 +266,7 @@ def follow_managed(job: int) -> str:
     sky = load_sky()
     with (
         translated(f"job {job}"),
-        suppress(SilentError),
+        suppress(StallError),
         listening(lambda: not has_ended(managed_state(job))) as out,
     ):
         sky.jobs.tail_logs(job_id=job, follow=True, output_stream=out)

@@ -58,7 +58,7 @@ TrackerName = Annotated[str, Field(pattern=r"^[a-z0-9_-]+$", max_length=50)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CustomTrackerConfig:
+class UserTrackerConfig:
     """A tracker of your own. Under `track.custom`, each has a name of small letters and digits."""
 
     __pydantic_config__ = FORBID_UNKNOWN
@@ -83,5 +83,5 @@ class TrackConfig:
     """Write TensorBoard's event files into the run's directory (extra `tensorboard`)."""
     trackio: bool = False
     """Write to Trackio's database on this machine (extra `trackio`)."""
-    custom: dict[TrackerName, CustomTrackerConfig] = field(default_factory=dict)
+    custom: dict[TrackerName, UserTrackerConfig] = field(default_factory=dict)
     """Trackers of your own, by name, for example {csv: {use: csv_tracker.py:CsvTracker}}."""

@@ -14,7 +14,7 @@ from art_cli.errors import ArtError
 from art_cli.runs.directory import step_of
 from art_cli.runs.trackers.run_numbers import sparkline
 from art_cli.system.files import read_object
-from art_cli.system.outside import is_number
+from art_cli.system.untrusted import is_number
 from art_cli.types import Split
 
 ROWS = 12  # of the table of the run's course

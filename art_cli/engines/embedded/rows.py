@@ -16,12 +16,12 @@ from torch import Tensor
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.row import Occupant, Row
-from art_cli.engines.embedded.seats import Seats
+from art_cli.engines.embedded.slots import Slots
 from art_cli.engines.embedded.stops import StopTexts
 from art_cli.engines.embedded.turn import Reason, TurnSoFar, sample
+from art_cli.models.forward.memory import Memory
+from art_cli.models.forward.ways import make_memory
 from art_cli.models.policy import Policy, Reference
-from art_cli.models.reading.memory import Memory
-from art_cli.models.reading.ways import make_memory
 
 PREFILL_TOKENS = 16384  # at most in one forward, padding included
 PADDING = 256  # tokens; fewer are not worth another forward
@@ -55,25 +55,25 @@ class Rows:
         # A GPU replays a step of all rows quicker than Python calls one of some; see replay.py.
         self._on_gpu = policy.device.type == "cuda"
         self._most_idle = 1.0 if self._on_gpu else IDLE_ROWS
-        self._seats = Seats(self._memory, self._on_gpu)
+        self._slots = Slots(self._memory, self._on_gpu)
 
     @property
     def everyone(self) -> list[Occupant]:
         """All that have a row, or wait for one."""
-        return [*self.queue, *self._seats.occupants]
+        return [*self.queue, *self._slots.occupants]
 
     @property
     def _cache(self) -> Memory:
-        assert self._seats.cache is not None
-        return self._seats.cache
+        assert self._slots.cache is not None
+        return self._slots.cache
 
     @property
     def is_ready(self) -> bool:
         """True if a step has anyone to answer; one who gave up, or has no row, does not count."""
-        seated = self._seats.occupants
-        if any(s.is_asking for s in seated):
+        placed = self._slots.occupants
+        if any(s.is_asking for s in placed):
             return True
-        taken = sum(not s.is_idle for s in seated)
+        taken = sum(not s.is_idle for s in placed)
         return bool(self.queue) and taken < self._cfg.max_num_seqs
 
     def turn(
@@ -104,7 +104,7 @@ class Rows:
         row = occupant.row
         assert row is not None
         if len(row.occupants) > 1:
-            [row] = self._seats.copy([(row, [occupant])])
+            [row] = self._slots.copy([(row, [occupant])])
         same = self._cache.rewind(row.index, length, wanted)
         row.cached, row.shares = row.cached[:same], False
         return same
@@ -118,18 +118,18 @@ class Rows:
     def release(self, occupant: Occupant) -> None:
         """Take back what an occupant has of its row: it will not ask again."""
         occupant.leave()
-        self._seats.free_empty()
+        self._slots.free_empty()
 
     def clear(self) -> None:
         """Take all rows back, and drop the cache."""
-        self._seats.clear()
+        self._slots.clear()
         self._prefix = None
 
     @torch.inference_mode()
     def step(self) -> None:
         """Run one forward (or a few) for some of those who ask."""
-        self._seat()
-        asking = [s for s in self._seats.occupants if s.is_asking]
+        self._admit()
+        asking = [s for s in self._slots.occupants if s.is_asking]
         joining = [s for s in asking if s.pending]
         decoding = [s for s in asking if not s.pending]
         if joining and (not decoding or len(joining) >= JOIN_AT * len(asking)):
@@ -139,16 +139,16 @@ class Rows:
 
     # ---------------------------------------------------------------- who is in which row
 
-    def _seat(self) -> None:
+    def _admit(self) -> None:
         """Give rows to those who wait for one, and drop rows that nobody needs."""
         if not self.queue:
-            self._seats.pack()
+            self._slots.pack()
             return
         self.queue.sort(key=lambda s: s.order)
         self._evict()
-        room = self._cfg.max_num_seqs - len(self._seats.occupants)
+        room = self._cfg.max_num_seqs - len(self._slots.occupants)
         arriving, self.queue = self.queue[:room], self.queue[room:]
-        alike = {(*row.cached, *row.following): row for row in self._seats.taken}
+        alike = {(*row.cached, *row.following): row for row in self._slots.taken}
         new: list[Row] = []
         for occupant in arriving:
             ids = tuple(occupant.pending)
@@ -159,19 +159,19 @@ class Rows:
             row.enter(occupant)
             occupant.pending = occupant.pending[len(row.cached) :]
         if new:
-            self._seats.place(new, self._sampling.max_tokens)
+            self._slots.place(new, self._sampling.max_tokens)
             self._share_prefix(new)
 
     def _evict(self) -> None:
         """Take rows back from those that may never ask again, where others wait for one."""
-        seated = self._seats.occupants
-        missing = len(self.queue) + len(seated) - self._cfg.max_num_seqs
+        placed = self._slots.occupants
+        missing = len(self.queue) + len(placed) - self._cfg.max_num_seqs
         if missing <= 0:
             return
-        idle = [s for s in seated if s.is_idle]
+        idle = [s for s in placed if s.is_idle]
         for occupant in sorted(idle, key=lambda s: s.order)[:missing]:
             occupant.lose_row()
-        self._seats.free_empty()
+        self._slots.free_empty()
 
     def _own_rows(self, asking: list[Occupant]) -> list[Row]:
         """Return the rows in which these, row by row, go on, and nobody else is; they ascend.
@@ -194,7 +194,7 @@ class Rows:
                 stay.append(row)
                 groups = groups[1:]
             parted += [(row, group) for group in groups]
-        return sorted([*stay, *self._seats.copy(parted)], key=lambda row: row.index)
+        return sorted([*stay, *self._slots.copy(parted)], key=lambda row: row.index)
 
     def _share_prefix(self, arriving: list[Row]) -> None:
         """Compute a prefix that many prompts share once, and copy it into their rows."""
@@ -234,7 +234,7 @@ class Rows:
     def _sample_next(self, rows: list[Row]) -> None:
         """Sample one more token in these rows."""
         shared = self._shared_by(rows)
-        span = self._seats.span
+        span = self._slots.span
         if self._cache.may_pad and 0 < span - len(rows) <= self._most_idle * span:
             self._go_on(rows, self._read_all(rows, shared))
         else:
@@ -259,7 +259,7 @@ class Rows:
         That is cheaper than copying the keys of those that ask out and back. An idle row gets a
         token behind its last, which its next one overwrites.
         """
-        everyone = self._seats.rows[: self._seats.span]
+        everyone = self._slots.rows[: self._slots.span]
         tokens = [[0] for _ in everyone]
         starts = [len(row.cached) if row else 0 for row in everyone]
         indices = [row.index for row in rows]

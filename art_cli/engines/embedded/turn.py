@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from art_cli.chat.grammar.allowed import is_forced, unpacked
+from art_cli.chat.grammar.grammars import Grammars
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.sampler import draw, likeliest, log_distribution
 from art_cli.engines.embedded.stops import StopTexts
-from art_cli.models.grammar.allowed import is_forced, unpacked
-from art_cli.models.grammar.grammars import Grammars
 from art_cli.types import Completion
 
 if TYPE_CHECKING:

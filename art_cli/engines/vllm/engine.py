@@ -29,7 +29,7 @@ import torch
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.vllm import server as vllm_server
-from art_cli.engines.vllm.machines import LocalMachine, Machine, Started, seats
+from art_cli.engines.vllm.machines import LocalMachine, Machine, Started, placements
 from art_cli.engines.vllm.server import BASE
 from art_cli.engines.vllm.sync_choice import SyncChoice, sync_of
 from art_cli.engines.vllm.turn import TurnRequest
@@ -156,7 +156,7 @@ class VLLMEngine:
         logs.mkdir(parents=True, exist_ok=True)
         replicas = [
             _Replica("", place, gpus, None, logs / f"engine-{i}.log")
-            for i, (place, gpus) in enumerate(seats(cfg))
+            for i, (place, gpus) in enumerate(placements(cfg))
         ]
         engine = cls(policy, cfg, sampling, stop_ids, replicas, say)
         try:

@@ -45,8 +45,8 @@ from art_cli.engines.base import TOKEN
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.errors import EXIT_FAILED, EXIT_USAGE, ArtError, PreflightError
 from art_cli.keys import register_environment
-from art_cli.printed import say
 from art_cli.system.child_server import ChildServer
+from art_cli.terminal.text import say
 
 SILENCE = 300.0  # seconds without a word of the run, after which it is over
 LONGEST_ANSWER = 20.0  # seconds, of a question that waits for a change

@@ -216,7 +216,7 @@ class _RemoteServer:
             self._brought += len(new)
 
 
-def seats(cfg: EngineConfig) -> list[tuple[Machine, list[int]]]:
+def placements(cfg: EngineConfig) -> list[tuple[Machine, list[int]]]:
     """Return where each replica runs, and on which GPUs of that machine."""
     each = range(cfg.tensor_parallel_size)
     if cfg.nodes:

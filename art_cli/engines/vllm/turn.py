@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from art_cli.chat.grammar.allowed import has, is_forced
+from art_cli.chat.grammar.grammars import Grammars
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.errors import EngineError
-from art_cli.models.grammar.allowed import has, is_forced
-from art_cli.models.grammar.grammars import Grammars
 from art_cli.types import Completion
 
 LEAST_LOGPROB = -9999.0  # what vLLM puts in the place of -inf

@@ -11,7 +11,7 @@ from art_cli.errors import ArtError
 from art_cli.llms.judges.base import Judge, Transcript
 from art_cli.llms.judges.build import make_judge
 from art_cli.llms.judges.scorer import Scorer
-from art_cli.printed import say
+from art_cli.terminal.text import say
 from art_cli.types import RewardParts, TrajectoryGroup
 
 

@@ -13,8 +13,8 @@ from art_cli.errors import JudgeError, PreflightError, UsageError
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.judges.base import Judge
 from art_cli.llms.judges.cache import AnswerCache
-from art_cli.llms.judges.own import OwnJudge, check_judge
 from art_cli.llms.judges.ruler import Ruler
+from art_cli.llms.judges.user_judge import UserJudge, check_judge_class
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.stand_in import STAND_IN, StandInLLM
 from art_cli.system.child_server import ChildServer
@@ -49,7 +49,7 @@ async def make_judge(
     """
     check_setup(cfg)
     if cfg.use != "ruler":
-        return OwnJudge(cfg)
+        return UserJudge(cfg)
     return Ruler(
         reference or await _remote(cfg, costs, say),
         rubric=read_rubric(cfg),
@@ -67,7 +67,7 @@ def check_setup(cfg: JudgeConfig) -> None:
     """
     read_rubric(cfg)
     if cfg.use != "ruler":
-        check_judge(cfg.use)
+        check_judge_class(cfg.use)
         return
     if not cfg.model:
         raise UsageError("judge.model is missing: judge.use=ruler asks a model, such as openai/o3")

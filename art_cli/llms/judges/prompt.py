@@ -20,9 +20,9 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from art_cli.chat.turns import parse_tool_calls, spoken
 from art_cli.llms.base import BYTES_PER_TOKEN, ChatMessage, estimate_tokens
 from art_cli.llms.judges.base import Transcript
-from art_cli.models.turns import parse_tool_calls, spoken
 
 RUBRIC = """\
 - A trajectory that reaches its goal is far better than one that does not.

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
+from art_cli.chat.render import Conversation, Renderer
+from art_cli.chat.turns import call_text, parse_tool_calls
 from art_cli.config.sections.model import ModelConfig
-from art_cli.models.render import Conversation, Renderer
-from art_cli.models.turns import call_text, parse_tool_calls
 from art_cli.preflight.base_model import ANY_TOOL, eos_of, of_tokenizer
 from art_cli.preflight.certify.specimen import Trial
 from art_cli.types import Completion, Message, ToolCall
@@ -27,8 +27,8 @@ def check_conversation(
         for f in of_tokenizer(ModelConfig(base=base), config, tokenizer, [ANY_TOOL])
         if f.status == "failed"
     ]
-    for finding in wrong:
-        yield Trial(name="tokenizer", status="failed", what=f"{finding.what}; {finding.todo}")
+    for result in wrong:
+        yield Trial(name="tokenizer", status="failed", what=f"{result.what}; {result.todo}")
     if wrong:
         return
     pad = "none, and none is needed" if tokenizer.pad_token is None else repr(tokenizer.pad_token)
@@ -36,12 +36,12 @@ def check_conversation(
     renderer = Renderer(tokenizer, [ANY_TOOL], eos_of(base, config))
     yield _stops(renderer, tokenizer)
     shown = "in the system message" if renderer.tools_by_hand else "by the template"
+    called = renderer.capabilities.output_format.format.name
     results = "in its role for them" if renderer.has_tool_role else "as the user's words"
     yield Trial(
         name="tools",
         status="passed",
-        what=f"described {shown}, called as {renderer.dialect.speech.format.name}; what they give "
-        f"is shown {results}",
+        what=f"described {shown}, called as {called}; what they give is shown {results}",
     )
     talk = Conversation(renderer)
     sampled, read = _play(talk)

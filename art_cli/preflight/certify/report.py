@@ -16,7 +16,7 @@ from art_cli.preflight.certify.numbers import check_engine, check_numbers
 from art_cli.preflight.certify.serving import vllm_command
 from art_cli.preflight.certify.specimen import Specimen, Trial, specimen_of
 from art_cli.preflight.memory.shape import UnknownSizeError, read_config
-from art_cli.preflight.shrink import as_transformers_reads
+from art_cli.preflight.small_model.config import as_transformers_reads
 from art_cli.system.progress import Report
 
 Check = Callable[[Specimen], Iterator[Trial]]
@@ -76,11 +76,11 @@ def certify(base: str, report: Report) -> Certificate:
 
 
 def _architecture(base: str, config: dict[str, Any]) -> Iterator[Trial]:
-    for finding in of_config(base, config):
-        status = "failed" if finding.status == "failed" else "passed"
-        todo = f"; {finding.todo}" if finding.todo else ""
-        name = finding.check or "architecture"
-        yield Trial(name=name, status=status, what=f"{finding.what}{todo}")
+    for result in of_config(base, config):
+        status = "failed" if result.status == "failed" else "passed"
+        todo = f"; {result.todo}" if result.todo else ""
+        name = result.check or "architecture"
+        yield Trial(name=name, status=status, what=f"{result.what}{todo}")
 
 
 def _computed(found: Certificate, config: dict[str, Any], report: Report) -> Iterator[Trial]:

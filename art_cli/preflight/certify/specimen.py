@@ -18,7 +18,7 @@ from art_cli.config.sections.model import ModelConfig, TinyConfig
 from art_cli.models import tiny
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
-from art_cli.preflight.small_model import small_model, spread, vocabulary_of
+from art_cli.preflight.small_model.build import small_model, spread, vocabulary_of
 from art_cli.training.algorithm.packing import TrainSequence
 
 SEED = 0

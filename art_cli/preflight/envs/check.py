@@ -7,6 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from art_cli.envs.base import Env
+from art_cli.preflight.check_result import (
+    CheckResult,
+    CheckResults,
+    failed,
+    ok,
+    skipped,
+    warning,
+    where_and_what,
+)
 from art_cli.preflight.envs.concurrency import check_concurrency
 from art_cli.preflight.envs.deadlines import check_deadlines
 from art_cli.preflight.envs.episodes import (
@@ -27,18 +36,9 @@ from art_cli.preflight.envs.rewards import check_easy_rewards, check_gold
 from art_cli.preflight.envs.subject import Options, Subject
 from art_cli.preflight.envs.turns import check_keys, check_prompt, check_turns
 from art_cli.preflight.envs.watch import Stuck
-from art_cli.preflight.finding import (
-    Finding,
-    Findings,
-    failed,
-    ok,
-    skipped,
-    warning,
-    where_and_what,
-)
 
 
-def check_settings(s: Subject) -> Findings:
+def check_settings(s: Subject) -> CheckResults:
     """They were checked when they were read; here it is only said which models are left out."""
     if s.models_off:
         names = ", ".join(f"{name}=null" for name in s.models_off)
@@ -46,7 +46,7 @@ def check_settings(s: Subject) -> Findings:
     yield ok(f"{type(s.settings).__qualname__} is valid")
 
 
-CHECKS: dict[str, Callable[[Subject], Findings]] = {
+CHECKS: dict[str, Callable[[Subject], CheckResults]] = {
     "settings": check_settings,
     "scenarios": check_scenarios,
     "splits": check_splits,
@@ -74,19 +74,19 @@ def check(
     settings: Any,
     options: Options | None = None,
     report: Callable[[str], None] = lambda name: None,
-) -> Iterator[Finding]:
-    """Return what each check found, as soon as it is known: at least one finding for each.
+) -> Iterator[CheckResult]:
+    """Return what each check found, as soon as it is known: at least one result for each.
 
     `report` hears the name of each check before it begins.
 
-    Nothing that the env does ends it: an exception is a finding, and so is a call that does not
+    Nothing that the env does ends it: an exception is a result, and so is a call that does not
     come back, after which nothing more is played.
     """
     subject = Subject(use, env_class, settings, options or Options())
     known: set[str] = set()  # what was raised: the next check would say the same again
     stuck = False
     for name, function in CHECKS.items():
-        found: list[Finding] = []
+        found: list[CheckResult] = []
         report(name)
         try:
             found += [skipped("the env is stuck")] if stuck else function(subject)

@@ -11,11 +11,19 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from art_cli.preflight.check_result import (
+    CheckResult,
+    CheckResults,
+    failed,
+    ok,
+    place_of,
+    skipped,
+    warning,
+)
 from art_cli.preflight.envs.episodes import NO_PLAYS, differences
 from art_cli.preflight.envs.play import Played
 from art_cli.preflight.envs.state import changed, snapshot
 from art_cli.preflight.envs.subject import NUM_REPLAYED, Subject
-from art_cli.preflight.finding import Finding, Findings, failed, ok, place_of, skipped, warning
 from art_cli.types import Scenario
 
 AT_ONCE = 32  # episodes
@@ -31,7 +39,7 @@ LATER = f"{FEWER}; or give the env's deadline more time"
 STATE = "keep all state in self"
 
 
-def check_concurrency(s: Subject) -> Findings:
+def check_concurrency(s: Subject) -> CheckResults:
     """Episodes that go on at the same time do not see each other."""
     if not s.alone:
         yield skipped(NO_PLAYS)
@@ -75,7 +83,7 @@ def _play_together(s: Subject) -> list[Played]:
     return s.play_together(scenarios * times, [p.repeater for p in s.alone] * times)
 
 
-def _leaks(s: Subject, together: Sequence[Played]) -> list[Finding]:
+def _leaks(s: Subject, together: Sequence[Played]) -> list[CheckResult]:
     """Return where episodes that were neither late nor refused differ from the same ones alone."""
     num = len(s.alone)
     for i in range(0, len(together), num):
@@ -88,7 +96,7 @@ def _leaks(s: Subject, together: Sequence[Played]) -> list[Finding]:
     return []
 
 
-def _lateness(s: Subject, together: Sequence[Played], late: Sequence[int]) -> Finding:
+def _lateness(s: Subject, together: Sequence[Played], late: Sequence[int]) -> CheckResult:
     """Return what to say of episodes that missed a deadline among others, and did not alone.
 
     A busy machine is slow with many, and not with one or two. An env in which episodes wait for

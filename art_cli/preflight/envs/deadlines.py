@@ -7,17 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from art_cli.preflight.check_result import (
+    CheckResults,
+    failed,
+    ok,
+    place_of,
+    warning,
+    where_and_what,
+)
 from art_cli.preflight.envs.play import Played
 from art_cli.preflight.envs.subject import Subject
 from art_cli.preflight.envs.watch import Stall
-from art_cli.preflight.finding import Findings, failed, ok, place_of, warning, where_and_what
 from art_cli.system.deadline import DeadlineError
 
 TOO_LONG = 0.5  # share of a deadline that is near it
 REPEATS = 2  # plays in which a fault must come again
 
 
-def check_deadlines(s: Subject) -> Findings:
+def check_deadlines(s: Subject) -> CheckResults:
     """Return every call returns in time, and none holds up the others."""
     env_class = s.env_class
     plays = [p for found in s.plays.values() for p in found]
@@ -42,8 +49,8 @@ def check_deadlines(s: Subject) -> Findings:
     yield ok(f"the slowest call was {top[0][0]}, {top[0][1]:.3f} s" if top else "nothing was slow")
 
 
-def _late(s: Subject) -> Findings:
-    """Yield a finding for each method that missed a deadline, up to the first that always does."""
+def _late(s: Subject) -> CheckResults:
+    """Yield a result for each method that missed a deadline, up to the first that always does."""
     seen: set[str] = set()
     for p in list(s.late):
         if p.during in seen or p.error is None:

@@ -9,21 +9,21 @@ from itertools import zip_longest
 from typing import Any
 
 from art_cli.envs.base import NoServicesError
-from art_cli.preflight.envs.instances import content
-from art_cli.preflight.envs.other import play_elsewhere
-from art_cli.preflight.envs.play import NotCalledError, Played, is_late
-from art_cli.preflight.envs.players import GoldError, call_text
-from art_cli.preflight.envs.state import generators
-from art_cli.preflight.envs.subject import Subject
-from art_cli.preflight.finding import (
-    Finding,
-    Findings,
+from art_cli.preflight.check_result import (
+    CheckResult,
+    CheckResults,
     failed,
     ok,
     place_of,
     skipped,
     where_and_what,
 )
+from art_cli.preflight.envs.instances import content
+from art_cli.preflight.envs.other import play_elsewhere
+from art_cli.preflight.envs.play import NotCalledError, Played, is_late
+from art_cli.preflight.envs.players import GoldError, call_text
+from art_cli.preflight.envs.state import generators
+from art_cli.preflight.envs.subject import Subject
 from art_cli.rollout.agents.scripted import Player
 from art_cli.types import Message
 
@@ -47,7 +47,7 @@ class Barrage(Player):
         return self._left.pop(0) if self._left else ""
 
 
-def check_episodes(s: Subject) -> Findings:
+def check_episodes(s: Subject) -> CheckResults:
     """Idle, random and perfect players get to the end, and to a score."""
     plays = [p for found in s.plays.values() for p in found]
     if all(isinstance(p.error, NoServicesError) for p in plays):
@@ -63,7 +63,7 @@ def check_episodes(s: Subject) -> Findings:
     yield ok(f"{len(plays)} by {len(s.plays)} players, {scores}")
 
 
-def check_bad_answers(s: Subject) -> Findings:
+def check_bad_answers(s: Subject) -> CheckResults:
     """Bad arguments and odd texts become an observation, never an exception."""
     if not s.chosen or not s.alone:
         yield skipped(NO_PLAYS)
@@ -85,7 +85,7 @@ def _bad_calls(tools: list[dict[str, Any]]) -> Iterable[str]:
     yield call_text("no_such_tool", {})
 
 
-def errors_of(s: Subject, plays: Sequence[Played], said: bool = False) -> Findings:
+def errors_of(s: Subject, plays: Sequence[Played], said: bool = False) -> CheckResults:
     """Return the errors of the env, once for each place. Deadlines have their own check."""
     seen: set[tuple[str, str]] = set()
     for p in plays:
@@ -100,7 +100,7 @@ def errors_of(s: Subject, plays: Sequence[Played], said: bool = False) -> Findin
             yield failed(f"{what}{after}", key[0], todo)
 
 
-def check_replay(s: Subject) -> Findings:
+def check_replay(s: Subject) -> CheckResults:
     """Return the same answers get the same replies and reward, here and in another process."""
     if not s.alone:
         yield skipped(NO_PLAYS)
@@ -126,7 +126,7 @@ def check_replay(s: Subject) -> Findings:
 
 def differences(
     s: Subject, outcomes: Sequence[dict[str, Any]], when: str, todo: str
-) -> Iterable[Finding]:
+) -> Iterable[CheckResult]:
     """Return where outcomes are not those of the plays alone; the first of each method.
 
     An episode that missed a deadline has its own check.
@@ -163,7 +163,7 @@ def _brief(found: dict[str, Any] | None, key: str) -> str:
     return "the end" if found is None or found[key] is None else f"{found[key]!r:.80}"
 
 
-def check_randomness(s: Subject) -> Findings:
+def check_randomness(s: Subject) -> CheckResults:
     """Nothing is drawn from generators that all episodes share, and the trainer with them."""
     if not s.alone:
         yield skipped(NO_PLAYS)

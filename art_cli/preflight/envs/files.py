@@ -7,14 +7,14 @@ from collections.abc import Coroutine
 from typing import Any
 
 from art_cli.envs.base import Env
+from art_cli.preflight.check_result import CheckResults, failed, ok, place_of
 from art_cli.preflight.envs.episodes import errors_of
 from art_cli.preflight.envs.play import Played, play_one
 from art_cli.preflight.envs.players import Repeater
 from art_cli.preflight.envs.subject import NUM_REPLAYED, Subject
-from art_cli.preflight.finding import Findings, failed, ok, place_of
 
 
-def check_files(s: Subject) -> Findings:
+def check_files(s: Subject) -> CheckResults:
     """Files can be written, are the same each time, and an agent that ends at once has a score."""
     remote = s.env_class.art_remote
     if "files" not in remote.places if remote else s.env_class.files is Env.files:

@@ -13,15 +13,15 @@ from contextlib import asynccontextmanager
 from itertools import takewhile
 from typing import Any
 
+from art_cli.chat.tool_formats.names import API, PYTHON, ToolNames
 from art_cli.envs.base import Env, NoServices, NoServicesError
 from art_cli.envs.returned import opening_of, tools_in
 from art_cli.envs.tools import Tool, ToolSpec, named_tools, tools_of
-from art_cli.models.tool_formats.names import API, PYTHON, ToolNames
+from art_cli.preflight.check_result import CheckResults, failed, ok, place_of, skipped, warning
 from art_cli.preflight.envs.duplicates import Known
 from art_cli.preflight.envs.state import UNUSUAL, drawn_from, generators, seeded_generators
 from art_cli.preflight.envs.subject import NUM_DEMONSTRATIONS, Subject
 from art_cli.preflight.envs.watch import Stuck
-from art_cli.preflight.finding import Findings, failed, ok, place_of, skipped, warning
 from art_cli.rollout.lifetime import Lifetime
 from art_cli.types import Message, Scenario, Split
 
@@ -37,7 +37,7 @@ ALLOW_WRITES = (
 SEEDED = "draw from random.Random(<a constant>) or from the seed, never from `random` or a set"
 
 
-def check_scenarios(s: Subject) -> Findings:
+def check_scenarios(s: Subject) -> CheckResults:
     """They exist, are well formed, and are the same at every call."""
     where = place_of(s.env_class, "scenarios")
     ids: set[str] = set()
@@ -90,7 +90,7 @@ def _malformed(scenario: Scenario) -> str:
     return ""
 
 
-def check_splits(s: Subject) -> Findings:
+def check_splits(s: Subject) -> CheckResults:
     """Return what is held out does not occur in training."""
     where = place_of(s.env_class, "scenarios")
     todo = "choose the split by the content (a hash of it), or give each split its own seeds"
@@ -123,7 +123,7 @@ def _data(x: Scenario) -> str:
     return json.dumps(x.data, sort_keys=True, default=repr)
 
 
-def check_tools(s: Subject) -> Findings:
+def check_tools(s: Subject) -> CheckResults:
     """Return a model can know from the schema what a tool is for and what it takes."""
     try:
         tools = tools_of(s.env_class)
@@ -202,7 +202,7 @@ def _lacks(method: Any, spec: ToolSpec) -> Iterator[tuple[str, str]]:
         yield f"its schema is not JSON: {e}".partition("\n")[0], "use plainer types"
 
 
-def check_demonstrations(s: Subject) -> Findings:
+def check_demonstrations(s: Subject) -> CheckResults:
     """Whole conversations, the same at every call, and none of what is held out."""
     where = place_of(s.env_class, "demonstrations")
     found = s.demonstrations

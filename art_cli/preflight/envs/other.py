@@ -23,7 +23,7 @@ from art_cli.preflight.envs.instances import content
 from art_cli.preflight.envs.play import Played, play_one
 from art_cli.preflight.envs.players import Repeater
 from art_cli.preflight.envs.subject import MAX_SCENARIOS, SPLITS, Options
-from art_cli.rollout.env_worker.remote import env_in
+from art_cli.rollout.env_class import env_in
 from art_cli.types import Scenario, Split
 
 

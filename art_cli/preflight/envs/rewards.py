@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from art_cli.envs.base import Env
+from art_cli.preflight.check_result import CheckResults, failed, ok, place_of, skipped, warning
 from art_cli.preflight.envs.play import NotCalledError, Played
 from art_cli.preflight.envs.players import GoldError
 from art_cli.preflight.envs.subject import AT_RANDOM, DEMONSTRATED, IDLE_NAMES, Subject
-from art_cli.preflight.finding import Findings, failed, ok, place_of, skipped, warning
 
 NO_SCORES = "the env has no score of its own (score() is None): a judge decides"
 SAME = 1e-6
 
 
-def check_easy_rewards(s: Subject) -> Findings:
+def check_easy_rewards(s: Subject) -> CheckResults:
     """Neither idle nor random players earn much of what gold earns."""
     means = {n: fmean(r) for n, plays in s.plays.items() if (r := _rewards(plays))}
     if not means:
@@ -61,7 +61,7 @@ def _listed(means: dict[str, float]) -> str:
     return ", ".join(parts + [f"{n} {m:.2f}" for n, m in means.items() if n not in IDLE_NAMES])
 
 
-def check_gold(s: Subject) -> Findings:
+def check_gold(s: Subject) -> CheckResults:
     """Return the perfect player gets to the end, and nobody earns more."""
     if not s.golden:
         todo = "write gold(): the turns of a perfect player; then it is known that it can be solved"
@@ -71,7 +71,9 @@ def check_gold(s: Subject) -> Findings:
     yield from findings_on_gold(s, s.plays["gold"], [p for all in s.plays.values() for p in all])
 
 
-def findings_on_gold(s: Subject, plays: Sequence[Played], everyone: Sequence[Played]) -> Findings:
+def findings_on_gold(
+    s: Subject, plays: Sequence[Played], everyone: Sequence[Played]
+) -> CheckResults:
     """Return what is wrong with gold's `plays`; `everyone` shows how much can be earned."""
     where = place_of(s.env_class, "gold")
     for p in plays:

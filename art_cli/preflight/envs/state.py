@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from art_cli.preflight.finding import own_modules, place_of_name
+from art_cli.preflight.check_result import own_modules, place_of_name
 
 LOCKS = asyncio.Lock, asyncio.Semaphore, asyncio.Condition, asyncio.Event
 UNUSUAL = 1_789_071_453  # a seed

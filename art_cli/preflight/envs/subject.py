@@ -15,6 +15,7 @@ from typing import Any, get_args, get_type_hints
 from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.base import Env
 from art_cli.envs.tools import tools_of
+from art_cli.preflight.check_result import own_files
 from art_cli.preflight.envs.play import MakePlayer, Played, play_one
 from art_cli.preflight.envs.players import (
     IDLE,
@@ -25,7 +26,6 @@ from art_cli.preflight.envs.players import (
 )
 from art_cli.preflight.envs.state import UNUSUAL, drawn_from, generators, seeded_generators
 from art_cli.preflight.envs.watch import Stuck, Watch
-from art_cli.preflight.finding import own_files
 from art_cli.rollout.agents.scripted import RandomTurns
 from art_cli.types import Message, Scenario, Split
 

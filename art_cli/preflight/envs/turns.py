@@ -6,11 +6,11 @@ import json
 import re
 from collections import defaultdict
 
+from art_cli.chat.turns import read_turn
 from art_cli.keys import holds_key, mask_keys
-from art_cli.models.turns import read_turn
+from art_cli.preflight.check_result import CheckResults, failed, ok, place_of, skipped, warning
 from art_cli.preflight.envs.play import Played
 from art_cli.preflight.envs.subject import Subject
-from art_cli.preflight.finding import Findings, failed, ok, place_of, skipped, warning
 from art_cli.types import Step
 
 WORD = re.compile(r"\w+")
@@ -21,7 +21,7 @@ MOSTLY = 0.9  # of the episodes
 SHORTEST = 12  # characters of arguments as JSON: {"by": 1} may stand there by chance
 
 
-def check_turns(s: Subject) -> Findings:
+def check_turns(s: Subject) -> CheckResults:
     """Some turn of some player was accepted: a call that was not refused, a reply of its own."""
     plays = [p for found in s.plays.values() for p in found if p.error is None]
     steps = [(p, step) for p in plays for step in p.trajectory.steps]
@@ -52,7 +52,7 @@ def _only_reply(words: list[tuple[Played, Step]]) -> str | None:
     return next(iter(replies.values())).pop() if any(len(t) > 1 for t in said.values()) else None
 
 
-def check_prompt(s: Subject) -> Findings:
+def check_prompt(s: Subject) -> CheckResults:
     """The prompt does not say what gold answers; a hint, for some tasks are to find it there."""
     plays = [p for p in s.plays.get("gold", ()) if p.error is None and p.turns and p.opening]
     if not plays:
@@ -69,7 +69,7 @@ def check_prompt(s: Subject) -> Findings:
     yield ok(f"gold's answers do not stand out in the prompts of {len(plays)} episodes")
 
 
-def check_keys(s: Subject) -> Findings:
+def check_keys(s: Subject) -> CheckResults:
     """No text that the policy reads holds a key of the environment: it would be trained on."""
     plays = [p for found in s.plays.values() for p in found]
     told = [("start", p, "\n".join(m["content"] for m in p.opening)) for p in plays]

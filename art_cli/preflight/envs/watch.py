@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from art_cli.preflight.finding import short
+from art_cli.preflight.check_result import short
 from art_cli.system.starvation import FairClock, starved
 
 Result = TypeVar("Result")

@@ -14,13 +14,13 @@ from art_cli.envs.registry import find
 from art_cli.errors import UsageError
 from art_cli.llms.base import AskedLLM
 from art_cli.llms.services import RunServices
-from art_cli.rollout.agents.custom import CustomRunner
 from art_cli.rollout.agents.function import FunctionRunner
 from art_cli.rollout.agents.hosted import HostedAgents, Runner
-from art_cli.rollout.agents.kept import KeptRunner, WorkerRunner
+from art_cli.rollout.agents.persistent import PersistentRunner, WorkerRunner
 from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.rollout.agents.sandbox import Bwrap, Docker, NoSandbox, Sandbox
 from art_cli.rollout.agents.service import ServiceRunner
+from art_cli.rollout.agents.user_runner import UserRunner
 from art_cli.rollout.agents.workdir import Workdir
 from art_cli.rollout.gateway.entrance import Entrance
 from art_cli.rollout.gateway.hosted_episode import Served
@@ -75,10 +75,10 @@ def make_runner(cfg: AgentConfig) -> Runner | None:
     UsageError where there is no such function or class.
     """
     if ":" in cfg.use:
-        return CustomRunner(cfg)
+        return UserRunner(cfg)
     workdir, sandbox = Workdir(cfg.workdir), _sandbox(cfg)
     if cfg.command and cfg.keep:
-        return KeptRunner(cfg.command, cfg.pass_env, sandbox, cfg.timeout, workdir)
+        return PersistentRunner(cfg.command, cfg.pass_env, sandbox, cfg.timeout, workdir)
     if cfg.command:
         return ProgramRunner(cfg.command, cfg.pass_env, sandbox, workdir)
     if cfg.function and cfg.python:

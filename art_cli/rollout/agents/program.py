@@ -19,8 +19,8 @@ from art_cli.rollout.agents.sandbox import NoSandbox, Sandbox
 from art_cli.rollout.agents.workdir import AgentFolder, Workdir
 from art_cli.rollout.gateway.hosted_episode import Hosted
 from art_cli.system.guard import guarded, hide
-from art_cli.system.outside import MAX_TEXT
 from art_cli.system.scratch import make_scratch
+from art_cli.system.untrusted import MAX_TEXT
 from art_cli.types import Trajectory
 
 SHOWN = 4000  # characters of what it printed that are kept, from the end

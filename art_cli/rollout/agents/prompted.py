@@ -13,10 +13,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from art_cli.chat.turns import MARKERS, TOOL_CALL, call_text, parse_tool_calls, plain, spoken
 from art_cli.llms.base import LLM, ChatMessage, NativeCall, Reply, estimate_tokens
-from art_cli.models.turns import MARKERS, TOOL_CALL, call_text, parse_tool_calls, plain, spoken
 from art_cli.rollout.agent import ContextFull, TurnAgent
-from art_cli.system.outside import read_json
+from art_cli.system.untrusted import read_json
 from art_cli.types import Message, Trajectory
 
 

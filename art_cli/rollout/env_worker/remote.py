@@ -12,10 +12,8 @@ from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
-from art_cli.config.sections.env import EnvConfig
 from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.base import Done, Env, RemoteFacts
-from art_cli.envs.registry import env_class, env_names
 from art_cli.envs.tools import Tool
 from art_cli.errors import RemoteError, UsageError
 from art_cli.rollout.env_worker.process import READY_SECONDS, EnvWorker
@@ -25,19 +23,6 @@ from art_cli.system.deadline import DeadlineError
 from art_cli.types import Message, Scenario, Split, Trajectory
 
 LISTING_SECONDS = 600.0  # to make scenarios or demonstrations
-
-
-def env_in(use: str, python: str | None = None) -> type[Env]:
-    """Return the env that `env.use` names, in the interpreter that `env.python` names, if any.
-
-    Raises UsageError.
-    """
-    return _remote_class(python, env_names().get(use, use)) if python else env_class(use)
-
-
-def env_of(cfg: EnvConfig) -> type[Env]:
-    """Return the env of a config. Raises UsageError."""
-    return env_in(cfg.use, cfg.python)
 
 
 def log_env(env: type[Env], file: Path) -> None:
@@ -111,7 +96,7 @@ class RemoteEnv(Env):
 
 
 @lru_cache(maxsize=16)  # a config is resolved more than once, and its classes must be the same
-def _remote_class(python: str, use: str) -> type[Env]:
+def remote_class(python: str, use: str) -> type[Env]:
     """Start the process; return the class, which has all that is known of an env without it."""
     worker = EnvWorker(python, use)
     try:

@@ -10,10 +10,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from art_cli.chat.turns import call_text, parse_tool_calls, read_turn
 from art_cli.llms.base import AskedLLM, ChatMessage, NativeCall
-from art_cli.models.turns import call_text, parse_tool_calls, read_turn
 from art_cli.rollout.gateway.asked import Answered, AnsweredCall, Asked, RequestError
-from art_cli.system.outside import read_json
+from art_cli.system.untrusted import read_json
 from art_cli.types import Completion, Message, Sequence
 
 

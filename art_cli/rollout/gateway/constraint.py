@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from art_cli.chat.grammar.schema import checked_schema
+from art_cli.chat.grammar.write import answer_grammar, call_grammar, schema_grammar
+from art_cli.chat.plain_text import PlainText
+from art_cli.chat.render import Renderer
+from art_cli.chat.tool_formats.arguments import Schema
 from art_cli.engines.base import Engine
 from art_cli.errors import ConstraintError
-from art_cli.models.grammar.schema import checked_schema
-from art_cli.models.grammar.write import answer_grammar, call_grammar, schema_grammar
-from art_cli.models.plain_text import PlainText
-from art_cli.models.render import Renderer
-from art_cli.models.tool_formats.arguments import Schema
 from art_cli.rollout.gateway.asked import Asked, RequestError
 from art_cli.rollout.gateway.exchange import Talk
 from art_cli.system.deadline import beside

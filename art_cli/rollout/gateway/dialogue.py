@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any
 
 from art_cli.rollout.gateway.thread import PolicyTurn, Thread, same
-from art_cli.system.outside import read_json
+from art_cli.system.untrusted import read_json
 from art_cli.types import Message, ToolCall
 
 # Tools by which frameworks let a model end: pydantic-ai's (also final_result_NAME), smolagents',

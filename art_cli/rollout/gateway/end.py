@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from art_cli.keys import mask_keys
 from art_cli.rollout.gateway.apis.request_body import read_as
 from art_cli.rollout.gateway.asked import RequestError
-from art_cli.system.outside import storable
+from art_cli.system.untrusted import storable
 from art_cli.types import Trajectory
 
 SHOWN = 4000  # characters of all its logs that are kept, from the end

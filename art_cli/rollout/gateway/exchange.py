@@ -6,12 +6,12 @@ import secrets
 from bisect import bisect_left
 from dataclasses import replace
 
+from art_cli.chat.openai_format import calls_as_text, words_and_calls
+from art_cli.chat.plain_text import PlainText
+from art_cli.chat.render import Conversation, Renderer
+from art_cli.chat.too_long import TooLongError
+from art_cli.chat.turns import Turn, WrittenCall
 from art_cli.errors import UsageError
-from art_cli.models.openai_format import calls_as_text, words_and_calls
-from art_cli.models.plain_text import PlainText
-from art_cli.models.render import Conversation, Renderer
-from art_cli.models.too_long import TooLongError
-from art_cli.models.turns import Turn, WrittenCall
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, AnsweredCall, Asked, RequestError
 from art_cli.system.deadline import beside
 from art_cli.types import Completion, Message
@@ -136,7 +136,9 @@ def _up_to_first_call(renderer: Renderer, sampled: Completion, opening: str) -> 
 
 def _end_of_first_call(renderer: Renderer, text: str) -> int | None:
     """Return where the first call that is well-formed ends, if another one follows."""
-    end = text.rfind(renderer.dialect.speech.tags[1]) + 1  # calls stand behind the thinking
+    end = (
+        text.rfind(renderer.capabilities.output_format.tags[1]) + 1
+    )  # calls stand behind the thinking
     found = None
     for piece in renderer.read(text).pieces:
         if found is not None and isinstance(piece, WrittenCall):
@@ -164,7 +166,7 @@ def _num_thought(renderer: Renderer, turn: Turn, ids: list[int]) -> int:
     """Return how many of a turn's tokens are thinking."""
     if not turn.thought:
         return 0
-    closing = renderer.encode(renderer.dialect.speech.tags[1])
+    closing = renderer.encode(renderer.capabilities.output_format.tags[1])
     if len(closing) == 1 and closing[0] in ids:
         return ids.index(closing[0]) + 1
     return min(len(renderer.encode(turn.thought)), len(ids))

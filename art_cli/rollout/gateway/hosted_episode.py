@@ -16,10 +16,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from art_cli.chat.render import Renderer
 from art_cli.envs.base import Done, Env, seed_of
 from art_cli.errors import BudgetError, ConstraintError, EngineError, LLMError
 from art_cli.llms.base import AskedLLM
-from art_cli.models.render import Renderer
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.asked import CONTEXT, Answered, Asked, RequestError
 from art_cli.rollout.gateway.asked_model import Spoken, ask_model
@@ -32,7 +32,7 @@ from art_cli.rollout.gateway.routes import Route
 from art_cli.rollout.gateway.served import Served
 from art_cli.rollout.gateway.thread import PolicyTurn, Thread
 from art_cli.rollout.policy_agent import record_sampled
-from art_cli.system.outside import OutsideError, check_json
+from art_cli.system.untrusted import UntrustedValueError, check_json
 from art_cli.types import Completion, Message, StopReason, Trajectory
 
 T = TypeVar("T")
@@ -339,5 +339,5 @@ class Hosted:
 def _check_sent(value: Any) -> None:
     try:
         check_json(value)
-    except OutsideError as e:
+    except UntrustedValueError as e:
         raise RequestError(400, f"the arguments cannot be used: {e}") from None

@@ -12,7 +12,7 @@ from typing import Any
 from art_cli.rollout.gateway.asked import RequestError
 from art_cli.rollout.gateway.hosted_episode import Hosted
 from art_cli.system.deadline import beside
-from art_cli.system.outside import read_json
+from art_cli.system.untrusted import read_json
 
 REPLY = {
     "name": "reply",

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from art_cli.chat.render import Renderer
 from art_cli.engines.base import Engine
 from art_cli.errors import UsageError
 from art_cli.llms.base import AskedLLM
-from art_cli.models.render import Renderer
 from art_cli.rollout.gateway.asked import RequestError
 from art_cli.rollout.gateway.routes import Routes
 from art_cli.system.bounded_cache import Recent

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from art_cli.chat.plain_text import PlainText
+from art_cli.chat.turns import Turn, parse_tool_calls, read_turn, spoken
 from art_cli.engines.base import Session
-from art_cli.models.plain_text import PlainText
-from art_cli.models.turns import Turn, parse_tool_calls, read_turn, spoken
 from art_cli.rollout.gateway.asked import Answered, Asked
 from art_cli.rollout.gateway.asked_model import Spoken
 from art_cli.rollout.gateway.exchange import Talk, echoed

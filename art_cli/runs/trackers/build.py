@@ -13,8 +13,8 @@ from art_cli.config.sections.track import TrackConfig
 from art_cli.errors import ConfigError
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.base import Tracker
-from art_cli.runs.trackers.custom import CustomSink
-from art_cli.runs.trackers.mirror import Mirror, Mirrors, Sink
+from art_cli.runs.trackers.sink import Sink, SinkTracker, SinkTrackers
+from art_cli.runs.trackers.user_sink import UserSink
 from art_cli.runs.trackers.wandb.server import choose_mode
 
 OTLP = "opentelemetry.exporter.otlp.proto.http"
@@ -69,7 +69,9 @@ def make_trackers(
     `config` is what they show as the run's config: it must hold no resolved secrets.
     """
     track = cfg.track
-    mirrors = Mirrors([Mirror(name, run, to, say) for name, to in _sinks(cfg, run, config)])
+    mirrors = SinkTrackers(
+        [SinkTracker(name, run, to, say) for name, to in _sinks(cfg, run, config)]
+    )
     for row in run.read_metrics():
         mirrors.log(row)
     if not track.wandb:
@@ -116,7 +118,7 @@ def _sinks(
         if is_wanted:
             yield name, open_sink
     for name, custom in track.custom.items():
-        yield f"custom.{name}", partial(CustomSink, name, custom, run)
+        yield f"custom.{name}", partial(UserSink, name, custom, run)
 
 
 def _is_installed(module: str) -> bool:

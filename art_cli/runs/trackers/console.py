@@ -22,10 +22,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from art_cli.printed import say, visible
 from art_cli.runs.trackers.run_numbers import RunNumbers, clock_text
 from art_cli.system.progress import Pulse
-from art_cli.system.screen import Screen
+from art_cli.terminal.screen import Screen
+from art_cli.terminal.text import say, visible
 
 PLAIN_STEP_SECONDS = 2.0  # at most one step line in this time
 PLAIN_PHASE_SECONDS = 10.0  # of silence, before a phase that goes on is told again

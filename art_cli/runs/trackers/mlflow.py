@@ -10,7 +10,7 @@ from typing import Any
 
 from art_cli.config.schema import Experiment
 from art_cli.runs.directory import RunDir
-from art_cli.runs.trackers.mirror import finite
+from art_cli.runs.trackers.sink import finite
 
 TAG = "art.run_id"  # by which a resumed run finds itself
 STATES = {"done": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}

@@ -12,7 +12,7 @@ from typing import Any
 
 from art_cli.runs.trackers.console import Console
 from art_cli.system.files import to_append
-from art_cli.system.screen import WIDE, Screen
+from art_cli.terminal.screen import WIDE, Screen
 
 RUN_LOG = "run.log"
 

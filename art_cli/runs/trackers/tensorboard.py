@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from art_cli.runs.directory import RunDir
-from art_cli.runs.trackers.mirror import finite
+from art_cli.runs.trackers.sink import finite
 
 
 class TensorboardSink:

@@ -11,7 +11,7 @@ from typing import Any
 
 from art_cli.config.schema import Experiment
 from art_cli.runs.directory import RunDir
-from art_cli.runs.trackers.mirror import finite, row_name
+from art_cli.runs.trackers.sink import finite, row_name
 
 
 class TrackioSink:

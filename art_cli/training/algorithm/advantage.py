@@ -14,9 +14,9 @@ from functools import lru_cache
 from numbers import Real
 from typing import Any, cast
 
-from art_cli.envs.own import blaming, is_plain, named, place_of
+from art_cli.envs.user_code import blaming, is_plain, named, place_of
 from art_cli.errors import UsageError
-from art_cli.training.algorithm.made_up import made_up_groups
+from art_cli.training.algorithm.sample_groups import sample_groups
 from art_cli.types import Trajectory, TrajectoryGroup
 
 SMALL_STD = 1e-6  # keeps near-ties finite; far below any reward difference that means something
@@ -96,7 +96,7 @@ def try_advantage(name: str) -> str | None:
     UsageError where it is wrong whatever it is given.
     """
     try:
-        set_advantages(made_up_groups(), name)
+        set_advantages(sample_groups(), name)
     except UsageError as e:
         if e.__cause__ is None or is_plain(e.__cause__, advantage_named(name)):
             raise

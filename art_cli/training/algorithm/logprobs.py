@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from art_cli.models.grammar.allowed import Allowed
-from art_cli.models.reading.head import Head
-from art_cli.models.reading.products import product
+from art_cli.chat.grammar.allowed import Allowed
+from art_cli.models.forward.head import Head
+from art_cli.models.forward.products import product
 
 CHUNK_ELEMENTS = 2**25  # logits alive at once: 128 MB in fp32
 

@@ -23,7 +23,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from art_cli.envs.own import blaming, named, place_of
+from art_cli.envs.user_code import blaming, named, place_of
 from art_cli.errors import UsageError
 
 KEY = "train.loss"

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from art_cli.models.grammar.allowed import Allowed
-from art_cli.models.reading.token_tree import TreeLayout, grow_tree, lay_out, packed
+from art_cli.chat.grammar.allowed import Allowed
+from art_cli.models.forward.token_tree import TreeLayout, grow_tree, lay_out, packed
 from art_cli.types import Constrained
 
 

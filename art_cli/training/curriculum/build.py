@@ -9,7 +9,7 @@ from functools import lru_cache
 from numbers import Real
 from typing import Any
 
-from art_cli.envs.own import blaming, named, place_of
+from art_cli.envs.user_code import blaming, named, place_of
 from art_cli.errors import UsageError
 from art_cli.training.curriculum.base import Sampler
 from art_cli.training.curriculum.signal import Signal
@@ -33,7 +33,7 @@ def make_sampler(name: str, scenarios: list[Scenario], seed: int) -> Sampler:
     """Return what chooses among the scenarios. Raises UsageError, then and later, for the user's
     own class where it raises or returns what does not fit."""
     found = sampler_named(name)
-    return found(scenarios, seed) if name in SAMPLERS else OwnSampler(name, scenarios, seed)
+    return found(scenarios, seed) if name in SAMPLERS else UserSampler(name, scenarios, seed)
 
 
 def try_sampler(name: str, scenarios: list[Scenario], seed: int, num: int) -> None:
@@ -59,7 +59,7 @@ def try_sampler(name: str, scenarios: list[Scenario], seed: int, num: int) -> No
         )
 
 
-class OwnSampler(Sampler):
+class UserSampler(Sampler):
     """A sampler of the user's own; what it does wrong is told with the key and its place."""
 
     def __init__(self, name: str, scenarios: list[Scenario], seed: int) -> None:

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from art_cli.models.grammar.grammars import Grammars
-from art_cli.models.reading.attention import Layout
-from art_cli.models.reading.head import Head
-from art_cli.models.reading.ways import Ways
+from art_cli.chat.grammar.grammars import Grammars
+from art_cli.models.forward.attention import Layout
+from art_cli.models.forward.head import Head
+from art_cli.models.forward.ways import Ways
 from art_cli.training.algorithm.logprobs import Objective, chosen_logprobs, head_loss
 from art_cli.training.algorithm.packing import Microbatch
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from art_cli.chat.grammar.allowed import has
+from art_cli.chat.grammar.grammars import Grammars
 from art_cli.errors import TrainerError
-from art_cli.models.grammar.allowed import has
-from art_cli.models.grammar.grammars import Grammars
 from art_cli.training.algorithm.packing import Masks, TrainSequence
 
 

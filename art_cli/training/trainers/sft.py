@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on demonstrations, on the assistant's tokens only: the warm-up."""
+"""Supervised fine-tuning on demonstrations, on the assistant's tokens only."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
+from art_cli.chat.render import Conversation, Renderer
 from art_cli.config.sections.sft import SFTConfig
 from art_cli.errors import TrainerError, UsageError
 from art_cli.models.policy import Policy
-from art_cli.models.render import Conversation, Renderer
 from art_cli.system.progress import silent
 from art_cli.training.algorithm.logprobs import head_loss
 from art_cli.training.algorithm.packing import TrainSequence, pack
 from art_cli.training.trainers.budget import TokenBudget
 from art_cli.training.trainers.muon import Muon
-from art_cli.training.trainers.sft_cache import KeptWarmup, Warmed, key_of_warmup
+from art_cli.training.trainers.sft_cache import CachedSft, Warmed, key_of_warmup
 from art_cli.types import Completion, Message, Sequence
 
 RAMP_STEPS = 20  # of the learning rate, up; then linearly down to a tenth
@@ -72,19 +72,19 @@ def fine_tune(
     rng = random.Random(seed)
     batches = list(_batches(data, cfg, rng))
     optimizers = _optimizers(policy, cfg)
-    kept = KeptWarmup(key_of_warmup(policy, batches, cfg, budget.tokens))
+    kept = CachedSft(key_of_warmup(policy, batches, cfg, budget.tokens))
     done = _take_up(kept, policy, optimizers, budget)
     if done == len(batches):
-        say(f"the warm-up was made before, by a run like this one; to make it anew: rm {kept.file}")
+        say(f"SFT was made before, by a run like this one; to make it anew: rm {kept.file}")
     elif done:
-        say(f"the warm-up goes on after step {done} of {len(batches)}, where it was stopped")
+        say(f"SFT goes on after step {done} of {len(batches)}, where it was stopped")
     last_kept = time.monotonic()
     for step, batch in enumerate(batches[done:], done):
         scale = min(1.0, (step + 1) / RAMP_STEPS) * (1 - 0.9 * step / len(batches))
         loss = _step(policy, batch, optimizers, cfg.learning_rate * scale, budget)
         if loss != loss:
             raise TrainerError(
-                f"the loss of warm-up step {step + 1} is not a number; lower sft.learning_rate"
+                f"the loss of SFT step {step + 1} is not a number; lower sft.learning_rate"
             )
         is_last = step + 1 == len(batches)
         if is_last or time.monotonic() - last_kept > KEEP_EVERY:
@@ -144,7 +144,7 @@ def _fitting(
         )
     if left_out := len(data) - len(fitting):
         say(
-            f"the warm-up leaves out {left_out} of {len(data)} demonstrations, which are longer "
+            f"SFT leaves out {left_out} of {len(data)} demonstrations, which are longer "
             f"than engine.max_model_len, {max_length} tokens; the longest has {max(lengths)}"
         )
     return fitting
@@ -163,9 +163,9 @@ def _state(
 
 @torch.no_grad()
 def _take_up(
-    kept: KeptWarmup, policy: Policy, optimizers: list[torch.optim.Optimizer], budget: TokenBudget
+    kept: CachedSft, policy: Policy, optimizers: list[torch.optim.Optimizer], budget: TokenBudget
 ) -> int:
-    """Take what was kept of a warm-up; return how many of its steps are done."""
+    """Take what an SFT has left; return how many of its steps are done."""
     warmed = kept.load()
     if warmed is None:
         return 0

@@ -1,10 +1,10 @@
-"""Warm-ups on disk, by the hash of all that they depend on, so that the same one is made once.
+"""Results of SFT on disk, by the hash of all that they depend on, so that each is made once.
 
-A warm-up is a function of the weights that it begins with, the tokens of the demonstrations in
+The result is a function of the weights that it begins with, the tokens of the demonstrations in
 their order, its settings, and what computes it. An env, its code and settings, the tokenizer and
 the chat template have had their say in those tokens: whatever changes one of them is another key.
 
-One file a warm-up, written whole or not at all, with its checksum in front: any number of runs may
+One file a result, written whole or not at all, with its checksum in front: any number of runs may
 share the folder, and any of them may be killed. A file that is damaged is one that is not there.
 """
 
@@ -35,12 +35,12 @@ from art_cli.training.algorithm.packing import TrainSequence
 MOST = 4 << 30  # bytes of all files; the ones that were used longest ago go first
 ABANDONED = 3600.0  # seconds after which a file that is being written has no writer any more
 DIGEST_SIZE = hashlib.sha256().digest_size
-COMPUTING = ("models", "training")  # rooms whose code decides what a warm-up comes to
+COMPUTING = ("chat", "models", "training")  # rooms whose code decides what SFT comes to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warmed:
-    """A warm-up after some of its steps, or all."""
+    """SFT after some of its steps, or all."""
 
     step: int
     weights: list[Tensor]  # the trainable ones
@@ -48,11 +48,11 @@ class Warmed:
     tokens: int  # of a microbatch, as far as memory allowed
 
 
-class KeptWarmup:
+class CachedSft:
     """The files of one supervised stage."""
 
     def __init__(self, key: str) -> None:
-        self.file = cache_folder("warm-up") / f"{key}.pt"
+        self.file = cache_folder("sft") / f"{key}.pt"
 
     def load(self) -> Warmed | None:
         """Return what was kept; None where there is nothing that can be used."""
@@ -94,7 +94,7 @@ def key_of_warmup(
     cfg: SFTConfig,
     microbatch_tokens: int,
 ) -> str:
-    """Return the hash of all that the warm-up of a policy on these batches depends on."""
+    """Return the hash of all that the SFT of a policy on these batches depends on."""
     settings = asdict(cfg)
     # These have had their say in the weights and the batches.
     for name in ("demonstrations", "num_demonstrations", "epochs", "batch_size", "weights"):

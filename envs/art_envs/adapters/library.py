@@ -30,7 +30,7 @@ def library(module: str, extra: str, how: str = "") -> ModuleType:
         raise ValueError(f"{module} needs {e.name}, which is not installed") from None
 
 
-class OwnRandomness:
+class IsolatedRandomness:
     """The random numbers of one episode, for a library that draws from those of the process."""
 
     def __init__(self, seed: int) -> None:

@@ -28,7 +28,7 @@ from pydantic import Field
 
 from art_cli import Done, Env, Message, Scenario, Split, Trajectory, play, seed_of, tell
 from art_envs.adapters.evaluated import is_plain
-from art_envs.adapters.library import FIRST_SEED, OwnRandomness, library
+from art_envs.adapters.library import FIRST_SEED, IsolatedRandomness, library
 
 EXTRA = "reasoning-gym"
 # Scorers that pass an answer to eval(), and those that pass it to sympy, which does that too.
@@ -54,7 +54,7 @@ class ReasoningGym(Env):
         config: dict[str, Any] = field(default_factory=dict)  # the data set's own settings
         # Which of the library's system prompts: direct asks for the answer alone.
         prompt: Literal["default", "simple", "direct", "chain_of_draft", "DeepSeekZero"] = "default"
-        # Share of the demonstrations that give the answer to another question: a warm-up on them
+        # Share of the demonstrations that give the answer to another question: SFT on them
         # teaches how to answer, and leaves what is right to be learned by reward.
         demo_noise: Annotated[float, Field(ge=0, le=1)] = 0.5
 
@@ -213,7 +213,7 @@ def _dataset(name: str, config: str, split: Split) -> Any:
         settings["datasets"] = _mixture(settings.get("datasets"))
     size = ReasoningGym.num_scenarios[split]
     try:
-        with OwnRandomness(FIRST_SEED[split]).lent():
+        with IsolatedRandomness(FIRST_SEED[split]).lent():
             return gym.create_dataset(name, seed=FIRST_SEED[split], size=size, **settings)
     except Exception as e:  # an assertion of the library's, mostly
         raise ValueError(f"the data set {name} refuses its config: {e or repr(e)}") from e
@@ -222,7 +222,7 @@ def _dataset(name: str, config: str, split: Split) -> Any:
 @lru_cache(maxsize=1024)  # siblings play the same one, and some take a quarter of a second
 def _entry(name: str, config: str, split: Split, number: int) -> dict[str, Any]:
     dataset = _dataset(name, config, split)
-    with OwnRandomness(FIRST_SEED[split] + number).lent():  # one of the data sets needs it
+    with IsolatedRandomness(FIRST_SEED[split] + number).lent():  # one of the data sets needs it
         for i in range(TRIES - 1):
             try:
                 return dataset[number + i * len(dataset)]

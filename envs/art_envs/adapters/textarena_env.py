@@ -28,7 +28,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from art_cli import Game, Message, Scenario, Split, UsageError, play, seed_of
-from art_envs.adapters.library import FIRST_SEED, OwnRandomness, library
+from art_envs.adapters.library import FIRST_SEED, IsolatedRandomness, library
 
 EXTRA = "textarena"
 # All that may be said in a game of two: which of it is legal, a copy of the game is asked.
@@ -77,7 +77,7 @@ class TextArena(Game):
     def __init__(self, scenario: Scenario, cfg: Config) -> None:
         super().__init__(scenario, cfg)
         self.max_turns = cfg.max_turns
-        self.numbers = OwnRandomness(scenario.seed)
+        self.numbers = IsolatedRandomness(scenario.seed)
         self.num_invalid = dict.fromkeys(self.seats_of(cfg), 0)
 
     @classmethod
@@ -225,7 +225,7 @@ def _num_players(id: str, kwargs: str) -> int:
     """Return 1 or 2. Raise ValueError where the game cannot be played here."""
     num = _players_of(id)
     try:
-        with OwnRandomness(0).lent():
+        with IsolatedRandomness(0).lent():
             _make(id, json.loads(kwargs))
     except Exception as e:
         lines = [line.strip() for line in str(e).splitlines() if line.strip(" *")]

@@ -44,7 +44,7 @@ methods, saved companions and reservations. A payment method is a credit card, a
 certificate; the last two hold an amount. A certificate is handed in whole: what it is worth \
 beyond the price is lost.
 - A flight has a number, an origin, a destination, times, and a status on each day: on time or \
-delayed (it can be booked), cancelled, flying or landed. Seats and prices differ by day and cabin \
+delayed (it can be booked), cancelled, flying or landed. Slots and prices differ by day and cabin \
 ({", ".join(CABINS)}). Basic is a cabin of its own, not economy.
 - A reservation is one_way or round_trip. All of its passengers fly on all of its flights, in one \
 cabin. It shows who flies, the flights with the price of each for one passenger, how it was paid, \

@@ -18,7 +18,7 @@ from art_envs.code_edit.objects import OBJECTS
 from art_envs.code_edit.sandbox.pool import Answer, Call, Language, run
 from art_envs.code_edit.syntax import SUFFIX, broken_line, nodes, places, symbols, tree
 from art_envs.code_edit.texts import TEXTS
-from art_envs.service.cache import kept
+from art_envs.service.cache import cached
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -132,7 +132,7 @@ def faults(language: Language) -> tuple[Fault, ...]:
 
     The faulty functions are run, some hundred in all: seconds, once for all runs of a user.
     """
-    found = kept(f"code_edit-{language}", Path(__file__).parent, [], lambda: _shown(language))
+    found = cached(f"code_edit-{language}", Path(__file__).parent, [], lambda: _shown(language))
     return tuple(Fault(**values | {"fails": tuple(values["fails"])}) for values in found)
 
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from art_cli import Scenario, Split, seed_of, tell
+from art_envs.service.domain import Domain
 from art_envs.service.gates import check
 from art_envs.service.goal import MIX, Goal, Kind
-
-if TYPE_CHECKING:
-    from art_envs.service.desk import ServiceDesk
 
 ATTEMPTS = 1000  # to find a user whom a kind fits, and who does not want what another one wants
 
 
-def build_goals(desk: type[ServiceDesk], cfg: Any) -> dict[Split, list[Goal]]:
+def build_goals(desk: type[Domain], cfg: Any) -> dict[Split, list[Goal]]:
     """Return the goals of all splits. A tenth of the users is kept for each of val and test.
 
     Raises GateError where a goal fails a gate: `desk.draw_goal` is wrong.
@@ -44,7 +42,7 @@ def build_goals(desk: type[ServiceDesk], cfg: Any) -> dict[Split, list[Goal]]:
     return out
 
 
-def _kinds(desk: type[ServiceDesk], cfg: Any, num: int, rng: random.Random) -> list[Kind]:
+def _kinds(desk: type[Domain], cfg: Any, num: int, rng: random.Random) -> list[Kind]:
     """Each kind as often as its share says, in a random order."""
     kinds = desk.kinds(cfg)
     total = sum(MIX[kind] for kind in kinds)
@@ -58,7 +56,7 @@ def _kinds(desk: type[ServiceDesk], cfg: Any, num: int, rng: random.Random) -> l
 
 
 def _new(
-    desk: type[ServiceDesk],
+    desk: type[Domain],
     cfg: Any,
     rng: random.Random,
     users: list[str],

@@ -23,7 +23,7 @@ def folder() -> Path:
     return Path(root) / "art" / "envs"
 
 
-def kept(name: str, code: Path, arguments: Any, make: Callable[[], Any]) -> Any:
+def cached(name: str, code: Path, arguments: Any, make: Callable[[], Any]) -> Any:
     """Return what `make` returns (JSON), from disk where the same code has made it before.
 
     `code` is the folder of the domain: any change of a file in it, or in this package, makes new

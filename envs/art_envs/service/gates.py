@@ -16,13 +16,11 @@ import itertools
 import json
 import random
 from collections.abc import Coroutine, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from art_cli import Done, Scenario, ToolError, Trajectory
+from art_envs.service.domain import Domain
 from art_envs.service.goal import COMMITMENTS, DONE, Action, call, confirm, minds
-
-if TYPE_CHECKING:
-    from art_envs.service.desk import ServiceDesk
 
 Result = TypeVar("Result")
 # Arguments in an assistant's own words.
@@ -43,7 +41,7 @@ def finished(work: Coroutine[Any, Any, Result]) -> Result:
     raise RuntimeError("it waits for something")
 
 
-def check(desk: type[ServiceDesk], cfg: Any, scenario: Scenario) -> None:
+def check(desk: type[Domain], cfg: Any, scenario: Scenario) -> None:
     """Raises GateError, with what is wrong, where a scenario fails."""
     gate = _Gate(desk, cfg, scenario)
     gate.gold()
@@ -56,7 +54,7 @@ def check(desk: type[ServiceDesk], cfg: Any, scenario: Scenario) -> None:
 
 
 class _Gate:
-    def __init__(self, desk: type[ServiceDesk], cfg: Any, scenario: Scenario) -> None:
+    def __init__(self, desk: type[Domain], cfg: Any, scenario: Scenario) -> None:
         self._make = lambda: desk(scenario, cfg)
         self._scenario = scenario
         self._rng = random.Random(scenario.seed)
@@ -72,13 +70,13 @@ class _Gate:
             goal = json.dumps(self._scenario.data["goal"], indent=1)
             raise GateError(f"{self._scenario.id}: {what}\n{goal}")
 
-    def _act(self, desk: ServiceDesk, action: Action) -> Any:
+    def _act(self, desk: Domain, action: Action) -> Any:
         try:
             return finished(desk.act(action))
         except ToolError as e:
             raise GateError(f"{self._scenario.id}: {action!r} is refused: {e}") from e
 
-    def _score(self, desk: ServiceDesk) -> float:
+    def _score(self, desk: Domain) -> float:
         return finished(desk.score(Trajectory(scenario=self._scenario)))
 
     def gold(self) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from art_cli.cli.main import app
 from art_cli.errors import ArtError
-from art_cli.system.screen import WIDE
+from art_cli.terminal.screen import WIDE
 from art_cli.view.collection import Collection
 from art_cli.view.episodes import read_step, step_files
 from art_cli.view.frame import as_json

@@ -359,7 +359,7 @@ def test_a_threshold_on_the_reward_says_what_passes(folder: Path) -> None:
         (["--candidate", "bset"], "there is no candidate 'bset'"),
         (["--candidate", "untraind"], "Did you mean 'untrained'?"),
         (["--candidate", "gpt-4.1"], "provider/model: openai/gpt-4.1"),
-        (["--candidate", "base"], "there is no warm-up, so `base` is the same as `untrained`"),
+        (["--candidate", "base"], "there is no SFT, so `base` is the same as `untrained`"),
         (
             [f"env.use={QUIZ}:Essay", "--candidate", "random"],
             "random says turns of demonstrations, but Essay has no demonstrations",

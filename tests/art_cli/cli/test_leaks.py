@@ -103,7 +103,7 @@ def art(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
     def run(*arguments: str) -> tuple[int, str]:
         # As in a process of its own.
-        monkeypatch.setattr("art_cli.printed._names", {})
+        monkeypatch.setattr("art_cli.terminal.text._names", {})
         monkeypatch.setattr("art_cli.keys._given", {})
         monkeypatch.setattr("art_cli.keys._found", {})
         monkeypatch.setattr("art_cli.keys._known", keys._Forms({}, 0))

@@ -15,7 +15,7 @@ from art_cli.inspection import logs as reading
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.console import Console
 from art_cli.runs.trackers.run_log import LoggedConsole
-from art_cli.system.screen import Screen
+from art_cli.terminal.screen import Screen
 
 
 @pytest.fixture

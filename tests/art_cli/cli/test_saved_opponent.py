@@ -16,12 +16,12 @@ from in_folder import art
 from short_run import results
 
 from art_cli.backends.frozen import FrozenPlayers
+from art_cli.chat.render import Renderer
 from art_cli.config.load import load_experiment
 from art_cli.config.sections.env import SavedPolicyConfig
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import CheckpointError, ConfigError, UsageError
 from art_cli.models.loading import load_policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.agent import AgentFactory
 from art_cli.rollout.policy_agent import PolicyAgents
 from art_cli.runs.directory import RunDir

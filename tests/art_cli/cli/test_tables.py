@@ -14,7 +14,7 @@ from art_cli.evaluation.comparison import is_sure
 from art_cli.evaluation.statistics import Estimate
 from art_cli.runs.directory import RunDir
 from art_cli.system.files import json_line
-from art_cli.system.screen import Screen
+from art_cli.terminal.screen import Screen
 
 NAME = "a-name-of-a-run-that-says-what-was-tried-in-it-and-with-which-seed-and-on-which-machine"
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from chat_models import BY_NAME
 
+from art_cli.chat.render import Renderer
 from art_cli.config.sections.model import ModelConfig, TinyConfig
 from art_cli.deploy.chat_template import parser_words, served_template
 from art_cli.errors import UsageError
 from art_cli.models import tiny
-from art_cli.models.render import Renderer
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 CHATML = (

@@ -248,7 +248,7 @@ def test_a_step_waits_for_the_player_whose_turn_comes(start: Start, make_policy:
     steps: list[int] = []
 
     async def game(number: int) -> None:
-        players = [engine.open(2 * number + seat) for seat in range(2)]
+        players = [engine.open(2 * number + slot) for slot in range(2)]
         players[1].expect(False)
         for turn in range(6):
             now, before = players[turn % 2], players[1 - turn % 2]

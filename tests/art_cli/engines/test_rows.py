@@ -16,7 +16,7 @@ from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.engines.embedded.row import Occupant, Row
-from art_cli.engines.embedded.seats import Seats
+from art_cli.engines.embedded.slots import Slots
 from art_cli.models.policy import Policy
 from art_cli.types import Sequence
 
@@ -64,7 +64,7 @@ def test_siblings_who_come_and_go(make_policy: Any, concurrent: int, determinist
     sequences = play(engine, GROUPS, jitter=1)
     assert len(sequences) == len(GROUPS)
     assert_exact(policy, sequences, 0.1)
-    assert not engine._rows.everyone and engine._rows._seats.cache is None
+    assert not engine._rows.everyone and engine._rows._slots.cache is None
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen3_5_text", "stablelm", "jamba"])
@@ -122,7 +122,7 @@ def test_a_sibling_who_comes_later_joins_the_one_who_waits(make_policy: Any) -> 
             jobs.append(asyncio.ensure_future(one(seed, 70, 71)))
         for _ in range(3):
             await asyncio.sleep(0)
-        waiting = [row for row in engine._rows._seats.taken if len(row.occupants) == 2]
+        waiting = [row for row in engine._rows._slots.taken if len(row.occupants) == 2]
         assert [len(row.cached) for row in waiting] == [len(SHARED)]
         return list(await asyncio.wait_for(asyncio.gather(*jobs), 300))
 
@@ -162,28 +162,28 @@ class Counted:
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_rows_are_made_as_siblings_part_or_beforehand_on_a_gpu(on_gpu: bool) -> None:
     made: list[Counted] = []
-    seats = Seats(lambda rows, _: made.append(Counted(rows)) or made[-1], on_gpu)  # type: ignore[arg-type, return-value]
+    slots = Slots(lambda rows, _: made.append(Counted(rows)) or made[-1], on_gpu)  # type: ignore[arg-type, return-value]
     both = [occupied(4, 1), occupied(4, 2)]
-    seats.place(both, 5)
+    slots.place(both, 5)
     [cache] = made
-    assert cache.num_rows == (8 if on_gpu else 2) and seats.span == cache.num_rows
-    copies = seats.copy([(row, row.occupants[2:]) for row in both])
+    assert cache.num_rows == (8 if on_gpu else 2) and slots.span == cache.num_rows
+    copies = slots.copy([(row, row.occupants[2:]) for row in both])
     assert cache.num_rows == (8 if on_gpu else 4)
     assert cache.copied == [(0, 2), (1, 3)] and [c.index for c in copies] == [2, 3]
-    assert [len(r.occupants) for r in seats.taken] == [2, 2, 2, 2]
+    assert [len(r.occupants) for r in slots.taken] == [2, 2, 2, 2]
     for occupant in (*both[0].occupants, *both[1].occupants, copies[0].occupants[0]):
         occupant.leave()
-    seats.free_empty()
-    seats.pack()
+    slots.free_empty()
+    slots.pack()
     assert cache.selected == ([[2, 3, 0]] if on_gpu else [[2, 3]])
-    assert [c.index for c in copies] == [0, 1] and seats.occupants[0].row is copies[0]
-    seats.copy([(copies[1], copies[1].occupants[1:])])
-    assert cache.num_rows == 3 and seats.rows[2]
+    assert [c.index for c in copies] == [0, 1] and slots.occupants[0].row is copies[0]
+    slots.copy([(copies[1], copies[1].occupants[1:])])
+    assert cache.num_rows == 3 and slots.rows[2]
 
 
 def test_a_cache_copies_what_a_row_holds(make_policy: Any) -> None:
     """Beyond that, the row is the other's own."""
-    from art_cli.models.reading.kv_cache import KVCache
+    from art_cli.models.forward.kv_cache import KVCache
 
     policy = make_policy()
     cache = KVCache(policy, 3, 12)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from loopback_judge import Answer as Sent
 from loopback_judge import completion
 
+from art_cli.chat.turns import parse_tool_calls
 from art_cli.llms.answer import Answer, BadAnswer
 from art_cli.llms.base import Reply
-from art_cli.llms.own import ErrorAnswer, read_response
+from art_cli.llms.openai_server import ErrorAnswer, read_response
 from art_cli.llms.prices import Rates
-from art_cli.models.turns import parse_tool_calls
 from art_cli.rollout.agents.prompted import turn_text
 
 ASKED = [{"role": "user", "content": "2 + 2?"}]

@@ -1,7 +1,7 @@
 """An API is sent names that it takes; what it calls has the tools' own names."""
 
+from art_cli.chat.tool_formats.names import ToolNames
 from art_cli.llms.base import NativeCall, Reply
-from art_cli.models.tool_formats.names import ToolNames
 
 
 def test_an_api_is_sent_aliases_and_calls_the_tools_by_their_names() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from art_cli.chat.render import Renderer
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.engine import TransformersEngine
@@ -19,7 +20,6 @@ from art_cli.llms.judges.prompt import chat, dump
 from art_cli.llms.judges.ruler import Ruler
 from art_cli.llms.reference import ReferenceLLM
 from art_cli.models.policy import Policy, Reference
-from art_cli.models.render import Renderer
 from art_cli.types import Completion
 
 QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "red or blue?"}]

@@ -26,7 +26,7 @@ from art_cli.errors import TrainerError
 from art_cli.models import merge
 from art_cli.models.adapter import with_adapter
 from art_cli.models.merge import write_merged
-from art_cli.models.roles import expert_modules
+from art_cli.models.roles import parts_of
 from tests import tiny_moe
 
 SIZE: dict[str, Any] = {
@@ -57,7 +57,7 @@ def adapted(base: Any) -> PeftModel:
     with torch.no_grad():
         for p in base.parameters():
             p += 0.1 * torch.randn_like(p)
-    targets = ["attention", "mlp"] + ["experts"] * bool(expert_modules(base))
+    targets = ["attention", "mlp"] + ["experts"] * any(p.is_fused for p in parts_of(base))
     model = with_adapter(base, AdapterConfig(rank=4, alpha=8, target_modules=targets))
     with torch.no_grad():
         for p in model.parameters():

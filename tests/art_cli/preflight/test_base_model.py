@@ -15,7 +15,7 @@ from art_cli.cli.main import app
 from art_cli.errors import EXIT_PREFLIGHT, EXIT_USAGE, ConfigError
 from art_cli.preflight.base_model import longest_of
 from art_cli.preflight.certified import remember
-from art_cli.preflight.shrink import as_transformers_reads
+from art_cli.preflight.small_model.config import as_transformers_reads
 
 CONFIG = f"""
 env: {{use: "{COLOURS}:Opposites"}}

@@ -47,8 +47,8 @@ def smi(body: str) -> None:
 
 
 def failed(result: Result) -> list[str]:
-    findings = json.loads(result.stdout)["findings"]
-    return [f"{f['check']}: {f['what']}" for f in findings if f["status"] == "failed"]
+    results = json.loads(result.stdout)["findings"]
+    return [f"{f['check']}: {f['what']}" for f in results if f["status"] == "failed"]
 
 
 def test_a_machine_without_a_gpu_can_run_a_tiny_model(art: Art) -> None:
@@ -97,8 +97,8 @@ def test_a_gpu_that_torch_is_not_built_for_is_a_failure(art: Art) -> None:
     ],
 )
 def test_a_driver_runs_the_builds_of_its_major_version(build: str, driver: str, todo: str) -> None:
-    (finding,) = check_driver(build, driver)
-    assert (finding.status, finding.todo) == ("failed" if todo else "ok", todo)
+    (result,) = check_driver(build, driver)
+    assert (result.status, result.todo) == ("failed" if todo else "ok", todo)
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_services_that_hang_have_one_deadline(art: Art, monkeypatch: pytest.Monk
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         servers = [services.Service(name=str(n), url=url) for n in range(8)]
         began = time.monotonic()
-        findings = list(services.check_servers(servers))
-    assert time.monotonic() - began < 14 and {f.status for f in findings} == {"warning"}
+        results = list(services.check_servers(servers))
+    assert time.monotonic() - began < 14 and {f.status for f in results} == {"warning"}
 
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="it is installed")

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from art_cli.chat.render import Renderer
 from art_cli.config.load import load_experiment
 from art_cli.config.sections.llm import LLMConfig
 from art_cli.envs.base import Env
@@ -26,10 +27,10 @@ from art_cli.envs.tools import schemas_of
 from art_cli.errors import ConfigError, UsageError
 from art_cli.llms.base import Reply
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.agent import TurnAgent
+from art_cli.rollout.env_class import env_in
 from art_cli.rollout.env_worker import process
-from art_cli.rollout.env_worker.remote import env_in, log_env
+from art_cli.rollout.env_worker.remote import log_env
 from art_cli.rollout.policy_agent import PolicyAgent
 from art_cli.rollout.rollout import rollout
 from art_cli.training.demonstrations import load_demonstrations

@@ -16,7 +16,7 @@ from art_cli import errors
 from art_cli.config.sections.llm import LLMConfig
 from art_cli.errors import ArtError, BudgetError, EngineError, UsageError
 from art_cli.rollout.agent import TurnAgent
-from art_cli.rollout.env_worker.remote import env_in
+from art_cli.rollout.env_class import env_in
 from art_cli.rollout.first_episode import check_env
 from art_cli.rollout.rollout import rollout
 from art_cli.types import Message, Scenario, Trajectory

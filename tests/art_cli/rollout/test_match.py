@@ -9,11 +9,11 @@ import pytest
 from counting import Counting, Polite
 from seats import SEATS, Players, Says, Script, scenario
 
+from art_cli.chat.render import Renderer
 from art_cli.engines.base import Session
 from art_cli.envs.game import Game
 from art_cli.errors import EngineError, LLMError
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.agent import Agent, ContextFull
 from art_cli.rollout.groups import play_groups
 from art_cli.rollout.match import SeatedAgents, at_seat

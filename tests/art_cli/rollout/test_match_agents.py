@@ -10,12 +10,12 @@ from counting import Hidden, call, plays
 from hosted import ROOM, ScriptEngine
 from seats import SEATS, Players, scenario
 
+from art_cli.chat.render import Renderer
 from art_cli.config.sections.reward import RewardConfig
 from art_cli.envs.base import tool
 from art_cli.envs.game import Game
 from art_cli.errors import LLMError
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.agent import Agent, AgentFactory
 from art_cli.rollout.agents.function import FunctionRunner
 from art_cli.rollout.agents.hosted import HostedAgents

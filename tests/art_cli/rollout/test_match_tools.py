@@ -7,12 +7,12 @@ import pytest
 from counting import Hidden, call
 from seats import SEATS, Players, Script, scenario
 
+from art_cli.chat.render import Renderer
 from art_cli.config.sections.reward import RewardConfig
 from art_cli.engines.base import Session
 from art_cli.envs.base import Done, Tool, ToolError, tool
 from art_cli.envs.game import Game
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.agent import Agent
 from art_cli.rollout.groups import play_groups
 from art_cli.rollout.match import SeatedAgents

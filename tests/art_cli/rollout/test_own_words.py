@@ -12,9 +12,9 @@ import pytest
 from chat_models import BY_NAME, call
 from hosted import SCENARIO, ScriptEngine, Shop, host
 
+from art_cli.chat.render import Renderer
 from art_cli.envs.base import Env
 from art_cli.envs.tools import schemas_of
-from art_cli.models.render import Renderer
 from art_cli.rollout.policy_agent import PolicyAgent
 from art_cli.rollout.rollout import rollout
 from art_cli.training.trainers.sft import demonstration
@@ -33,7 +33,7 @@ class Says:
     async def generate(self, ids: list[int]) -> Completion:
         text = self.turns.pop(0)
         calls = bool(self.renderer.read(text).calls)
-        end = self.renderer.dialect.end_of_calls if calls else self.renderer.end_of_turn
+        end = self.renderer.capabilities.end_of_calls if calls else self.renderer.end_of_turn
         said = list(self.renderer.encode(text + end))
         return Completion(
             token_ids=said, logprobs=[-1.0] * len(said), finish_reason="stop", policy_version=0

@@ -15,16 +15,16 @@ import pytest
 import torch
 from hosted import Cut
 
+from art_cli.chat.render import Renderer
 from art_cli.envs.base import Done, Env, ToolError, tool
 from art_cli.envs.tools import tools_of
 from art_cli.errors import EngineError
 from art_cli.evaluation.attempts import Attempt, AttemptStore
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.policy_agent import PolicyAgent
 from art_cli.rollout.rollout import play, rollout
 from art_cli.runs.trajectories import read_rows, write_rows
-from art_cli.system.outside import MAX_TEXT
+from art_cli.system.untrusted import MAX_TEXT
 from art_cli.types import Completion, Message, Scenario, Trajectory, TrajectoryGroup
 
 SCENARIO = Scenario(id="train-0", split="train", seed=7)

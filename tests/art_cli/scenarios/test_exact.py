@@ -19,7 +19,7 @@ from art_cli.config.load import load_experiment
 from art_cli.envs.registry import env_class
 from art_cli.envs.tools import Tool
 from art_cli.preflight.envs.players import Repeater, call_text
-from art_cli.rollout.env_worker.remote import env_in
+from art_cli.rollout.env_class import env_in
 from art_cli.rollout.rollout import rollout
 from art_cli.scenarios.exact import is_empty
 from art_cli.scenarios.rows import splits_of, tasks_of

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from art_cli.printed import HIDDEN, visible
+from art_cli.terminal.text import HIDDEN, visible
 from art_cli.view.frame import asset, script
 
 SHOWS = """

@@ -13,7 +13,7 @@ from own_venv import ROOT, python_with
 
 from art_cli.preflight.envs.check import check
 from art_cli.preflight.envs.subject import Options
-from art_cli.rollout.env_worker.remote import env_in
+from art_cli.rollout.env_class import env_in
 
 USE = "art_envs.adapters.inspect_env:Inspect"
 TASKS = ("popularity", "biology", "theory_of_mind")

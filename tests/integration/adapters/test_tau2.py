@@ -26,7 +26,7 @@ from art_cli.preflight.envs.check import check
 from art_cli.preflight.envs.play import play_one
 from art_cli.preflight.envs.players import Gold, Repeater, call_text
 from art_cli.preflight.envs.subject import Options
-from art_cli.rollout.env_worker.remote import env_in
+from art_cli.rollout.env_class import env_in
 from art_cli.rollout.rollout import rollout
 from art_cli.runs.directory import RunDir
 from art_cli.types import Scenario, Trajectory

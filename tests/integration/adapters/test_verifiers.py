@@ -14,7 +14,7 @@ from own_venv import ROOT, python_with
 
 from art_cli.preflight.envs.check import check
 from art_cli.preflight.envs.subject import Options
-from art_cli.rollout.env_worker.remote import env_in
+from art_cli.rollout.env_class import env_in
 
 FOLDER = Path(__file__).parent
 USE = "art_envs.adapters.verifiers_env:Verifiers"

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from art_cli.models.grammar.grammars import Grammars
-from art_cli.models.render import Renderer
-from art_cli.models.turns import parse_tool_calls
+from art_cli.chat.grammar.grammars import Grammars
+from art_cli.chat.render import Renderer
+from art_cli.chat.turns import parse_tool_calls
 from art_cli.types import Completion, Trajectory
 
 MESSAGE = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|\Z)", re.S)

@@ -10,13 +10,13 @@ from typing import Any
 
 from integration.clients.oracle import Asked, Oracle, Script
 
+from art_cli.chat.grammar.grammars import Grammars
+from art_cli.chat.render import Renderer
 from art_cli.engines.base import Engine, Session
 from art_cli.envs.base import Env
 from art_cli.envs.registry import env_class
 from art_cli.envs.tools import schemas_of
-from art_cli.models.grammar.grammars import Grammars
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.agents.hosted import HostedAgent, HostedAgents
 from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.rollout.episode import Episode

@@ -21,12 +21,12 @@ from integration.clients.stage import (
     perform,
 )
 
+from art_cli.chat.render import Conversation, Renderer
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.build import make_engine
 from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.models.policy import Policy
-from art_cli.models.render import Conversation, Renderer
 from art_cli.rollout.rollout import play
 from art_cli.types import Completion
 

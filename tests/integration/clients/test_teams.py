@@ -9,12 +9,12 @@ from integration.clients.oracle import Oracle
 from integration.clients.stage import ROOM, Played, Task, assert_perfect, perform
 from loopback_judge import LoopbackJudge, says
 
+from art_cli.chat.render import Renderer
 from art_cli.config.sections.agent import AgentConfig
 from art_cli.config.sections.llm import LLMConfig
 from art_cli.llms.base import Budget
 from art_cli.llms.services import RunServices
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.agents.build import routes_of
 
 NAME = "gpt-4.1-mini"  # as the program has it

@@ -13,7 +13,7 @@ import torch
 from architectures import chatml_tokenizer, make_config
 from transformers import AutoModelForCausalLM
 
-from art_cli.preflight.small_model import spread
+from art_cli.preflight.small_model.build import spread
 
 ROOT = Path(__file__).parents[3]
 ART = str(Path(sys.executable).with_name("art"))

@@ -77,7 +77,7 @@ class GuessNumber(Env):
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
-        """Episodes for the warm-up of a model that cannot speak yet.
+        """Episodes for SFT of a model that cannot speak yet.
 
         They show how to answer, not how to play well: that is left to be learned by reward.
         """

@@ -134,7 +134,7 @@ class LeaveDesk(Env):
 
     @classmethod
     def demonstrations(cls, cfg: Config, num: int) -> Iterable[list[Message]]:
-        """Episodes for the warm-up of a model that cannot speak yet, of a careless clerk.
+        """Episodes for SFT of a model that cannot speak yet, of a careless clerk.
 
         They show how to call tools and what to look at, not the policy: that is left to be learned
         by reward.

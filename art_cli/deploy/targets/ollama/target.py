@@ -12,6 +12,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
+from art_cli.chat.render import Renderer
 from art_cli.config.sections.deploy import OllamaConfig
 from art_cli.deploy.base import Deployment, Job, Plan, Source
 from art_cli.deploy.chat_template import served_template
@@ -24,8 +25,7 @@ from art_cli.deploy.targets.merged import (
 )
 from art_cli.deploy.targets.ollama.go_template import go_template
 from art_cli.errors import ArtError
-from art_cli.models.render import Renderer
-from art_cli.rollout.env_worker.remote import env_of
+from art_cli.rollout.env_class import env_of
 from art_cli.rollout.first_episode import offered_tools
 from art_cli.system.files import atomic_write
 

@@ -21,6 +21,7 @@ from dataclasses import replace
 import torch
 from aiohttp import web
 
+from art_cli.chat.render import Renderer
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.model import ModelConfig
 from art_cli.config.sections.sampling import LEAST, SamplingConfig
@@ -30,7 +31,6 @@ from art_cli.engines.embedded.engine import TransformersEngine
 from art_cli.errors import ConstraintError, EngineError
 from art_cli.models.loading import load_policy
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.gateway.apis.endpoints import Endpoints
 from art_cli.rollout.gateway.asked import Answered, Asked, RequestError
 from art_cli.rollout.gateway.body import MAX_BODY

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from art_cli.rollout.gateway.apis.continued import KNOWN
 from art_cli.rollout.gateway.apis.request_body import MAX_MESSAGES, read_as
-from art_cli.system.outside import read_json
+from art_cli.system.untrusted import read_json
 
 M = TypeVar("M", bound=BaseModel)
 

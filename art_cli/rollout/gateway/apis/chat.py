@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from art_cli.models.openai_format import Reading
+from art_cli.chat.openai_format import Reading
 from art_cli.rollout.gateway.apis.bodies import Bodies
 from art_cli.rollout.gateway.apis.continued import Continued
 from art_cli.rollout.gateway.apis.custom_tool import custom_function, custom_input

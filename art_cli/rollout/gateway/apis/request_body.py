@@ -6,10 +6,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from art_cli.models.openai_format import ChatFormatError, Reading
+from art_cli.chat.openai_format import ChatFormatError, Reading
 from art_cli.rollout.gateway.apis.continued import Continued
 from art_cli.rollout.gateway.asked import RequestError
-from art_cli.system.outside import read_json
+from art_cli.system.untrusted import read_json
 from art_cli.types import Message
 
 M = TypeVar("M", bound=BaseModel)

@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 
 from art_cli.keys import mask_keys
 from art_cli.runs.directory import RunDir
-from art_cli.runs.trackers.mirror import split_of
 from art_cli.runs.trackers.otlp.spans import Origin, spans_of
+from art_cli.runs.trackers.sink import split_of
 from art_cli.runs.trajectories import grouped, reward_width
 
 REQUEST_SECONDS = 10  # for a request, with what the exporter tries again

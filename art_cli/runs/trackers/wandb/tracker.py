@@ -26,8 +26,8 @@ from art_cli.config.schema import Experiment
 from art_cli.runs.checkpoint import read_progress, weight_files
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.background import BackgroundQueue
-from art_cli.runs.trackers.mirror import Mirror
 from art_cli.runs.trackers.shorten import in_a_line
+from art_cli.runs.trackers.sink import SinkTracker
 from art_cli.runs.trackers.wandb.files import (
     checkpoints_to_upload,
     keep_file,
@@ -83,7 +83,7 @@ class WandbTracker:
         self._takes_tables = True
         self._begin = 0  # W&B has the steps before this one
         self._last = -1  # the last step that was logged
-        self._traces: Mirror | None = None
+        self._traces: SinkTracker | None = None
         self._mode, reason = choose_mode(self._cfg)
         # wandb asks its server before it takes a table: the run does not wait for that.
         self._background = BackgroundQueue("art-wandb")

@@ -13,13 +13,15 @@ from collections.abc import Callable
 from art_cli.config.schema import Experiment
 from art_cli.errors import PreflightError
 from art_cli.runs.directory import RunDir
-from art_cli.runs.trackers.mirror import Mirror, Sink
+from art_cli.runs.trackers.sink import Sink, SinkTracker
 from art_cli.runs.trackers.wandb.server import DEFAULT_URL, base_url, find_key
 
 DEFAULT_TRACE_URL = "https://trace.wandb.ai"
 
 
-def weave_mirror(cfg: Experiment, run: RunDir, project: str, say: Callable[[str], None]) -> Mirror:
+def weave_mirror(
+    cfg: Experiment, run: RunDir, project: str, say: Callable[[str], None]
+) -> SinkTracker:
     """Return a tracker of trajectories in `project`, which is ENTITY/PROJECT, and exists."""
 
     def open_sink() -> Sink:
@@ -39,7 +41,7 @@ def weave_mirror(cfg: Experiment, run: RunDir, project: str, say: Callable[[str]
             own_headers_only=True,
         )
 
-    return Mirror("Weave", run, open_sink, say)
+    return SinkTracker("Weave", run, open_sink, say)
 
 
 def trace_url() -> str:

@@ -33,7 +33,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from art_cli.errors import EXIT_FAILED, PreflightError, UsageError
 from art_cli.keys import MaskedOutput
-from art_cli.printed import say
+from art_cli.terminal.text import say
 
 JOIN_TIMEOUT = timedelta(minutes=5)  # to meet at the store
 LOOK = timedelta(seconds=60)  # how long a worker waits for a command before it looks up

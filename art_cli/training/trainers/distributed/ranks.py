@@ -23,12 +23,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store
 
+from art_cli.chat.grammar.grammars import Grammars, Vocabulary
 from art_cli.config.sections.engine import MAX_MODEL_LEN
 from art_cli.config.sections.model import AdapterConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.config.sections.train import TrainConfig
 from art_cli.errors import TrainerError
-from art_cli.models.grammar.grammars import Grammars, Vocabulary
 from art_cli.models.policy import Policy
 from art_cli.models.saved_weights import load_state
 from art_cli.system.progress import silent

@@ -24,18 +24,18 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import CONFIG_MAPPING, PretrainedConfig, PreTrainedModel
 
+from art_cli.chat.grammar.grammars import Grammars
 from art_cli.config.sections.model import AdapterConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.config.sections.train import TrainConfig
 from art_cli.models.adapter import with_adapter
 from art_cli.models.classes import class_of
-from art_cli.models.grammar.grammars import Grammars
+from art_cli.models.forward.attention import NAME as ATTENTION
+from art_cli.models.forward.attention import Causal, Layout
+from art_cli.models.forward.decoder import decode, decoder_of
+from art_cli.models.forward.head import Head, head_of
+from art_cli.models.forward.ways import Ways
 from art_cli.models.policy import Policy
-from art_cli.models.reading.attention import NAME as ATTENTION
-from art_cli.models.reading.attention import Causal, Layout
-from art_cli.models.reading.decoder import decode, decoder_of
-from art_cli.models.reading.head import Head, head_of
-from art_cli.models.reading.ways import Ways
 from art_cli.training.trainers.forward import Forward
 
 

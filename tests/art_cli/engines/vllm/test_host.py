@@ -19,7 +19,7 @@ from art_cli.config.sections.engine import EngineConfig
 from art_cli.engines.vllm import host
 from art_cli.engines.vllm import server as vllm_server
 from art_cli.engines.vllm.host import Host
-from art_cli.engines.vllm.machines import RemoteMachine, check_nodes, on_one_machine, seats
+from art_cli.engines.vllm.machines import RemoteMachine, check_nodes, on_one_machine, placements
 from art_cli.errors import EngineError, PreflightError
 from art_cli.system.child_server import ChildServer
 
@@ -211,9 +211,11 @@ def test_a_host_ends_when_it_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 def test_replicas_are_spread_over_the_nodes_that_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = EngineConfig(use="vllm", nodes=2, tensor_parallel_size=2, replicas=4)
     with pytest.raises(PreflightError, match=r"engine.nodes is 2, but this process is not one of"):
-        seats(cfg)
+        placements(cfg)
     monkeypatch.setenv("ART_ENGINE_HOSTS", "http://10.0.0.2:1 http://10.0.0.3:1")
-    found = [(place.name, gpus) for place, gpus in seats(cfg) if isinstance(place, RemoteMachine)]
+    found = [
+        (place.name, gpus) for place, gpus in placements(cfg) if isinstance(place, RemoteMachine)
+    ]
     first, second = "the engine's node 10.0.0.2", "the engine's node 10.0.0.3"
     assert found == [(first, [0, 1]), (first, [2, 3]), (second, [0, 1]), (second, [2, 3])]
 

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from loopback_judge import Answer, Ask, Block, LoopbackJudge, says, scored
 
+from art_cli.chat.turns import parse_tool_calls
 from art_cli.config.sections.judge import JudgeConfig
 from art_cli.llms.judges.base import Transcript
 from art_cli.llms.judges.cache import AnswerCache
 from art_cli.llms.judges.prompt import RUBRIC, SYSTEM, visible
 from art_cli.llms.judges.ruler import Ruler
 from art_cli.llms.remote import RemoteLLM
-from art_cli.models.turns import parse_tool_calls
 
 TASK = {"role": "user", "content": "Please cancel my order W12."}
 HONEST = [

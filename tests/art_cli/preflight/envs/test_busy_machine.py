@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from art_cli.envs.registry import env_class
+from art_cli.preflight.check_result import CheckResult
 from art_cli.preflight.envs import watch
 from art_cli.preflight.envs.check import CHECKS, check
 from art_cli.preflight.envs.subject import Options, Subject
-from art_cli.preflight.finding import Finding
 from art_cli.system import starvation
 from art_cli.system.starvation import FairClock
 
@@ -80,11 +80,11 @@ def subject(folder: Path, *changes: tuple[str, str], timeout: float = 60.0) -> S
     return Subject(use, env, env.Config(), Options(episodes=2, timeout=timeout))
 
 
-def all_of(s: Subject) -> list[Finding]:
+def all_of(s: Subject) -> list[CheckResult]:
     return list(check(s.use, s.env_class, s.settings, s.options))
 
 
-def blamed(found: list[Finding]) -> list[Finding]:
+def blamed(found: list[CheckResult]) -> list[CheckResult]:
     return [f for f in found if f.status == "failed"]
 
 

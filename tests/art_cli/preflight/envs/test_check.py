@@ -12,13 +12,13 @@ from pydantic import BaseModel, Field
 from art_cli.envs.base import Env
 from art_cli.envs.registry import env_class, env_names
 from art_cli.envs.tools import tool, tools_of
+from art_cli.preflight.check_result import CheckResult
 from art_cli.preflight.envs.check import CHECKS, check
 from art_cli.preflight.envs.deadlines import check_deadlines
 from art_cli.preflight.envs.duplicates import Known
 from art_cli.preflight.envs.play import Played
 from art_cli.preflight.envs.players import value_for
 from art_cli.preflight.envs.subject import Options, Subject
-from art_cli.preflight.finding import Finding
 from art_cli.types import Scenario, Trajectory
 
 GOOD = '''
@@ -228,8 +228,8 @@ def subject(folder: Path, *changes: tuple[str, str], **options: float) -> Subjec
     return Subject(f"{file}:Task", env, env.Config(), Options(**{"episodes": 2} | options))
 
 
-def bad(findings: list[Finding]) -> list[Finding]:
-    return [f for f in findings if f.status in ("failed", "warning")]
+def bad(results: list[CheckResult]) -> list[CheckResult]:
+    return [f for f in results if f.status in ("failed", "warning")]
 
 
 def test_a_good_env_passes_every_check(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from pet_api import PetApi
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
+from art_cli.preflight.check_result import CheckResult
 from art_cli.preflight.envs.check import check
 from art_cli.preflight.envs.subject import Options
-from art_cli.preflight.finding import Finding
-from art_cli.rollout.env_worker.remote import env_in
+from art_cli.rollout.env_class import env_in
 
 TASKS = {"data": "tasks.jsonl", "input": "question", "target": "answer", "grade": "exact"}
 WRITING = "delete_document, write_document, empty_document"
@@ -36,14 +36,14 @@ def api() -> Iterator[PetApi]:
         yield server
 
 
-def checked(use: str, allow_writes: bool, **args: object) -> list[Finding]:
+def checked(use: str, allow_writes: bool, **args: object) -> list[CheckResult]:
     env = env_in(use)
     options = Options(episodes=2, allow_writes=allow_writes)
     return list(check(use, env, env.Config(**TASKS, **args), options))
 
 
-def of(findings: list[Finding], name: str) -> list[Finding]:
-    return [f for f in findings if f.check == name]
+def of(results: list[CheckResult], name: str) -> list[CheckResult]:
+    return [f for f in results if f.check == name]
 
 
 @pytest.mark.slow

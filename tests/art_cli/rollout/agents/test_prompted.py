@@ -10,11 +10,11 @@ import pytest
 from loopback_judge import Answer, LoopbackJudge, refused, says
 
 import art_cli as art
+from art_cli.chat.turns import parse_tool_calls, spoken
 from art_cli.config.sections.llm import LLMConfig, PricesConfig
 from art_cli.envs.tools import schemas_of
 from art_cli.llms.base import NativeCall, Reply
 from art_cli.llms.remote import RemoteLLM
-from art_cli.models.turns import parse_tool_calls, spoken
 from art_cli.rollout.agents.prompted import PromptedAgents, turn_text
 from art_cli.rollout.rollout import rollout
 from art_cli.types import Message, Scenario, Trajectory

@@ -24,10 +24,10 @@ import yaml
 from agent_service import REWARD, started
 from hosted import ROOM, SCENARIO, ScriptEngine, Shop, script
 
+from art_cli.chat.render import Renderer
 from art_cli.config.sections.agent import AgentConfig
 from art_cli.config.sections.reward import RewardConfig
 from art_cli.errors import PreflightError
-from art_cli.models.render import Renderer
 from art_cli.rollout.agents import service
 from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.agents.hosted import HostedAgents

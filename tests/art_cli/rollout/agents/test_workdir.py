@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 from hosted import ROOM, SCENARIO, Shop, script
 
+from art_cli.chat.render import Renderer
 from art_cli.config.sections.agent import AgentConfig
 from art_cli.envs.base import Done, Env
 from art_cli.errors import PreflightError
-from art_cli.models.render import Renderer
 from art_cli.rollout.agents.build import make_runner
 from art_cli.rollout.agents.hosted import HostedAgents
 from art_cli.rollout.agents.workdir import Workdir
-from art_cli.rollout.env_worker.remote import env_in
+from art_cli.rollout.env_class import env_in
 from art_cli.rollout.gateway.hosted_episode import Served
 from art_cli.rollout.gateway.server import Gateway
 from art_cli.rollout.groups import play_groups

@@ -12,8 +12,8 @@ import pytest
 
 from art_cli.errors import RemoteError
 from art_cli.rollout.agent import TurnAgent
+from art_cli.rollout.env_class import env_in
 from art_cli.rollout.env_worker import process
-from art_cli.rollout.env_worker.remote import env_in
 from art_cli.rollout.rollout import rollout
 from art_cli.types import Message, Scenario, Trajectory
 

@@ -19,8 +19,8 @@ from art_cli.config.sections.llm import LLMConfig
 from art_cli.errors import EnvError
 from art_cli.llms.base import Reply
 from art_cli.rollout.agent import TurnAgent
+from art_cli.rollout.env_class import env_in
 from art_cli.rollout.env_worker import process
-from art_cli.rollout.env_worker.remote import env_in
 from art_cli.rollout.rollout import rollout
 from art_cli.types import Message, Scenario, Trajectory
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from art_cli.models.openai_format import Reading, read_messages
+from art_cli.chat.openai_format import Reading, read_messages
 from art_cli.rollout.gateway.apis.bodies import Bodies
 from art_cli.rollout.gateway.apis.chat import ChatRequest
 from art_cli.rollout.gateway.apis.continued import Continued

@@ -9,10 +9,10 @@ import pytest
 import torch
 from hosted import Cut, host, script
 
+from art_cli.chat.render import Renderer
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.embedded.engine import TransformersEngine
-from art_cli.models.render import Renderer
 from art_cli.rollout.agents.function import Task
 from art_cli.training.algorithm.logprobs import chosen_logprobs
 from art_cli.types import Trajectory

@@ -15,8 +15,8 @@ from hosted import SCENARIO, Shop, script
 from hypothesis import given
 from hypothesis import strategies as st
 
+from art_cli.chat.render import Renderer
 from art_cli.envs.base import tool
-from art_cli.models.render import Renderer
 from art_cli.rollout.agents.function import FunctionRunner, Task
 from art_cli.rollout.agents.hosted import HostedAgents
 from art_cli.rollout.gateway.served import Served

@@ -12,11 +12,11 @@ import openai
 import pytest
 from hosted import host, script
 
+from art_cli.chat.render import Renderer
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.config.sections.train import TrainConfig
 from art_cli.engines.embedded.engine import TransformersEngine
-from art_cli.models.render import Renderer
 from art_cli.rollout.agents.function import Task
 from art_cli.training.algorithm.advantage import set_advantages
 from art_cli.training.trainers.grpo import GRPOTrainer

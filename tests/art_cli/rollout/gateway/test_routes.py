@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hosted import ScriptEngine, host, script
 
+from art_cli.chat.render import Renderer
 from art_cli.errors import BudgetError, LLMError
 from art_cli.llms.base import NativeCall, Reply
-from art_cli.models.render import Renderer
 from art_cli.rollout.gateway.routes import Routes
 from art_cli.types import Trajectory
 

@@ -11,7 +11,7 @@ import anthropic
 import pytest
 from hosted import host, script
 
-from art_cli.models.render import Renderer
+from art_cli.chat.render import Renderer
 from art_cli.rollout.agents.function import Task
 from art_cli.types import Trajectory
 

@@ -17,8 +17,8 @@ from fuzz import nested
 from hosted import ROOM, SCENARIO, Shop, host, script
 
 import art_cli.rollout.gateway.server as server
+from art_cli.chat.render import Renderer
 from art_cli.errors import EngineError
-from art_cli.models.render import Renderer
 from art_cli.rollout.agents.function import Task
 from art_cli.rollout.episode import Episode
 from art_cli.rollout.gateway.apis import chat, serving

@@ -11,7 +11,7 @@ import pytest
 from art_cli.runs.trackers.console import Console
 from art_cli.runs.trackers.run_numbers import clock_text, sparkline
 from art_cli.system import progress
-from art_cli.system.screen import Screen
+from art_cli.terminal.screen import Screen
 
 STEP = {
     "train/reward": 0.625,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from art_cli.models.reading.head import Head
+from art_cli.models.forward.head import Head
 from art_cli.training.algorithm import logprobs
 from art_cli.training.algorithm.logprobs import chosen_logprobs, head_loss
 

@@ -200,7 +200,7 @@ def test_a_resumed_run_keeps_the_budget_that_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden, sizes = Policy.hidden, []
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # it has a warm-up of its own
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # it has SFT of its own
 
     def limited(self: Policy, ids: Tensor, *args: Any) -> Tensor:
         if torch.is_grad_enabled():
@@ -224,7 +224,7 @@ def test_a_resumed_run_keeps_the_budget_that_fits(
 
     first = asyncio.run(one_step(False))
     assert first <= 200 < sizes[0]
-    assert len(said) >= 2  # in the warm-up, and in the step
+    assert len(said) >= 2  # in SFT, and in the step
     said.clear()
     assert asyncio.run(one_step(True)) == first
     assert max(sizes) <= 200 and not said

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from art_cli import Done, Env, Scenario, Trajectory, TrajectoryGroup, tool
+from art_cli.chat.render import Renderer
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.model import AdapterConfig, TinyConfig
 from art_cli.config.sections.sampling import SamplingConfig
@@ -21,7 +22,6 @@ from art_cli.envs.tools import tools_of
 from art_cli.errors import EngineError
 from art_cli.models import tiny
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.rollout.policy_agent import PolicyAgent
 from art_cli.rollout.rollout import rollout
 from art_cli.system.progress import silent

@@ -11,8 +11,8 @@ from fuzz import fuzz
 from hypothesis import given
 from hypothesis import strategies as st
 
+from art_cli.chat.render import Renderer
 from art_cli.errors import UsageError
-from art_cli.models.render import Renderer
 from art_cli.training.demonstrations import joined
 from art_cli.training.trainers.sft import _rendered, demonstration
 from art_cli.types import Message

@@ -1,4 +1,4 @@
-"""The same warm-up is made once, and one that was stopped goes on, to the same bits."""
+"""The same SFT is made once, and one that was stopped goes on, to the same bits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from short_run import CONFIG
 from torch import Tensor
 from typer.testing import CliRunner
 
+from art_cli.chat.render import Renderer
 from art_cli.cli.main import app
 from art_cli.config.sections.sft import SFTConfig
 from art_cli.errors import UsageError
 from art_cli.models.policy import Policy
-from art_cli.models.render import Renderer
 from art_cli.runs.directory import RunDir
 from art_cli.training.trainers import sft, sft_cache
 from art_cli.training.trainers.budget import TokenBudget
@@ -35,7 +35,7 @@ def demonstration(number: int) -> list[Message]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "art" / "warm-up"
+    return tmp_path / "art" / "sft"
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_one_that_was_stopped_goes_on_and_the_same_is_made_once(warm: Warm, rank
     _, num, said = warm(stop_after=2, rank=rank)
     assert (num, said) == (2, [])
     resumed, num, said = warm(rank=rank)
-    assert (num, said) == (4, ["the warm-up goes on after step 2 of 6, where it was stopped"])
+    assert (num, said) == (4, ["SFT goes on after step 2 of 6, where it was stopped"])
     taken, num, said = warm(rank=rank)
     assert num == 0 and "made before" in said[0]
     file = Path(said[0].rpartition("rm ")[2])
@@ -105,7 +105,7 @@ def test_demonstrations_that_do_not_fit_are_counted_and_none_at_all_is_refused(
     _, num, said = warm(last=10**9, max_length=long - 1)
     assert num == 6  # two passes over five, two at a time
     assert said == [
-        "the warm-up leaves out 1 of 6 demonstrations, which are longer than "
+        "SFT leaves out 1 of 6 demonstrations, which are longer than "
         f"engine.max_model_len, {long - 1} tokens; the longest has {long}"
     ]
     with pytest.raises(UsageError, match=rf"{short - 1} tokens; the shortest of 6 has {short}, "):
@@ -119,9 +119,9 @@ def test_one_that_was_killed_goes_on_from_what_was_kept_last(
     [file] = folder.iterdir()
     file.unlink()
     monkeypatch.setattr(sft, "KEEP_EVERY", -1.0)
-    save, states = sft_cache.KeptWarmup.save, []
+    save, states = sft_cache.CachedSft.save, []
     monkeypatch.setattr(
-        sft_cache.KeptWarmup,
+        sft_cache.CachedSft,
         "save",
         lambda self, state: (states.append(state.step), state.step < 4 and save(self, state)),
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from art_cli.models.openai_format import Reading
+from art_cli.chat.openai_format import Reading
 from art_cli.rollout.gateway.apis.bodies import Bodies
 from art_cli.rollout.gateway.apis.continued import Continued
 from art_cli.rollout.gateway.apis.fields import check_fields

@@ -10,7 +10,7 @@ import pytest
 from loopback_otlp import LoopbackOtlp
 from short_run import CONFIG, Art, held_after, until, with_pauses
 
-from art_cli.runs.trackers.mirror import PATIENCE_SECONDS
+from art_cli.runs.trackers.sink import PATIENCE_SECONDS
 
 pytest.importorskip("opentelemetry.exporter.otlp", reason="pip install 'art-cli[otlp]'")
 pytestmark = pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Conversations and tokens: chat templates, formats of tool calls, grammars."""

@@ -1,0 +1,118 @@
+"""The grammar of a turn: what a model thinks, then an answer to a schema, or calls of tools.
+
+It is of the whole turn, its end included, so that every engine samples from the same: the
+constraint begins where the thinking ends, and the end of the turn is allowed where the answer may
+end, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from art_cli.chat.grammar.calls import CallGrammar
+from art_cli.chat.grammar.schema import checked_schema
+from art_cli.chat.grammar.terminals import Terminals, any_of
+from art_cli.chat.render import Renderer
+from art_cli.chat.tool_formats.arguments import Schema, kinds_of
+from art_cli.errors import ConstraintError
+
+HEAD = "%llguidance {}\n"  # so begins what is in the library's own capabilities of Lark
+GAP = r"/\n{0,3}/"  # around the thinking
+HARMONY = (  # what stands around an answer of gpt-oss
+    "<|channel|>analysis<|message|>",
+    "<|end|><|start|>assistant",
+    "<|channel|>final<|message|>",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Writes what stands around an answer, in the words of one model."""
+
+    renderer: Renderer
+    terminals: Terminals
+
+    def end(self, *ends: str) -> str:
+        """Return what stands for any of these ends of a turn."""
+        ids = {self.renderer.encode(end)[0] for end in ends if end}
+        return any_of(ids or self.renderer.stop_ids)
+
+    def thinking(self, prompt: str) -> tuple[str, str]:
+        """Return what comes before an answer behind this prompt, and the rule that it needs."""
+        capabilities = self.renderer.capabilities
+        is_harmony = capabilities.output_format.format.turn is not None
+        opening, closing = HARMONY[:2] if is_harmony else capabilities.output_format.tags
+        begun = prompt.rstrip().endswith(opening)
+        known = is_harmony or capabilities.knows_thinking or self.terminals.is_special(opening)
+        if not begun and (not known or prompt.rstrip().endswith(closing)):
+            return "", ""
+        last = self.terminals.literal(closing)
+        if last.startswith("<["):
+            rule = f"thought: /(?s:.*)/ {last} {GAP}\n"
+        else:
+            rule = f"thought: closed {GAP}\nclosed[suffix={last}]: /(?s:.*)/\n"
+        return ("thought" if begun else f"{GAP} ({self.terminals.literal(opening)} thought)?"), rule
+
+    def calls(self, tools: dict[str, Schema], parallel: bool) -> CallGrammar:
+        """Return what writes calls of these tools."""
+        stop_ids = frozenset(self.renderer.stop_ids)
+        named = self.renderer.names.schemas(tools)
+        return CallGrammar(self.renderer.capabilities, self.terminals, stop_ids, named, parallel)
+
+
+def answer_grammar(
+    renderer: Renderer,
+    specials: dict[str, int],
+    prompt: str,
+    schema: object,
+    tools: dict[str, Schema],
+    *,
+    parallel: bool = True,
+) -> str:
+    """Return the grammar of a turn behind a prompt whose answer meets a schema.
+
+    It may call `tools` instead, given the parameters of each. `specials` are those of Grammars.
+    Raises ConstraintError.
+    """
+    write, output_format = (
+        _Writer(renderer, Terminals(specials)),
+        renderer.capabilities.output_format,
+    )
+    thought, rules = write.thinking(prompt)
+    before = thought
+    if output_format.format.turn is not None:
+        before += f" {write.terminals.literal(HARMONY[2])}"
+    ends = renderer.end_of_turn, renderer.capabilities.end_of_calls
+    rules += f"answer: %json {checked_schema(schema)}\n"
+    if not tools:
+        return f"{HEAD}start: {before} answer {write.end(ends[0])}\n{rules}"
+    if output_format.format.opening == "[" and "array" in kinds_of(schema, {}):
+        raise ConstraintError("an answer that is a list looks like a call in this model's format")
+    calls = write.calls(tools, parallel)
+    start = f"{before} answer {write.end(ends[0])} | {thought} calls {write.end(*ends)}"
+    whole = calls.whole()
+    return f"{HEAD}start: {start}\n{rules}calls: {whole}\n{calls.written_rules()}"
+
+
+def schema_grammar(checked: str) -> str:
+    """Return the grammar of what meets a schema that has been checked, and of nothing around it."""
+    return f"{HEAD}start: answer\nanswer: %json {checked}\n"
+
+
+def call_grammar(
+    renderer: Renderer,
+    specials: dict[str, int],
+    tools: dict[str, Schema],
+    name: str | None,
+    *,
+    parallel: bool = True,
+) -> str:
+    """Return the grammar of what goes on behind the opening of a call of this tool, or of any.
+
+    Raises ConstraintError.
+    """
+    write = _Writer(renderer, Terminals(specials))
+    calls = write.calls(tools, parallel)
+    end = write.end(renderer.capabilities.end_of_calls, renderer.end_of_turn)
+    behind = calls.behind(name and renderer.names.alias(name))
+    return f"{HEAD}start: ({behind}) {end}\n{calls.written_rules()}"

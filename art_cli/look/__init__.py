@@ -1,1 +1,0 @@
-"""Episodes as HTML, in one style for pages and notebooks."""

@@ -1,0 +1,1 @@
+"""A small model with random weights, of a base's own architecture."""

@@ -1,0 +1,78 @@
+"""The console that all tables and progress go through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from art_cli.terminal.text import masked, visible
+
+WIDE = 10_000  # columns of a file or a pipe: nothing there has to be cut or wrapped
+
+
+class Screen(Console):
+    """A console of rich that obeys nothing in the texts which it is given.
+
+    Markup, emoji codes and escape sequences in them are text; its own styles and movements stay.
+    It is as wide as it takes where it is no terminal.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+        if not self.is_terminal and "width" not in options and "COLUMNS" not in os.environ:
+            self.width = WIDE
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Make a Text of the string, in which all can be seen, before its width is measured."""
+        return super().render_str(visible(masked(text)), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render; what comes as a Text of someone's own is made visible here."""
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else visible(masked(segment.text))
+            if self.encoding != "utf-8":  # what it has no sign for is shown as one that it has
+                text = text.encode(self.encoding, "replace").decode(self.encoding)
+            yield segment if text == segment.text else segment._replace(text=text)
+
+    def hang(self, label: str, text: Text, indent: int, style: str = "dim") -> None:
+        """Print a text beside its label, its lines under each other. Nothing is cut."""
+        lines = text.wrap(self, max(self.width - indent, 10), overflow="fold")
+        for num, line in enumerate(lines or [Text()]):
+            line.rstrip()
+            head = f"{'' if num else label:<{indent - 1}} "
+            self.print(Text.assemble((head, style), line), no_wrap=True, crop=False)
+
+    def wrap(self, line: str, style: str = "") -> None:
+        """Print a line; what does not fit stands below it, further in. Nothing is cut."""
+        lead = len(line) - len(line.lstrip())
+        words = Text(visible(masked(line.lstrip())), style)
+        parts = words.wrap(self, max(self.width - lead - 2, 10), overflow="fold")
+        for num, part in enumerate(parts or [Text()]):
+            part.rstrip()
+            margin = " " * (lead + 2 * bool(num))
+            self.print(Text.assemble(margin, part), no_wrap=True, crop=False)
+
+    def show(self, table: Table) -> None:
+        """Print a table of texts; with one cell a line where it is wider than the terminal."""
+        whole = Measurement.get(self, self.options.update(width=WIDE), table).maximum
+        if whole <= self.width:
+            return self.print(table)
+        if table.title:
+            self.print(table.title)
+        names = [str(column.header).replace("\n", " ") for column in table.columns[1:]]
+        indent = max(map(len, names))
+        for title, *cells in zip(*(column.cells for column in table.columns), strict=True):
+            self.print(title)
+            for name, cell in zip(names, cells, strict=True):
+                if text := str(cell).strip():
+                    self.print(f"  {name:<{indent}}  {text}")
+        return None
