@@ -55,6 +55,7 @@ SECTIONS = {
     "track.wandb": track.WandbConfig,
     "track.otlp": track.OtlpConfig,
     "track.mlflow": track.MlflowConfig,
+    "track.custom.NAME": track.UserTrackerConfig,
     "backend": backend.BackendConfig,
     "deploy": deploy.DeployConfig,
     **{f"deploy.args, use: {name}": cls for name, cls in deploy.TARGETS.items()},

@@ -18,7 +18,7 @@ import typer
 
 from art_cli.cli import inputs
 from art_cli.cli.inputs import progress
-from art_cli.errors import ArtError, Interrupted, PreflightError, UsageError, did_you_mean
+from art_cli.errors import ArtError, Interrupted, PreflightError, UsageError
 from art_cli.system.progress import silent
 from art_cli.terminal.text import say
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from art_cli.config.load import LoadedExperiment
     from art_cli.deploy.base import Deployment, Plan, Source, Target
     from art_cli.deploy.store import Store
+    from art_cli.runs.directory import RunDir
 
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -39,7 +40,10 @@ def deploy(
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option(help="together, hf, merged, serve, skyserve or ollama; default: deploy.use."),
+        typer.Option(
+            help="together, hf, merged, serve, skyserve, ollama or FILE.py:NAME; default: "
+            "deploy.use."
+        ),
     ] = None,
     checkpoint: Annotated[str, typer.Option(help="best, last, or a step.")] = "best",
     name: Annotated[
@@ -65,7 +69,7 @@ def deploy(
     Example:  art deploy runs/default/quickstart --to together base=Qwen/Qwen3-8B --verify
     """
     from art_cli.config.sections.deploy import TARGETS
-    from art_cli.config.targets import read_settings
+    from art_cli.config.targets import read_target
     from art_cli.deploy.base import Source
     from art_cli.deploy.build import make_target
     from art_cli.deploy.lifecycle import check_name
@@ -74,14 +78,12 @@ def deploy(
 
     loaded, folder = inputs.open_run(run)
     configured = loaded.experiment.deploy
-    kind = to or (configured.use if configured else None)
-    if kind not in TARGETS:
-        hint = did_you_mean(kind or "", TARGETS)
-        wrong = f"--to {kind}: there is no such target.{hint}" if kind else "where to? Add --to"
-        raise UsageError(f"{wrong} (one of {', '.join(TARGETS)})")
+    kind = read_target("--to ", to) if to else configured.use if configured else None
+    if kind is None:
+        raise UsageError(f"where to? Add --to (one of {', '.join(TARGETS)})")
     own = configured if configured and configured.use == kind else None
     source = Source.open(folder, loaded.experiment, loaded.env_settings, checkpoint)
-    target = make_target(kind, read_settings(kind, own.args if own else {}, settings or []))
+    target = make_target(kind, own.args if own else {}, settings or [])
     plan = target.plan(source, name or (own and own.name) or source.default_name)
     known = check_name(kind, plan)
     if verify and not plan.serves:
@@ -121,17 +123,25 @@ def undeploy(
 
     Example:  art undeploy runs/default/quickstart
     """
+    from art_cli.deploy.build import make_target
     from art_cli.deploy.lifecycle import undeploy as end
     from art_cli.deploy.store import Store
     from art_cli.runs.directory import RunDir
 
     inputs.read_dotenv(Path(".env"))
-    store = Store(RunDir.open(run))  # its config and env may no longer be right
+    folder = RunDir.open(run)
+    store = Store(folder)  # the config of the run and its env may no longer be right
     deployment = _find(store, run, name)
+    if _is_foreign(folder, deployment):
+        say(
+            f"warning: {run} was not made by `art run` of this account on this machine. The "
+            f"target of this deployment is run as you: {deployment.target}",
+            file=sys.stderr,
+        )
     if not yes:
         _ask(f"End {deployment.name} on {deployment.target}?")
     try:
-        left = end(store, _target_of(deployment), deployment, progress)
+        left = end(store, make_target(deployment.target, {}), deployment, progress)
     finally:
         progress("")
     if as_json:
@@ -158,7 +168,7 @@ def deployments(
     inputs.read_dotenv(Path(".env"))
     roots = [run] if run else [r.path for r in list_runs(runs_dir)]
     found = [(root, d) for root in roots for d in _deployed(Store(RunDir(root)), run is None)]
-    rows = [(root, d, _state(d), cost(d)) for root, d in found]
+    rows = [(root, d, _state(RunDir(root), d), cost(d)) for root, d in found]
     if as_json:
         listed = [
             {"run": str(root), **asdict(d), "now": state, "usd_so_far": usd}
@@ -203,19 +213,22 @@ def _find(store: Store, root: Path, name: str | None) -> Deployment:
     raise UsageError(f"{root}: {what}; its deployments: {names}")
 
 
-def _target_of(deployment: Deployment) -> Target:
-    """Return a target to end or look at a deployment: its settings no longer matter."""
-    from art_cli.config.sections.deploy import TARGETS
+def _is_foreign(run: RunDir, deployment: Deployment) -> bool:
+    """Return whether another account may have named the code that a deployment's target is."""
+    from art_cli.runs.maker import is_own
+
+    return ":" in deployment.target and not is_own(run)
+
+
+def _state(run: RunDir, deployment: Deployment) -> str:
     from art_cli.deploy.build import make_target
 
-    return make_target(deployment.target, TARGETS[deployment.target]())
-
-
-def _state(deployment: Deployment) -> str:
     if deployment.state == "stopped":
         return "stopped"
+    if _is_foreign(run, deployment):
+        return f"{deployment.state}? (the run was made elsewhere: its target's code is not run)"
     try:
-        return _target_of(deployment).state(deployment)
+        return make_target(deployment.target, {}).state(deployment)
     except ArtError as e:
         return f"{deployment.state}? ({e})"
 

@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 SELDOM = 30.0  # seconds between lines of progress in a log, where there is something new
 SILENCE = 10.0  # seconds, before what goes on is told again
-# Settings whose value names code or a program of the user's. Built-in losses, advantages and
-# curricula have plain names, without a colon.
+# Settings whose value names code or a program of the user's. What is built in has a plain name,
+# without a colon.
 RUNS_CODE = re.compile(
-    r"(env\.(use|python)|agent\.(use|python|command\.\d+)|judge\.command\.\d+): .+|"
-    r"train\.(loss|advantage|curriculum): .*:.*",
+    r"(env\.(use|python)|agent\.(function|python|command\.\d+)|judge\.command\.\d+): .+|"
+    r"(train\.(loss|advantage|curriculum)|(\w+|track\.custom\.[\w-]+)\.use): .*:.*",
     re.DOTALL,
 )
 OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
@@ -107,9 +108,12 @@ def check_base(loaded: LoadedExperiment, run: RunDir | None = None) -> list[str]
     What reads a config.json takes seconds to import: `tiny` goes without. Raises ConfigError, also
     for a loss or an advantage of the user's own that cannot be one.
     """
-    from art_cli.preflight.user_code import check_own_code
+    from art_cli.deploy.user_target import check_target_class
+    from art_cli.preflight.user_code import check_own_code, located
 
     known = check_own_code(loaded, run)
+    if (deploy := loaded.experiment.deploy) and ":" in deploy.use:
+        located(loaded, "deploy", partial(check_target_class, deploy.use, deploy.args))
     if loaded.experiment.model.base == "tiny":
         return known
     progress(f"looking at the base {loaded.experiment.model.base}")

@@ -175,7 +175,7 @@ class Smoke:
             yield self.gold.not_tried
         if cfg.judge:
             ping = "" if cfg.judge.model == REFERENCE else ": art validate --ping"
-            yield f"the judge {cfg.judge.model}{ping}"
+            yield f"the judge {cfg.judge.model or cfg.judge.use}{ping}"
         for name in models_of_env(cfg.env, self.real.env_settings):
             yield f"the model that the env asks, {name}"
         if cfg.engine.use != "transformers":

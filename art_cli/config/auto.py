@@ -41,4 +41,5 @@ def recomputes(setting: Literal["auto", "on", "off"], num_params: int, *, on_gpu
 
 def warms_all(sft: SFTConfig, model: ModelConfig) -> bool:
     """Return whether SFT trains all weights, or the adapter alone."""
-    return sft.weights == "all" or (sft.weights == "auto" and model.adapter is None)
+    learns_all = model.adapter is None or model.base == "tiny"
+    return sft.weights == "all" or (sft.weights == "auto" and learns_all)

@@ -59,9 +59,9 @@ _BOUNDS = {
 _PATTERNS = {
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "a name of letters, digits, '.', '_' and '-', "
     "with a letter or a digit first",
+    r"^[a-z0-9_-]+$": "a name of small letters, digits, '_' and '-'",
     r"^https?://[^\s/]+\S*$": "an address that begins with http:// or https://",
     r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):[0-9]{1,5}$": "HOST:PORT, e.g. 10.0.0.5:8900",
-    r"^[^:]+:[A-Za-z_]\w*$": "FILE.py:NAME",
 }
 _EXAMPLES = {
     "env": "env: {use: tic_tac_toe}",
@@ -130,8 +130,6 @@ def _mistake(
     phrases = dict.fromkeys(filter(None, (_expected(each, hint) for each in details)))
     if phrases:
         advice = _advice(detail) if secret is None else _advice_on_secret(detail, secret)
-        if path == ("agent", "use") and ":" in got:
-            advice = ". A function goes into agent.function, with agent.use: function"
         message = f"expected {' or '.join(phrases)}, got {got}{advice}"
     elif bound := next((name for name in _BOUNDS if name in context), None):
         message = f"must be {_BOUNDS[bound]} {_plain(context[bound])}, got {got}"
@@ -145,6 +143,8 @@ def _mistake(
 def _expected(detail: ErrorDetails, hint: Any) -> str | None:
     """Return what completes "expected ...", for an error that is about the kind of a value."""
     kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "plugin":
+        return context["expected"]
     if kind in ("literal_error", "enum"):
         choices = context["expected"].replace(" or ", ", ")
         return f"one of {choices}" if ", " in choices else choices

@@ -43,19 +43,22 @@ ELSEWHERE = {
     "model.quantize": "load_in_4bit load_in_8bit",
     "sft": "warmup",
     "env": "environment environments env_id",
-    "agent.use": "type",
     "judge": "ruler",
     "reward.judge": "ruler",
-    "deploy.use": "to",
     "track.wandb": "wandb report_to wandb_project",
     "eval.every": "eval_steps test_freq eval_interval",
     "checkpoint.every": "save_steps save_freq checkpoint_interval",
     "checkpoint.keep": "save_total_limit",
 }
 
+# Where a section has variants, its key `use` chooses one.
+CHOOSES = ("type", "kind", "mode", "to", "target", "name", "backend", "provider")
+
 
 def key_for(name: str, known: list[str]) -> str | None:
     """Return the key that is meant by a name of elsewhere, one among the `known` if possible."""
+    if "use" in known and name.lower() in CHOOSES:
+        return "use"
     meant = [key for key, names in ELSEWHERE.items() if name.lower() in names.split()]
     here = [last for key in meant if (last := key.rpartition(".")[2]) in known]
     return next(iter([*here, *meant]), None)

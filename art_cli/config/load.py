@@ -91,9 +91,9 @@ def load_env(
     return _load([], [*section, "model.base=tiny", "train.steps=0"], Path("env"), plugin_config)
 
 
-def read_settings(config: type, given: Mapping[str, Any]) -> Any:
-    """Return an env's settings from their keys. Raise UsageError, a line for each mistake."""
-    return read_into(_section(config), {"args": dict(given)}, "env").args
+def read_settings(config: type, given: Mapping[str, Any], section: str = "env") -> Any:
+    """Return the `args` of a section as a Config. Raise UsageError, a line for each mistake."""
+    return read_into(_section(config), {"args": dict(given)}, section).args
 
 
 def _load(

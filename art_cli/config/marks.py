@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
+
+from art_cli.config.plugins import FORM, is_plugin
 
 
 @dataclass(frozen=True, slots=True)
 class OnlyWith:
-    """Marks a setting that has an effect only where another key has one of these values."""
+    """Marks a setting that has an effect only where another key has one of these values.
+
+    FORM among them stands for every plugin: it is made of its section, and may read all of it.
+    """
 
     key: str
     values: tuple[str, ...]
@@ -19,6 +24,10 @@ class OnlyWith:
         """Return what is wrong; {1} is the value of `key`."""
         return f"has no effect with {self.key}={{1}}; {self.instead}"
 
+    def allows(self, other: Any) -> bool:
+        """Return whether the setting has an effect where the other key has this value."""
+        return other in self.values or (FORM in self.values and is_plugin(other))
+
 
 @dataclass(frozen=True, slots=True)
 class NotWith:
@@ -26,9 +35,12 @@ class NotWith:
 
     key: str
     what: str  # the other key stands for
-    values: ClassVar = (None,)
 
     @property
     def message(self) -> str:
         """Return what is wrong."""
         return f"has no effect with {self.key}, {self.what}; remove it"
+
+    def allows(self, other: Any) -> bool:
+        """Return whether the setting has an effect where the other key has this value."""
+        return other is None

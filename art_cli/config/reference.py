@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from art_cli.config import schema
 from art_cli.config.explain import nearest_key
 from art_cli.config.marks import NotWith, OnlyWith
+from art_cli.config.plugins import FORM
 from art_cli.config.sections import train
 from art_cli.config.sections.train import MIN_MICROBATCH_TOKENS
 from art_cli.config.unions import section_types
@@ -39,10 +40,10 @@ WORDS = {
     "bool": "true or false",
     "None": "null",
     "Any": "anything",
-    "Own": "[FILE.py:NAME](losses.md#ones-own)",
     "ToolFormatName": "auto, or [the name of a format](models.md#tool-calls-and-thinking)",
 }
 REFERENCE = {"type": "string", "pattern": r"\$\{.+\}"}  # ${oc.env:NAME}, for any value
+PLUGIN = f"[{FORM}](#code-of-your-own)"
 LIMITS = {
     "ge": "from",
     "gt": "above",
@@ -151,7 +152,7 @@ def _needs(hint: Any) -> Iterator[str]:
 
 def _default(field: Field[Any]) -> str:
     if field.default is not MISSING:
-        return f"`{_plain(field.default)}`"
+        return f"`{_plain(field.default)}`" if field.default != "" else "none"
     if field.default_factory is MISSING:
         return "from the file's name" if field.name == "name" else "**needed**"
     made = field.default_factory()
@@ -180,6 +181,8 @@ def _kind(node: ast.expr) -> str:
     if node.value.id == "Literal":
         return ", ".join(f"`{ast.literal_eval(each)}`" for each in inside)
     if node.value.id == "Annotated":
+        if any(ast.unparse(n).startswith("Plugin(") for n in inside):
+            return PLUGIN
         ranges = [_range(n) for n in inside[1:] if ast.unparse(n).startswith("Field(")]
         return " ".join([_kind(inside[0]), *ranges])
     if node.value.id == "list":

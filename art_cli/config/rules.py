@@ -40,7 +40,7 @@ def _marked(cls: type, section: str = "") -> Iterator[Rule]:
 
 
 def _is_unused(default: Any, mark: OnlyWith | NotWith, value: Any, other: Any) -> bool:
-    return value != default and other not in mark.values
+    return value != default and not mark.allows(other)
 
 
 RULES = (

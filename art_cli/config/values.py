@@ -16,4 +16,3 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+\S*$")]
 Address = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):[0-9]{1,5}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-Own = Annotated[str, Field(pattern=r"^[^:]+:[A-Za-z_]\w*$")]  # FILE.py:NAME or package.module:NAME

@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from art_cli.config.sections.deploy import TARGETS
-from art_cli.config.targets import read_settings
+from art_cli.config.targets import read_target
 from art_cli.deploy.base import Deployment, Job, Plan, Source, Target
 from art_cli.deploy.build import make_target
 from art_cli.deploy.store import Store
@@ -103,9 +102,8 @@ async def deploy_model(
 
     await art.deploy_model(model=model, deploy_to="together", base="Qwen/Qwen3-8B")
     """
-    if deploy_to not in TARGETS:
-        raise UsageError(f"deploy_to={deploy_to!r}: expected one of {', '.join(TARGETS)}")
-    target = make_target(deploy_to, read_settings(deploy_to, settings, ()))
+    deploy_to = read_target("deploy_to=", deploy_to)
+    target = make_target(deploy_to, settings)
 
     def bring() -> Deployment:
         source = Source.open(model.parts.run, model.experiment, model.settings, str(step))

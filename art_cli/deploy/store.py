@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from art_cli.config.plugins import PATTERN
 from art_cli.config.sections.deploy import TARGETS
 from art_cli.deploy.base import Deployment
 from art_cli.errors import ArtError, UsageError
@@ -97,13 +99,13 @@ class Store:
         """Return a record, and the folder of the one that it is a copy of. Raises ArtError."""
         try:
             deployment = RECORDS.validate_json(read_text(path), strict=True)
-            _check(deployment)
+            check_record(deployment)
             home = self._home(deployment.target, deployment.name)
             if home != path.parent:
                 raise ValueError(f"it is the record of {home.name}")
         except (OSError, ValueError) as e:
             raise ArtError(
-                f"{path} is damaged ({_wrong(e)}). What was made there may go on "
+                f"{path} is damaged ({wrong_in(e)}). What was made there may go on "
                 "and cost money: end it with the service itself, then remove this file"
             ) from None
         written, deployment.home = Path(deployment.home), str(home.absolute())
@@ -113,9 +115,10 @@ class Store:
         return deployment, None
 
 
-def _check(deployment: Deployment) -> None:
-    """Raise ValueError where a record cannot be one that `keep` wrote."""
-    if deployment.target not in TARGETS:
+def check_record(deployment: Deployment) -> None:
+    """Raise ValueError where a record cannot be written, or read again."""
+    RECORDS.validate_json(json_line(asdict(deployment)), strict=True)
+    if deployment.target not in TARGETS and not re.match(PATTERN, deployment.target):
         raise ValueError(f"there is no target {deployment.target!r}")
     for key, value in deployment.made.items():
         if type(value) is not MADE.get(key, str):
@@ -139,7 +142,7 @@ def _follow(deployment: Deployment, written: Path) -> None:
         deployment.url = moved(deployment.url)
 
 
-def _wrong(error: Exception) -> str:
+def wrong_in(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         return ": ".join((*map(str, first["loc"]), first["msg"]))

@@ -10,6 +10,7 @@ from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
 from art_cli.engines.base import Engine
 from art_cli.engines.embedded.engine import TransformersEngine
+from art_cli.engines.user_engine import UserEngine
 from art_cli.engines.vllm.engine import VLLMEngine
 from art_cli.engines.vllm.machines import check_nodes
 from art_cli.engines.vllm.server import check_vllm
@@ -44,6 +45,8 @@ async def make_engine(
     """
     if cfg.use == "vllm":
         return await VLLMEngine.start(policy, cfg, sampling, stop_ids, logs=logs, say=say)
+    if cfg.use != "transformers":
+        return UserEngine(policy, cfg, sampling, stop_ids)
     if apart:
         return TransformersEngine(policy.twin(), cfg, sampling, stop_ids, source=policy)
     return TransformersEngine(policy, cfg, sampling, stop_ids)

@@ -11,22 +11,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import is_dataclass
 from functools import lru_cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from art_cli.config.plugins import registered
 from art_cli.envs.base import Env
 from art_cli.errors import EXIT_USAGE, Interrupted, UsageError, blame, did_you_mean
 from art_cli.system.watchdog import last_resort
 
-ENV_GROUP = "art.envs"
 IMPORT_SECONDS = 120.0  # what takes longer belongs into scenarios() or start()
 
 
 def env_names() -> dict[str, str]:
     """Registered envs: name -> `module:Class`, by name."""
-    return {e.name: e.value for e in sorted(entry_points(group=ENV_GROUP), key=lambda e: e.name)}
+    return registered("envs")
 
 
 def env_class(use: str) -> type[Env]:

@@ -1,19 +1,25 @@
-"""Objects that a config names as FILE.py:NAME: a loss, an advantage, a sampler, a judge.
+"""Plugins: objects that a config names as FILE.py:NAME, package.module:NAME or by an entry point.
 
-Someone's own code may raise, or return what does not fit. Both are told with the key of the config
-and the line of the code.
+A loss, an advantage and a sampler are plugins; so are a judge, a tracker, an engine, an agent type
+and a deploy target, which are classes that implement a protocol. The user's code may raise, or
+return what does not fit. Both are told with the key of the config and the line of the code.
 """
 
 from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from pathlib import Path
 from statistics import StatisticsError
 from typing import Any
 
+from pydantic.errors import PydanticUserError
+
+from art_cli.config.load import read_settings
+from art_cli.envs.base import NoSettings
 from art_cli.envs.registry import find
 from art_cli.errors import ArtError, UsageError, blame
 
@@ -28,6 +34,95 @@ def named(key: str, name: str, builtin: Mapping[str, Any]) -> Any:
         raise UsageError(f"{key}: {e}") from None
 
 
+def class_named(key: str, name: str, protocol: type, made_of: tuple[str, ...]) -> type:
+    """Return the class that a key of the config names.
+
+    It must be made of these arguments and have each method of the protocol: `async` where the
+    protocol's is, and taking its arguments. Raises UsageError with all that it lacks.
+    """
+    found = named(key, name, {})
+    if not inspect.isclass(found):
+        raise UsageError(f"{key}: {name} is no class; name one that implements {protocol.__name__}")
+    # A class that inherits from a protocol, and has no __init__, seems to take anything.
+    takes = _takes(found, made_of, {}) and getattr(found.__init__, "__module__", "") != "typing"
+    made = [] if takes else [f"is not made as {_call(found, made_of)}"]
+    if lacks := [*made, *misfits(found, protocol)]:
+        what = f"{name} ({place_of(found)}) does not implement {protocol.__name__}"
+        raise UsageError(f"{key}: {what}: it {'; it '.join(lacks)}")
+    return found
+
+
+def make_plugin(key: str, name: str, protocol: type, **made_of: Any) -> Any:
+    """Return an instance of the class that a key names, with the attributes of the protocol.
+
+    Raises UsageError where the class does not fit, where making it fails, and where it has not
+    set an attribute.
+    """
+    found = class_named(key, name, protocol, tuple(made_of))
+    properties = {n: value for n, value in vars(protocol).items() if isinstance(value, property)}
+    inherited = {n for n, value in properties.items() if getattr(found, n, None) is value}
+    attributes = properties.keys() | inspect.get_annotations(protocol).keys()
+    init: Any = found.__init__ if inspect.isfunction(found.__init__) else found
+    with blaming(key, name, init):
+        made = found(*made_of.values())
+        missing = sorted(inherited | {n for n in attributes if not hasattr(made, n)})
+    if missing:
+        lacks = f"its __init__ does not set {', '.join(missing)}"
+        raise UsageError(f"{key}: {name} ({place_of(found)}): {lacks}; see {protocol.__name__}")
+    return made
+
+
+def settings_of(section: str, found: type, args: Mapping[str, Any]) -> Any:
+    """Return the `args` of a section as the class's own Config, a dataclass. Raises UsageError."""
+    config = getattr(found, "Config", NoSettings)
+    if not is_dataclass(config):
+        raise UsageError(f"{section}: {found.__name__}.Config must be a dataclass")
+    try:
+        return read_settings(config, args, section)
+    except (PydanticUserError, NameError, TypeError) as e:
+        raise UsageError(
+            f"{section}: {found.__name__}.Config must be a dataclass of what YAML can say: {e}"
+        ) from None
+
+
+def misfits(found: type, protocol: type) -> list[str]:
+    """Return what a class lacks of the methods of a protocol: what follows "it", for each."""
+    methods = [m for n, m in vars(protocol).items() if inspect.isfunction(m) and n[0] != "_"]
+    return [said for method in methods if (said := _misfit(found, method))]
+
+
+def _misfit(found: type, method: Callable[..., Any]) -> str:
+    """Return what is wrong with the method of this name in a class, or ""."""
+    name, own = method.__name__, getattr(found, method.__name__, None)
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    words = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    keywords = {p.name: None for p in parameters if p.kind is p.KEYWORD_ONLY}
+    call = _call(method, [*words, *(f"{k}=..." for k in keywords)])
+    is_async = inspect.iscoroutinefunction(method)
+    if own is None:
+        return f"has no {'async ' * is_async}{call}"
+    if not inspect.isfunction(own):  # a class method or another callable: known when it is called
+        return ""
+    if inspect.iscoroutinefunction(own) != is_async:
+        return f"has a {name}() that must {'' if is_async else 'not '}be `async def`"
+    return "" if _takes(own, ["self", *words], keywords) else f"cannot be asked for {call}"
+
+
+def _call(of: Callable[..., Any], words: Iterable[str]) -> str:
+    return f"{of.__name__}({', '.join(words)})"
+
+
+def _takes(function: Callable[..., Any], words: Sequence[str], keywords: dict[str, None]) -> bool:
+    """Return whether a function or a class can be called with so many arguments and these names."""
+    try:
+        inspect.signature(function).bind(*words, **keywords)
+    except TypeError:
+        return False
+    except ValueError:  # a type of C, which does not say
+        return True
+    return True
+
+
 def place_of(function: Callable[..., Any]) -> str:
     """Return `file:line` of a function, as far as that can be known."""
     try:
@@ -37,18 +132,20 @@ def place_of(function: Callable[..., Any]) -> str:
 
 
 @contextmanager
-def blaming(key: str, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Turn what someone's own function raises, but for errors of ours, into a UsageError."""
+def blaming(
+    key: str, name: str, function: Callable[..., Any], error: type[ArtError] = UsageError
+) -> Iterator[None]:
+    """Turn what the user's function raises, unless it is an ArtError, into an `error`."""
     try:
         yield
     except ArtError:  # raised on purpose
         raise
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         place = place_of(function)
         said = blame(e, Path(place.rpartition(":")[0]))
         if isinstance(e, TypeError) and not _is_from(e, function):  # it never began
             said = f"{place}: {type(e).__name__}: {e}"
-        raise UsageError(f"{key}: {name} failed: {said}") from e
+        raise error(f"{key}: {name} failed: {said}") from e
 
 
 def _is_from(error: BaseException, function: Callable[..., Any]) -> bool:

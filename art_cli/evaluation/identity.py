@@ -114,20 +114,21 @@ def folder_digest(folder: Path) -> str:
 
 
 def agent_digest(agent: AgentConfig) -> str | None:
-    """Return a digest of a program or function that plays: its files, and those beside them that
-    end alike. Others may be a log that grows, or notes."""
-    words = [*(agent.command or ()), *((agent.function or "").rpartition(":")[:1])]
+    """Return a digest of a program, function or class that plays: its files, and those beside them
+    that end alike. Others may be a log that grows, or notes."""
+    code = agent.use if ":" in agent.use else agent.function or ""  # FILE.py:NAME, or none
+    words = [*(agent.command or ()), code.rpartition(":")[0]]
     if agent.command and Path(agent.command[0]).is_absolute():
         words.pop(0)  # /usr/bin/node is not what someone is working on
     named = [Path(word) for word in words if word and os.path.isfile(word)]
-    if agent.function and not named:
+    if code and not named:
         with suppress(ImportError, ValueError):
-            spec = importlib.util.find_spec(agent.function.partition(":")[0])
+            spec = importlib.util.find_spec(code.partition(":")[0])
             named = [Path(spec.origin)] if spec and spec.origin else []
-    code = {*named}
+    files = {*named}
     for file in named:
-        code |= {f for f in file.parent.iterdir() if f.suffix == file.suffix != "" and f.is_file()}
-    small = (f for f in code if f.stat().st_size < LARGEST_FILE)
+        files |= {f for f in file.parent.iterdir() if f.suffix == file.suffix != "" and f.is_file()}
+    small = (f for f in files if f.stat().st_size < LARGEST_FILE)
     return files_digest(small) if named else None
 
 

@@ -26,12 +26,14 @@ from art_cli.system.files import json_line, read_lines, to_append
 
 PACKAGES = ("art-cli", "torch", "transformers", "peft", "tokenizers", "vllm", "litellm", "numpy")
 GIT_SECONDS = 5.0
-CODE = {  # the key that names it
-    "env code": "env.use",
-    "agent code": "agent.function",
-    "loss code": "train.loss",
-    "advantage code": "train.advantage",
-    "curriculum code": "train.curriculum",
+CODE = {  # the keys that name it: the first that is set
+    "env code": ("env.use",),
+    "agent code": ("agent.function", "agent.use"),
+    "judge code": ("judge.use",),
+    "engine code": ("engine.use",),
+    "loss code": ("train.loss",),
+    "advantage code": ("train.advantage",),
+    "curriculum code": ("train.curriculum",),
 }
 LARGEST = 256 << 20  # bytes of a file whose content is looked at
 
@@ -71,7 +73,9 @@ def changed_since(run: RunDir, loaded: LoadedExperiment) -> list[str]:
     rows, _ = read_lines(run.made_with)
     noted, now = rows[-1] if rows else {}, code_of(loaded)
     values = {".".join(map(str, path)): value for path, value in leaves(loaded.document)}
-    values |= {code: values[key] for code, key in CODE.items() if key in values}
+    for code, keys in CODE.items():
+        if named := next(filter(None, map(values.get, keys)), None):
+            values[code] = named
     before = {**noted, **_dict(noted.get("file"))}
     return [
         f"{key}: {values[key]}" if key in values else key
@@ -99,6 +103,8 @@ def code_of(loaded: LoadedExperiment) -> dict[str, Any]:
     return {
         "env code": _or_none(lambda: code_digest(env_of(cfg.env))),
         "agent code": _or_none(lambda: agent_digest(cfg.agent)),
+        "judge code": _or_none(lambda: cfg.judge and _digest(_file_of(cfg.judge.use))),
+        "engine code": _or_none(lambda: _digest(_file_of(cfg.engine.use))),
         "loss code": _or_none(lambda: _digest(_file_of(cfg.train.loss))),
         "advantage code": _or_none(lambda: _digest(_file_of(cfg.train.advantage))),
         "curriculum code": _or_none(lambda: _digest(_file_of(cfg.train.curriculum))),

@@ -193,7 +193,7 @@ def _check_programs(cfg: Experiment) -> Iterator[CheckResult]:
     except (PreflightError, UsageError) as e:
         yield failed(str(e))
     if cfg.agent.use != "builtin":
-        who = str(cfg.agent.function or cfg.agent.url)
+        who = str(cfg.agent.function or cfg.agent.url or cfg.agent.use)
         where = f" (in {cfg.agent.sandbox})" if cfg.agent.sandbox != "none" else ""
         yield ok(f"agent: {' '.join(cfg.agent.command or [who])}{where}")
     if cfg.judge and cfg.judge.command and "{" not in cfg.judge.command[0]:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import Experiment
 from art_cli.config.sections.env import opponents_saved
 from art_cli.config.sections.sft import SFTConfig
+from art_cli.engines.user_engine import check_engine_class
 from art_cli.envs.base import Env
 from art_cli.errors import ConfigError, UsageError
+from art_cli.llms.judges.user_judge import check_judge_class
+from art_cli.rollout.agents.user_runner import check_agent_class
 from art_cli.rollout.env_class import env_of
 from art_cli.rollout.groups import scenarios_in
 from art_cli.rollout.opponents import check_opponents
 from art_cli.runs.directory import RunDir
 from art_cli.runs.opponents import saved_opponent
+from art_cli.runs.trackers.user_sink import check_tracker_class
 from art_cli.types import Split
 
 T = TypeVar("T")
@@ -33,23 +38,37 @@ def check_own_code(loaded: LoadedExperiment, run: RunDir | None = None) -> list[
     train, told = cfg.train, list(too_few_scenarios(loaded))
     if run is None:
         key = "sft.demonstrations" if cfg.sft else "model.base"
-        _check(loaded, key, lambda: _check_demonstrations(cfg))
+        located(loaded, key, lambda: _check_demonstrations(cfg))
     if ":" in train.loss:
         from art_cli.training.algorithm.loss import loss_named
 
-        _check(loaded, "train.loss", lambda: loss_named(train.loss))
+        located(loaded, "train.loss", lambda: loss_named(train.loss))
     if ":" in train.advantage:
         from art_cli.training.algorithm.advantage import try_advantage
 
-        doubt = _check(loaded, "train.advantage", lambda: try_advantage(train.advantage))
+        doubt = located(loaded, "train.advantage", lambda: try_advantage(train.advantage))
         told += [doubt] if doubt else []
     if ":" in train.curriculum:
-        _check(loaded, "train.curriculum", lambda: _try_sampler(loaded))
+        located(loaded, "train.curriculum", lambda: _try_sampler(loaded))
+    for key, check in _classes(cfg):
+        located(loaded, key, check)
     opponents = cfg.env.opponents
-    _check(loaded, "env.opponents", lambda: check_opponents(opponents, env_of(cfg.env), settings))
+    located(loaded, "env.opponents", lambda: check_opponents(opponents, env_of(cfg.env), settings))
     for key, who in opponents_saved(opponents).items():
-        _check(loaded, key, lambda key=key, who=who: saved_opponent(key, who, run))
+        located(loaded, key, lambda key=key, who=who: saved_opponent(key, who, run))
     return told
+
+
+def _classes(cfg: Experiment) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield the key of each class of the user's own that a section is handed to, and its check."""
+    if cfg.judge and ":" in (name := cfg.judge.use):
+        yield "judge.use", partial(check_judge_class, name)
+    if ":" in (name := cfg.agent.use):
+        yield "agent.use", partial(check_agent_class, name)
+    if ":" in (name := cfg.engine.use):
+        yield "engine.use", partial(check_engine_class, name)
+    for name, custom in cfg.track.custom.items():
+        yield f"track.custom.{name}", partial(check_tracker_class, name, custom)
 
 
 def _check_demonstrations(cfg: Experiment) -> None:
@@ -94,9 +113,12 @@ def _try_sampler(loaded: LoadedExperiment) -> None:
     try_sampler(cfg.train.curriculum, scenarios, cfg.seed, cfg.train.scenarios_per_step)
 
 
-def _check(loaded: LoadedExperiment, key: str, find: Callable[[], T]) -> T:
+def located(loaded: LoadedExperiment, key: str, find: Callable[[], T]) -> T:
+    """Return what `find` returns. Raise its UsageError as a ConfigError with the key's place."""
     try:
         return find()
     except UsageError as e:
-        problem = loaded.problem(key, str(e).removeprefix(f"{key}: "))
+        at, _, message = str(e).partition(": ")  # the key itself, or one below it
+        below = at == key or at.startswith(f"{key}.")
+        problem = loaded.problem(*((at, message) if below else (key, str(e))))
         raise ConfigError([str(problem)], problem.pointed()) from None

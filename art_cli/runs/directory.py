@@ -12,6 +12,7 @@ ignored by every reader and removed by `truncate_metrics`.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
@@ -182,6 +183,10 @@ class RunDir:
 
     def deployment(self, target: str, name: str) -> Path:
         """The folder of a deployment: what is known of it, and files that were made for it."""
+        file, colon, last = target.rpartition(":")
+        if colon:  # a class of the user's own: two files may have the same name
+            digest = hashlib.sha256(target.encode()).hexdigest()[:8]
+            target = f"{Path(file).stem}.{last}.{digest}"
         return self.root / "deployments" / f"{target}-{name.replace('/', '--')}"
 
     def id(self) -> str:

@@ -9,15 +9,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from art_cli.config.marks import OnlyWith
+from art_cli.config.plugins import FORM, Plugin
 from art_cli.config.rule import Rule, clash
 from art_cli.config.sections.llm import LLMConfig
 from art_cli.config.values import FORBID_UNKNOWN, Address, Count, Positive, Url
 
-PROGRAM = OnlyWith("agent.use", ("program",))
-FUNCTION = OnlyWith("agent.use", ("function",))
-STARTED = OnlyWith("agent.use", ("program", "function"))
-SERVICE = OnlyWith("agent.use", ("service",))
-HOSTED = OnlyWith("agent.use", ("program", "function", "service"))
+LOOPBACK = "127.0.0.1:0"  # a free port of this machine alone
+PROGRAM = OnlyWith("agent.use", ("program", FORM))
+FUNCTION = OnlyWith("agent.use", ("function", FORM))
+STARTED = OnlyWith("agent.use", ("program", "function", FORM))
+SERVICE = OnlyWith("agent.use", ("service", FORM))
+HOSTED = OnlyWith("agent.use", ("program", "function", "service", FORM))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +41,11 @@ class AgentConfig:
     service runs already: each episode is posted to it.
     """
 
-    use: Literal["builtin", "program", "function", "service"] = "builtin"
-    """The kind of agent: the built-in loop, a program, a Python function or an HTTP service."""
+    use: Literal["builtin", "program", "function", "service"] | Annotated[str, Plugin("agents")] = (
+        "builtin"
+    )
+    """The kind of agent: the built-in loop, a program, a Python function, an HTTP service, or a
+    class of your own that starts agents, and is made of this section."""
     command: Annotated[list[str] | None, PROGRAM] = None
     """The command that starts the program, for example [node, agent.js]."""
     keep: Annotated[bool, PROGRAM] = False
@@ -55,7 +60,7 @@ class AgentConfig:
     """The address that episodes are posted to."""
     api_key_env: Annotated[str | None, SERVICE] = None
     """The environment variable that holds the key of the service. null: it needs none."""
-    bind: Annotated[Address, SERVICE] = "127.0.0.1:0"
+    bind: Annotated[Address, SERVICE] = LOOPBACK
     """The address on which the policy is served to the service. Port 0: a free one."""
     public_url: Annotated[Url | None, SERVICE] = None
     """The address at which the service reaches `bind`: behind a proxy, or from another network."""

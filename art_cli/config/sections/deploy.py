@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from art_cli.config.plugins import Plugin
 from art_cli.config.values import FORBID_UNKNOWN, Count
 
 
@@ -14,12 +15,16 @@ from art_cli.config.values import FORBID_UNKNOWN, Count
 class DeployConfig:
     """The target to which `art deploy RUN` brings a checkpoint."""
 
-    use: Literal["together", "hf", "merged", "serve", "skyserve", "ollama"]
-    """The target, as `art deploy --to` names it."""
+    use: (
+        Literal["together", "hf", "merged", "serve", "skyserve", "ollama"]
+        | Annotated[str, Plugin("targets")]
+    )
+    """The target, as `art deploy --to` names it: a built-in one, or a class of your own."""
     name: str | None = None
     """The deployment's name. null: made of project, run and step."""
     args: dict[str, Any] = field(default_factory=dict)
-    """The target's own settings, which follow here for each target."""
+    """The target's own settings, which follow here for each target. A class of your own declares
+    them in its `Config`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

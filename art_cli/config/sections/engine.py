@@ -8,12 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from art_cli.config.marks import NotWith, OnlyWith
+from art_cli.config.plugins import FORM, Plugin
 from art_cli.config.rule import Rule, clash, is_positive, is_set
 from art_cli.config.values import Count, CountOrZero, Share
 
 MAX_MODEL_LEN = 4096
-EMBEDDED = OnlyWith("engine.use", ("transformers",))
-VLLM = OnlyWith("engine.use", ("vllm",))
+EMBEDDED = OnlyWith("engine.use", ("transformers", FORM))
+VLLM = OnlyWith("engine.use", ("vllm", FORM))
 STARTED = NotWith("engine.url", "a server that someone else has started")
 OWN_OPTIONS = {  # of `vllm serve`, that follow from other keys
     *("model", "served_model_name", "host", "port", "dtype", "enable_lora", "max_lora_rank"),
@@ -31,8 +32,9 @@ class EngineConfig:
     nodes, and their GPUs need no numbers.
     """
 
-    use: Literal["transformers", "vllm"] = "transformers"
-    """The trainer's own process (transformers, on a CPU too), or vLLM, which is faster on a GPU."""
+    use: Literal["transformers", "vllm"] | Annotated[str, Plugin("engines")] = "transformers"
+    """The trainer's own process (transformers, on a CPU too), vLLM, which is faster on a GPU, or a
+    class of your own, which is made of this section."""
     max_num_seqs: Count = 256
     """The most sequences that hold a KV cache at once, per replica. Lower it where memory runs
     out."""
@@ -44,7 +46,7 @@ class EngineConfig:
     is faster where envs are slow."""
     gpus: Annotated[list[CountOrZero] | None, VLLM, STARTED] = None
     """The numbers of the GPUs that vLLM has to itself. null: it shares the trainer's."""
-    nodes: Annotated[CountOrZero, VLLM, STARTED] = 0
+    nodes: Annotated[CountOrZero, OnlyWith("engine.use", ("vllm",)), STARTED] = 0
     """How many of `backend.num_nodes` serve vLLM alone; the others train."""
     tensor_parallel_size: Annotated[Count, VLLM, STARTED] = 1
     """GPUs of one replica. Raise it where the weights do not fit one GPU."""

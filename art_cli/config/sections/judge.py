@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from art_cli.config.plugins import Plugin
 from art_cli.config.rule import clash, is_set
 from art_cli.config.sections.llm import REFERENCE, LLMConfig
-from art_cli.config.values import Count, Own, Positive
+from art_cli.config.values import Count, Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +20,10 @@ class JudgeConfig(LLMConfig):
     `model: reference` is the policy's own base, its adapter off, on the run's own engine.
     """
 
-    use: Literal["ruler"] | Own = "ruler"
-    """RULER, or a class of your own (FILE.py:NAME), made of this section: CONTRIBUTING has one."""
+    use: Literal["ruler"] | Annotated[str, Plugin("judges")] = "ruler"
+    """RULER, or a class of your own, which is made of this section."""
+    model: str = ""
+    """The name that litellm knows the model by, for example openai/o3. RULER needs it."""
     rubric: str | None = None
     """What is good, in words. null: reaching the goal, efficiently."""
     rubric_file: str | None = None
@@ -41,6 +44,10 @@ class JudgeConfig(LLMConfig):
 
 
 JUDGE_RULES = (
+    clash(
+        {"judge.model": "", "judge.use": "ruler"},
+        "missing. Add for example: model: openai/o3",
+    ),
     clash(
         {"judge.rubric_file": is_set, "judge.rubric": is_set},
         "stands beside judge.rubric; keep one of them",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from art_cli.config.plugins import is_plugin
 from art_cli.config.rule import Rule, clash, is_positive, is_set
 from art_cli.config.values import NonNegative, Positive
 
@@ -22,7 +23,7 @@ class RewardConfig:
     """The weight of the judge's score."""
     agent: NonNegative = 0.0
     """The weight of the reward that an agent of yours ends its episode with (a service, a program
-    with `keep`, a function with `python`)."""
+    with `keep`, a function with `python`, a class of yours)."""
     gate: Literal["env"] | None = None
     """With `env`, the judge's score counts only where the env's is positive."""
     invalid_action_cost: NonNegative = 0.0
@@ -53,7 +54,7 @@ REWARD_RULES = (
         "reward.agent",
         ("agent.use", "agent.keep", "agent.python"),
         lambda weight, kind, keep, python: (
-            weight > 0 and kind != "service" and not keep and python is None
+            weight > 0 and kind != "service" and not (keep or python or is_plugin(kind))
         ),
         "is {0}, but an agent of agent.use={1} gives no reward; remove it, or add agent.keep or "
         "agent.python",

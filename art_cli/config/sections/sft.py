@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from art_cli.config.rule import Rule, clash
+from art_cli.config.rule import clash
 from art_cli.config.values import Count, Positive
 
 
@@ -26,7 +26,8 @@ class SFTConfig:
     optimizer: Literal["adamw", "muon"] = "adamw"
     """The optimizer. muon learns faster where the weights are random, as those of `tiny` are."""
     weights: Literal["auto", "all", "adapter"] = "auto"
-    """The weights that are trained. auto: the adapter if there is one, else all."""
+    """The weights that are trained. auto: the adapter if there is one, else all. `model.base: tiny`
+    always trains all: what a random model lacks cannot be learnt through an adapter."""
 
 
 SFT_RULES = (
@@ -34,11 +35,9 @@ SFT_RULES = (
         {"sft.weights": "adapter", "model.adapter": None},
         "is adapter, but model.adapter is null; remove it, or write all",
     ),
-    Rule(
-        "sft.weights",
-        ("model.base", "model.adapter"),
-        lambda weights, base, adapter: base == "tiny" and adapter is not None and weights != "all",
-        "must be all with model.base=tiny: what a random model lacks cannot be learnt through an "
-        "adapter; add `weights: all`",
+    clash(
+        {"sft.weights": "adapter", "model.base": "tiny"},
+        "is adapter, but a random model (model.base=tiny) cannot be taught through an adapter; "
+        "remove it",
     ),
 )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from art_cli.config.marks import OnlyWith
-from art_cli.config.values import Count, Url
+from art_cli.config.plugins import Plugin
+from art_cli.config.values import FORBID_UNKNOWN, Count, Url
 
 WANDB = OnlyWith("track.wandb.mode", ("auto", "online", "offline"))
 
@@ -16,7 +19,8 @@ class WandbConfig:
     """Weights & Biases."""
 
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
-    """W&B's own word. auto: online with a key and a server that answers, else offline."""
+    """W&B's own key, with W&B's values. auto: online with a key and a server that answers, else
+    offline."""
     entity: Annotated[str | None, WANDB] = None
     """The user or team that the run belongs to. null: the key's own."""
     upload: Annotated[Literal["auto", "on", "off"], WANDB] = "auto"
@@ -50,6 +54,21 @@ class MlflowConfig:
     """The address of the tracking server or store. null: MLFLOW_TRACKING_URI."""
 
 
+TrackerName = Annotated[str, Field(pattern=r"^[a-z0-9_-]+$", max_length=50)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserTrackerConfig:
+    """A tracker of your own. Under `track.custom`, each has a name of small letters and digits."""
+
+    __pydantic_config__ = FORBID_UNKNOWN
+
+    use: Annotated[str, Plugin("trackers")]
+    """The class, which implements Sink."""
+    args: dict[str, Any] = field(default_factory=dict)
+    """The settings that its `Config` declares."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackConfig:
     """Trackers of a run beside its own directory and the console: none, by default."""
@@ -64,3 +83,5 @@ class TrackConfig:
     """Write TensorBoard's event files into the run's directory (extra `tensorboard`)."""
     trackio: bool = False
     """Write to Trackio's database on this machine (extra `trackio`)."""
+    custom: dict[TrackerName, UserTrackerConfig] = field(default_factory=dict)
+    """Trackers of your own, by name, for example {csv: {use: csv_tracker.py:CsvTracker}}."""

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from art_cli.config.plugins import Plugin
 from art_cli.config.rule import Rule, clash, is_positive, is_set
-from art_cli.config.values import Count, CountOrZero, NonNegative, Own, Positive
+from art_cli.config.values import Count, CountOrZero, NonNegative, Positive
 
 MIN_MICROBATCH_TOKENS = 64
 
@@ -43,9 +44,9 @@ class TrainConfig:
     max_kl: Positive | None = 0.01
     """How far one update may move the policy, in nats a token; it is shortened to that. null: no
     limit."""
-    loss: LossName | Own = "token_mean"
+    loss: LossName | Annotated[str, Plugin("losses")] = "token_mean"
     """The loss. docs/losses.md has their formulas, and which of them TRL and verl use."""
-    advantage: AdvantageName | Own = "mean"
+    advantage: AdvantageName | Annotated[str, Plugin("advantages")] = "mean"
     """How an episode is compared with its siblings: its reward less their mean, divided by
     nothing or by a standard deviation."""
     clip_low: NonNegative | None = None
@@ -69,7 +70,7 @@ class TrainConfig:
     dynamic_sampling: bool = False
     """Replace groups whose rewards are all equal by groups of further scenarios (DAPO,
     2503.14476)."""
-    curriculum: CurriculumName | Own = "uniform"
+    curriculum: CurriculumName | Annotated[str, Plugin("samplers")] = "uniform"
     """The scenarios that are played. uniform: each as often as every other; signal: more often
     those whose groups are likely to differ."""
     mask_truncated_completions: bool = False

@@ -9,12 +9,12 @@ from typing import Any
 
 from art_cli.config.sections.judge import JudgeConfig
 from art_cli.config.sections.llm import LLMConfig
-from art_cli.errors import JudgeError, PreflightError
+from art_cli.errors import JudgeError, PreflightError, UsageError
 from art_cli.llms.base import LLM, Budget
 from art_cli.llms.judges.base import Judge
 from art_cli.llms.judges.cache import AnswerCache
 from art_cli.llms.judges.ruler import Ruler
-from art_cli.llms.judges.user_judge import UserJudge, own_class
+from art_cli.llms.judges.user_judge import UserJudge, check_judge_class
 from art_cli.llms.remote import RemoteLLM
 from art_cli.llms.stand_in import STAND_IN, StandInLLM
 from art_cli.system.child_server import ChildServer
@@ -67,8 +67,10 @@ def check_setup(cfg: JudgeConfig) -> None:
     """
     read_rubric(cfg)
     if cfg.use != "ruler":
-        own_class(cfg.use)
+        check_judge_class(cfg.use)
         return
+    if not cfg.model:
+        raise UsageError("judge.model is missing: judge.use=ruler asks a model, such as openai/o3")
     key = key_of(cfg)
     if key and not os.environ.get(key):
         raise PreflightError(

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
+import asyncio
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from art_cli.config.sections.judge import JudgeConfig
-from art_cli.envs.user_code import blaming, named
-from art_cli.errors import UsageError
+from art_cli.envs.user_code import blaming, class_named, make_plugin
+from art_cli.errors import JudgeError, UsageError
 from art_cli.llms.base import Usage
 from art_cli.llms.judges.base import Judge, Score, Transcript, Verdict
 
-REQUIRED = ("judge", "check_room", "ping", "usage", "spent", "close")  # of a Judge
 KEY = "judge.use"
 
 
-def own_class(name: str) -> type:
-    """Return the class that `judge.use` names. Raises UsageError where there is none."""
-    found = named(KEY, name, {})
-    if not inspect.isclass(found):
-        raise UsageError(f"{KEY}: {name} is no class; name one that implements Judge")
-    return found
+def check_judge_class(name: str) -> None:
+    """Raise UsageError where `judge.use` names no class that implements Judge."""
+    class_named(KEY, name, Judge, ("cfg",))
 
 
 class UserJudge:
@@ -30,16 +26,23 @@ class UserJudge:
 
     def __init__(self, cfg: JudgeConfig) -> None:
         """Raises UsageError where the class cannot be made, or is no Judge."""
-        self._name, made = cfg.use, own_class(cfg.use)
-        with blaming(KEY, self._name, made.__init__):
-            self._judge: Judge = made(cfg)
-        if missing := [name for name in REQUIRED if not hasattr(self._judge, name)]:
-            raise UsageError(f"{KEY}: {self._name} has no {', '.join(missing)}; see Judge")
+        self._name, self._timeout = cfg.use, cfg.timeout
+        self._judge: Judge = make_plugin(KEY, cfg.use, Judge, cfg=cfg)
 
     async def judge(self, transcripts: Sequence[Transcript]) -> Verdict:
-        """See Judge. Raises UsageError where the user's code fails or gives no fitting Verdict."""
-        with blaming(KEY, self._name, type(self._judge).judge):
-            verdict: Any = await self._judge.judge(transcripts)
+        """See Judge. Raises UsageError where the user's code fails or gives no fitting Verdict,
+        JudgeError where it takes longer than `judge.timeout`."""
+        deadline = asyncio.timeout(self._timeout)
+        try:
+            with blaming(KEY, self._name, type(self._judge).judge):
+                async with deadline:
+                    verdict: Any = await self._judge.judge(transcripts)
+        except UsageError as e:
+            if not deadline.expired():
+                raise
+            raise JudgeError(
+                f"{self._name} gave no scores within {self._timeout:g} s (judge.timeout)"
+            ) from e
         scores = verdict.scores if isinstance(verdict, Verdict) else None
         if not isinstance(scores, list) or not all(isinstance(s, Score) for s in scores):
             given = type(verdict).__name__

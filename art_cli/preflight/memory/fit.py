@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 from art_cli.config.auto import dtype_of, recomputes
 from art_cli.config.load import LoadedExperiment
 from art_cli.config.schema import Experiment
+from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.env import opponents_saved
 from art_cli.config.sections.llm import REFERENCE
 from art_cli.config.sections.model import AdapterConfig
@@ -16,7 +17,7 @@ from art_cli.errors import PreflightError
 from art_cli.llms.services import needs_reference
 from art_cli.preflight.memory.advice import KNOBS, Advice, Change, advise
 from art_cli.preflight.memory.dimensions import Shape
-from art_cli.preflight.memory.estimate import GIB, MemoryEstimate, Workload, estimate
+from art_cli.preflight.memory.estimate import GIB, Engine, MemoryEstimate, Workload, estimate
 from art_cli.preflight.memory.gpus import Gpu
 from art_cli.preflight.memory.shape import UnknownSizeError, shape_of_base
 
@@ -163,7 +164,7 @@ def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
         is_bounded=train.max_kl is not None,
         num_opponents=len(saved),
         has_twin="start" in seats or (train.max_staleness > 0 and cfg.engine.use == "transformers"),
-        engine="elsewhere" if cfg.engine.url else cfg.engine.use,
+        engine=_engine(cfg.engine),
         shares_gpu=cfg.engine.shares_gpu,
         tensor_parallel_size=cfg.engine.tensor_parallel_size,
         gpu_memory_utilization=cfg.engine.gpu_memory_utilization,
@@ -173,6 +174,12 @@ def job_of(cfg: Experiment, settings: Any, shape: Shape | None) -> Workload:
         episodes=at_once,
         reference_rows=min(asking, cfg.engine.max_num_seqs),
     )
+
+
+def _engine(cfg: EngineConfig) -> Engine:
+    """Return the engine that is counted. One of the user's own takes what it likes: it is not."""
+    known = {use: use for use in get_args(Engine)}
+    return "elsewhere" if cfg.url else known.get(cfg.use, "elsewhere")
 
 
 def _how(advice: Advice) -> str:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from art_cli.config.sections.agent import AgentConfig, TrainedConfig, models_of
+from art_cli.config.sections.agent import LOOPBACK, AgentConfig, TrainedConfig, models_of
 from art_cli.config.sections.reward import RewardConfig
 from art_cli.engines.base import Engine
 from art_cli.envs.registry import find
@@ -20,6 +20,7 @@ from art_cli.rollout.agents.persistent import PersistentRunner, WorkerRunner
 from art_cli.rollout.agents.program import ProgramRunner
 from art_cli.rollout.agents.sandbox import Bwrap, Docker, NoSandbox, Sandbox
 from art_cli.rollout.agents.service import ServiceRunner
+from art_cli.rollout.agents.user_runner import UserRunner
 from art_cli.rollout.agents.workdir import Workdir
 from art_cli.rollout.gateway.entrance import Entrance
 from art_cli.rollout.gateway.hosted_episode import Served
@@ -36,7 +37,8 @@ async def open_agents(
     say: Callable[[str], None],
 ) -> HostedAgents:
     """Return the agents behind a gateway that the stack closes. Raises PreflightError."""
-    at = Entrance.at(cfg.bind, cfg.public_url) if cfg.use == "service" else None
+    is_reached = cfg.use == "service" or (cfg.bind, cfg.public_url) != (LOOPBACK, None)
+    at = Entrance.at(cfg.bind, cfg.public_url) if is_reached else None
     gateway = Gateway(served, at, drops_hosted=cfg.hosted_tools == "drop", say=say)
     await gateway.start()
     stack.push_async_callback(gateway.close)
@@ -70,8 +72,10 @@ def make_runner(cfg: AgentConfig) -> Runner | None:
     """Return what starts the agent, or None: the policy plays itself.
 
     Raises PreflightError where there is no such program or folder, or its sandbox does not work,
-    UsageError where there is no such function.
+    UsageError where there is no such function or class.
     """
+    if ":" in cfg.use:
+        return UserRunner(cfg)
     workdir, sandbox = Workdir(cfg.workdir), _sandbox(cfg)
     if cfg.command and cfg.keep:
         return PersistentRunner(cfg.command, cfg.pass_env, sandbox, cfg.timeout, workdir)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +14,7 @@ from art_cli.errors import ConfigError
 from art_cli.runs.directory import RunDir
 from art_cli.runs.trackers.base import Tracker
 from art_cli.runs.trackers.sink import Sink, SinkTracker, SinkTrackers
+from art_cli.runs.trackers.user_sink import UserSink
 from art_cli.runs.trackers.wandb.server import choose_mode
 
 OTLP = "opentelemetry.exporter.otlp.proto.http"
@@ -115,6 +117,8 @@ def _sinks(
     for name, (is_wanted, open_sink) in wanted.items():
         if is_wanted:
             yield name, open_sink
+    for name, custom in track.custom.items():
+        yield f"custom.{name}", partial(UserSink, name, custom, run)
 
 
 def _is_installed(module: str) -> bool:

@@ -65,3 +65,4 @@ def test_large_models_on_a_gpu_recompute_their_layers() -> None:
 def test_a_warm_up_trains_what_the_run_trains(adapter: AdapterConfig | None) -> None:
     model = ModelConfig(base="some/model", adapter=adapter)
     assert warms_all(SFTConfig(), model) == (adapter is None)
+    assert warms_all(SFTConfig(), ModelConfig(base="tiny", adapter=adapter))

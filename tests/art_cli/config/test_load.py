@@ -133,7 +133,7 @@ def test_later_files_win_and_null_replaces_a_section(tmp_path):
     assert loaded.experiment.sft is None
     assert loaded.experiment.train == TrainConfig(steps=7, loss="dapo")
     wandb = {"mode": "offline", "entity": "me", "upload": "auto", "weave": False}
-    others = {"otlp": None, "mlflow": None, "tensorboard": False, "trackio": False}
+    others = {"otlp": None, "mlflow": None, "tensorboard": False, "trackio": False, "custom": {}}
     assert loaded.document["track"] == {"wandb": wandb} | others
     assert loaded.origins["train.steps"] == "over.yaml:2"
 
@@ -397,7 +397,7 @@ def test_a_malformed_override_is_a_problem(problems, override):
             "train.num_minibatches: is 9, but train.scenarios_per_step is 8",
         ),
         (["sft.weights=adapter", "model.adapter=null"], "sft.weights: is adapter, but model"),
-        (["model.base=tiny", "sft.epochs=1"], "sft.weights: must be all with model.base=ti"),
+        (["model.base=tiny", "sft.weights=adapter"], "sft.weights: is adapter, but a random mode"),
         (["model.quantize=4bit", "model.adapter=null"], "model.quantize: keeps the base as it is"),
         (["model.quantize=8bit", "model.base=tiny"], "model.quantize: has no effect with model."),
         (["model.quantize=8bit", "model.device=cpu"], "model.quantize: needs a GPU, but model.de"),
@@ -426,6 +426,7 @@ def test_settings_that_do_not_go_together_are_refused(problems, overrides, messa
         ["model.tiny.num_layers=2"],
         ["model.base=tiny", "model.tiny.num_layers=3"],
         ["model.base=tiny", "sft.weights=all"],
+        ["model.base=tiny", "sft={}"],
         ["model.base=tiny", "model.adapter=null", "sft={}"],
         ["train.warmup_steps=3"],
         ["train.loss=cispo", "train.clip_low=null", "train.clip_high=5"],

@@ -28,7 +28,7 @@ def test_a_key_has_its_meaning_what_it_takes_its_default_and_what_it_needs() -> 
     key = key_at("engine.gpus")
     assert (key.takes, key.default) == ("list of: integer from 0 or null", "`null`")
     assert key.meaning.startswith("The numbers of the GPUs that vLLM has to itself.")
-    assert key.needs == ["Only with `engine.use` vllm", "Not with `engine.url`"]
+    assert key.needs == ["Only with `engine.use` vllm or FILE.py:NAME", "Not with `engine.url`"]
     assert key_at("train.steps").default == "**needed**" and key_at("train").sections
 
 
@@ -77,6 +77,10 @@ def test_every_key_has_a_description_of_whole_sentences() -> None:
         ("model.lora_r", "model.adapter.rank"),
         ("reward.ruler", "judge"),
         ("deploy.to", "use"),
+        ("agent.type", "use"),
+        ("engine.mode", "use"),
+        ("judge.kind", "use"),
+        ("backend.provider", "use"),
         ("warmup", "sft"),
     ],
 )

@@ -47,6 +47,25 @@ def test_a_program_is_the_files_beside_it(tmp_path: Path, monkeypatch: pytest.Mo
     assert agent_digest(agent) not in (None, first)
 
 
+@pytest.mark.parametrize(
+    "agent",
+    [
+        AgentConfig(use="function", function="mine.py:play"),
+        AgentConfig(use="mine.py:Mine"),
+        AgentConfig(use="mine:Mine"),
+    ],
+)
+def test_a_function_and_a_class_are_their_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: AgentConfig
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine.py").write_text("class Mine: ...\n")
+    first = agent_digest(agent)
+    (tmp_path / "mine.py").write_text("class Mine:\n    pass\n")
+    assert first and agent_digest(agent) not in (None, first)
+
+
 def test_weights_are_their_bytes_and_not_their_dates(tmp_path: Path) -> None:
     for name, content in (("a", b"1"), ("b", b"1"), ("c", b"2")):
         (tmp_path / name).mkdir()

@@ -9,6 +9,14 @@ from art_cli.runs.directory import RunDir
 from art_cli.runs.maker import MARK, is_own, write_config
 
 CONFIG = "env: {use: 'bad.py:Env'}\nmodel: {base: tiny}\ntrain: {steps: 1}\n"
+OTHERS = """
+agent: {use: function, function: "f.py:f"}
+judge: {model: x, use: "a.py:C"}
+engine: {use: "a.py:C"}
+deploy: {use: "a.py:C"}
+track: {custom: {my-own: {use: "a.py:C"}}}
+backend: {use: local}
+"""
 
 
 @pytest.fixture
@@ -46,10 +54,13 @@ def test_a_run_of_others_is_told_with_its_code(
 ) -> None:
     run.config.write_text(CONFIG)
     run.config.write_text(
-        CONFIG.replace("{steps: 1}", "{steps: 1, loss: gspo, advantage: 'a.py:f'}")
+        CONFIG.replace("{steps: 1}", "{steps: 1, loss: gspo, advantage: 'a.py:f'}") + OTHERS
     )
     said = told(run, capsys)
     assert "train.advantage: a.py:f" in said and "train.loss" not in said
+    assert "agent.function: f.py:f" in said and "agent.use" not in said and "backend" not in said
+    for key in ("judge.use", "engine.use", "deploy.use", "track.custom.my-own.use"):
+        assert f"{key}: a.py:C" in said
     assert "was not made by `art run` of this account" in said and "env.use: bad.py:Env" in said
     write_config(run, CONFIG)
     assert told(run, capsys) == ""

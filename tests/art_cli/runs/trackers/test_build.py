@@ -90,3 +90,35 @@ def test_a_tracker_that_cannot_be_opened_leaves_the_others(
     assert [line.partition(" row")[0] for line in said[-1:]] == ["MLflow lacks 1"]
     assert list((run.root / "tensorboard").iterdir())
     assert (run.root / "trackers" / "tensorboard.txt").read_text() == "train-1\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("1 / 0", "mine.py:6: ZeroDivisionError: division by zero"),
+        ("raise SystemExit(3)", "mine.py:6: SystemExit: 3"),
+        ("row.clear()", ""),
+    ],
+)
+def test_a_tracker_of_ones_own_that_fails_is_told_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "class Mine:\n    def __init__(self, settings, run):\n        self.run = run\n"
+        "    def take(self, row):\n        assert row\n"
+        f"        {line}\n    def close(self, state):\n        (self.run.root / state).touch()\n"
+    )
+    cfg = loaded(tmp_path, "track: {custom: {mine: {use: 'mine.py:Mine'}}}\n").experiment
+    run = RunDir(tmp_path / "run")
+    run.root.mkdir()
+    said: list[str] = []
+    [tracker] = make_trackers(cfg, run, {}, said.append)
+    row = {"training_step": 1, "train/reward": 0.5}
+    tracker.log(row)
+    tracker.finish("done")
+    assert row["training_step"] == 1 and (run.root / "done").exists()
+    if says:
+        assert said[-1].startswith("custom.mine lacks 1 row of the run: ") and says in said[-1]
+    else:
+        assert not said and (run.root / "trackers" / "custom.mine.txt").read_text() == "train-1\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from art_cli.config.sections.judge import JudgeConfig
-from art_cli.errors import UsageError
+from art_cli.errors import JudgeError, UsageError
 from art_cli.llms.judges.base import Transcript
 from art_cli.llms.judges.build import check_setup, make_judge
 
@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[4] / "CONTRIBUTING.md"
 def test_the_judge_of_the_recipe_scores(tmp_path: Path) -> None:
     [code] = re.findall(r"```python\n(# shortest.py\n.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     (tmp_path / "shortest.py").write_text(code)
-    cfg = JudgeConfig(use=f"{tmp_path}/shortest.py:ShortestJudge", model="none")
+    cfg = JudgeConfig(use=f"{tmp_path}/shortest.py:ShortestJudge")
 
     async def go() -> list[float]:
         judge = await make_judge(cfg, seed=0)
@@ -31,31 +31,42 @@ def test_the_judge_of_the_recipe_scores(tmp_path: Path) -> None:
     assert asyncio.run(go()) == [0.75, 0.0, 0.5]
 
 
+METHODS = """class Mine:
+    async def judge(self, transcripts): pass
+    def check_room(self, opening, tools): pass
+    async def ping(self): pass
+    async def close(self): pass
+"""
+
+
 @pytest.mark.parametrize(
     ("code", "says"),
     [
         ("Other = 1", "has no 'Mine'"),
         ("Mine = 1", "is no class"),
+        ("class Mine:\n    def __init__(self): pass", "it is not made as Mine(cfg)"),
         (
-            "class Mine:\n    def __init__(self): pass",
-            "mine.py:2: TypeError: Mine.__init__() takes 1 ",
+            "class Mine:\n    def __init__(self, cfg): self.spent = 0",
+            "it has no async judge(transcripts); it has no check_room(opening, tools); it has no",
         ),
-        ("class Mine:\n    def __init__(self, cfg): 1 / 0", "mine.py:2: ZeroDivisionError"),
-        ("class Mine:\n    def __init__(self, cfg): self.spent = 0", "has no judge, check_room"),
+        (METHODS + "    def __init__(self, cfg): 1 / 0", "mine.py:6: ZeroDivisionError"),
+        (METHODS + "    def __init__(self, cfg): self.spent = 0", "does not set usage; see Judge"),
+        (METHODS.replace("transcripts", "one, two"), "it cannot be asked for judge(transcripts)"),
+        (METHODS.replace("async ", "", 1), "it has a judge() that must be `async def`"),
     ],
 )
 def test_one_that_cannot_be_made_is_told_with_its_place(
     tmp_path: Path, code: str, says: str
 ) -> None:
     (tmp_path / "mine.py").write_text(code)
-    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine", model="none")
+    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine")
     with pytest.raises(UsageError, match=r"^judge\.use: ") as raised:
         asyncio.run(make_judge(cfg, seed=0))
     assert says in str(raised.value)
 
 
 def test_a_class_that_is_not_there_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
-    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine", model="none")
+    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine")
     with pytest.raises(UsageError, match=r"^judge\.use: .* there is no file"):
         check_setup(cfg)
 
@@ -86,7 +97,7 @@ class Mine:
 )
 def test_a_verdict_that_does_not_fit_is_told(tmp_path: Path, given: str, says: str) -> None:
     (tmp_path / "mine.py").write_text(GOOD.replace("GIVEN", given))
-    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine", model="none")
+    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine")
 
     async def go() -> None:
         await (await make_judge(cfg, seed=0)).judge([Transcript(messages=[])] * 2)
@@ -94,3 +105,15 @@ def test_a_verdict_that_does_not_fit_is_told(tmp_path: Path, given: str, says: s
     with pytest.raises(UsageError, match=r"^judge\.use: ") as raised:
         asyncio.run(go())
     assert says in str(raised.value)
+
+
+def test_one_that_never_answers_is_a_judge_that_failed(tmp_path: Path) -> None:
+    code = GOOD.replace("return GIVEN", "await asyncio.Event().wait()")
+    (tmp_path / "mine.py").write_text(f"import asyncio\n{code}")
+    cfg = JudgeConfig(use=f"{tmp_path}/mine.py:Mine", timeout=0.01)
+
+    async def go() -> None:
+        await (await make_judge(cfg, seed=0)).judge([Transcript(messages=[])])
+
+    with pytest.raises(JudgeError, match=r"mine.py:Mine gave no scores within 0.01 s"):
+        asyncio.run(go())
