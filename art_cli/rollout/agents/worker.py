@@ -2,7 +2,7 @@
 
 python -u -c WORKER.PY path/to/agent.py:play       (or package.module:play)
 
-Standard library only. The protocol is that of kept.py.
+Standard library only. The protocol is that of persistent.py.
 """
 
 from __future__ import annotations
