@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from art_cli.config.sections.engine import EngineConfig
 from art_cli.config.sections.sampling import SamplingConfig
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from art_cli.models.policy import Policy  # torch, which `art validate` does without
 
 KEY = "engine.use"
+CALL_SECONDS = 1800.0  # for a call of it; the longest, generate(), may queue behind all other rows
+T = TypeVar("T")
 
 
 def check_engine_class(name: str) -> None:
@@ -63,7 +67,7 @@ class UserEngine:
     async def sync(self, version: int) -> None:
         """See Engine."""
         with self._telling("sync"):
-            await self._engine.sync(version)
+            await _in_time(f"{self._name}: sync()", self._engine.sync(version))
         self.policy_version = self._engine.policy_version
 
     async def rest(self) -> None:
@@ -97,13 +101,14 @@ class UserSession:
     ) -> Completion:
         """See Session. Raises EngineError, also for a completion that does not fit."""
         with self._telling("generate"):
-            given: Any = await self._session.generate(
+            asked = self._session.generate(
                 list(ids),
                 max_tokens=max_tokens,
                 stop=stop,
                 grammar=grammar,
                 top_logprobs=top_logprobs,
             )
+            given: Any = await _in_time(f"{self._name}: generate()", asked)
         if wrong := _wrong(given, self._vocab_size):
             raise EngineError(f"{KEY}: {self._name}: generate() returned {wrong}")
         return given
@@ -120,6 +125,18 @@ class UserSession:
 
     def _telling(self, method: str) -> Any:
         return blaming(KEY, self._name, getattr(type(self._session), method), EngineError)
+
+
+async def _in_time(what: str, asked: Awaitable[T]) -> T:
+    """Return the result of a call. Raises EngineError where it takes longer than CALL_SECONDS."""
+    deadline = asyncio.timeout(CALL_SECONDS)
+    try:
+        async with deadline:
+            return await asked
+    except TimeoutError as e:
+        if not deadline.expired():
+            raise
+        raise EngineError(f"{KEY}: {what} did not return within {CALL_SECONDS:g} s") from e
 
 
 def _wrong(given: Any, vocab_size: int) -> str:

@@ -60,6 +60,19 @@ def test_what_it_says_is_passed_on(tmp_path: Path, make_policy: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "method"),
+    [("return said()", "generate"), ("self.policy_version = version", "sync")],
+)
+def test_a_call_that_never_returns_ends_at_the_deadline(
+    tmp_path: Path, make_policy: Any, monkeypatch: pytest.MonkeyPatch, before: str, method: str
+) -> None:
+    monkeypatch.setattr("art_cli.engines.user_engine.CALL_SECONDS", 0.1)
+    says = rf"^engine\.use: .*mine.py:Mine: {method}\(\) did not return within 0\.1 s$"
+    with pytest.raises(EngineError, match=says):
+        answer(tmp_path, make_policy(), before, "await __import__('asyncio').Event().wait()")
+
+
+@pytest.mark.parametrize(
     ("before", "after", "says"),
     [
         ("return said()", "return said", "generate() returned function, not a Completion"),
