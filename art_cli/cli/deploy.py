@@ -162,7 +162,8 @@ def deployments(
     from rich.table import Table
 
     from art_cli.deploy.store import Store, cost
-    from art_cli.runs.directory import RunDir, list_runs
+    from art_cli.runs.directory import RunDir
+    from art_cli.runs.summary import list_runs
     from art_cli.terminal.screen import Screen
 
     inputs.read_dotenv(Path(".env"))

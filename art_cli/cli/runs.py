@@ -15,7 +15,7 @@ from art_cli.errors import UsageError
 from art_cli.terminal.text import masked, say, visible
 
 if TYPE_CHECKING:
-    from art_cli.runs.directory import RunSummary
+    from art_cli.runs.summary import RunSummary
     from art_cli.why.evidence import Point
 
 PLOT_IN_A_PIPE = 80  # columns
@@ -44,7 +44,8 @@ def runs(
         raise UsageError(f"--plot draws one run: art runs RUN --plot {plot[0]}")
     if run is not None:
         return _one(run, plot or [], as_json)
-    from art_cli.runs.directory import RunDir, list_runs
+    from art_cli.runs.directory import RunDir
+    from art_cli.runs.summary import list_runs
 
     there = list_runs(runs_dir)
     found = [r for r in there if smoke or not RunDir(r.path).smoke.exists()]
@@ -64,6 +65,7 @@ def _one(path: Path, plot: list[str], as_json: bool) -> None:
     """Show one run: its curves, or else its line and what could be drawn."""
     from art_cli.inspection.plot import metrics_of, points_of
     from art_cli.runs.directory import RunDir
+    from art_cli.runs.summary import summary_of
 
     run = RunDir.open(path)
     metrics = metrics_of(run)
@@ -71,9 +73,9 @@ def _one(path: Path, plot: list[str], as_json: bool) -> None:
     if as_json:
         shown = curves or metrics
         points = {name: [[p.step, p.value] for p in found] for name, found in shown.items()}
-        return say(json.dumps({**asdict(run.summary()), "metrics": points}, default=str))
+        return say(json.dumps({**asdict(summary_of(run)), "metrics": points}, default=str))
     if not plot:
-        _table([run.summary()])
+        _table([summary_of(run)])
         return _list_metrics(list(metrics))
     for number, (name, points) in enumerate(curves.items()):
         say("\n" * bool(number) + name)

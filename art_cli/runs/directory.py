@@ -21,7 +21,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +33,6 @@ from art_cli.runs.stored_fields import check_metrics
 from art_cli.runs.trajectories import read_rows, write_rows
 from art_cli.system import files
 from art_cli.system.lock import hold, is_held
-from art_cli.system.untrusted import is_number
 from art_cli.types import Split, TrajectoryGroup
 
 State = Literal["new", "running", "done", "failed", "interrupted", "killed"]
@@ -41,23 +40,6 @@ State = Literal["new", "running", "done", "failed", "interrupted", "killed"]
 RUNS = "*/*/metrics.jsonl"
 MOST_CALLS = 2_000_000  # of models, whose costs are noted a line each
 LOCK_PATIENCE = 0.5  # seconds; `art runs` tests a lock by taking it for an instant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
-    """One line of `art runs`."""
-
-    project: str
-    name: str
-    path: Path
-    state: State
-    step: int
-    steps: int
-    train_reward: float | None  # of the last step
-    val_reward: float | None  # the last one
-    best_val_reward: float | None
-    updated: datetime
-    damaged: list[str]  # what could not be read, with its place
 
 
 class RunDir:
@@ -303,9 +285,9 @@ class RunDir:
 
     def damaged(self) -> list[str]:
         """The damage to the files that grow by lines, and to status.json, each with its place."""
-        return files.read_lines(self.metrics, check_metrics)[1] + self._damaged_beside()
+        return files.read_lines(self.metrics, check_metrics)[1] + self.damaged_beside()
 
-    def _damaged_beside(self) -> list[str]:
+    def damaged_beside(self) -> list[str]:
         costs = (
             line for file in self.growing[1:] for line in files.read_lines(file, most=MOST_CALLS)[1]
         )
@@ -326,33 +308,6 @@ class RunDir:
         for path in (*self.root.glob(".*.tmp"), *self.trajectories.glob(".*.tmp")):
             path.unlink()
 
-    def summary(self) -> RunSummary:
-        """Return how far the run is and how good, from status.json and metrics.jsonl."""
-        status = self.read_status()
-        rows, damaged = files.read_lines(self.metrics, check_metrics)
-        vals, trains = _numbers(rows, "val/reward"), _numbers(rows, "train/reward")
-        there = [p for p in (self.metrics, self.status, self.config) if p.exists()]
-        updated = max((p.stat().st_mtime for p in there), default=0.0)
-        return RunSummary(
-            project=self.root.parent.name,
-            name=self.root.name,
-            path=self.root,
-            state=self.state(),
-            step=max([status.step if status else 0, *map(step_of, rows)]),
-            steps=status.steps if status else 0,
-            train_reward=trains[-1] if trains else None,
-            val_reward=vals[-1] if vals else None,
-            best_val_reward=max(vals, default=None),
-            updated=datetime.fromtimestamp(updated, UTC),
-            damaged=damaged + self._damaged_beside(),
-        )
-
-
-def list_runs(root: Path) -> list[RunSummary]:
-    """Return all runs under `root` (the folder `runs/`), the one that moved last first."""
-    found = {p.parent for name in ("config.yaml", "status.json") for p in root.glob(f"*/*/{name}")}
-    return sorted((RunDir(p).summary() for p in found), key=lambda run: run.updated, reverse=True)
-
 
 def step_of(row: dict[str, Any]) -> int:
     """Return the step that a row of metrics.jsonl is of."""
@@ -363,10 +318,6 @@ def _step_of(path: Path, split: str = r"\w+") -> int | None:
     """Return None for a file that no run has written: a copy of someone's."""
     found = re.fullmatch(rf"{split}-(\d+)\.jsonl\.gz", path.name)
     return int(found[1]) if found else None
-
-
-def _numbers(rows: list[dict[str, Any]], name: str) -> list[float]:
-    return [row[name] for row in rows if is_number(row.get(name))]
 
 
 def _now() -> str:

@@ -11,7 +11,8 @@ import pytest
 
 from art_cli.errors import ArtError, PreflightError, UsageError
 from art_cli.runs import directory as rundir
-from art_cli.runs.directory import RunDir, list_runs
+from art_cli.runs.directory import RunDir
+from art_cli.runs.summary import list_runs, summary_of
 from art_cli.runs.trajectories import read_good_rows
 from art_cli.system.files import atomic_write, json_line
 from art_cli.types import Scenario, Sequence, Step, Trajectory, TrajectoryGroup
@@ -267,7 +268,7 @@ def test_a_damaged_status_is_named_and_the_run_is_listed(run: RunDir, status: st
 def test_a_number_that_is_no_number_in_a_status_is_no_status(run: RunDir) -> None:
     run.write_status("running", 1, 2)
     run.status.write_text(run.status.read_text().replace('"step": 1', '"step": "1"'))
-    assert run.read_status() is None and run.summary().step == 0
+    assert run.read_status() is None and summary_of(run).step == 0
 
 
 def test_damaged_trajectories_are_told_with_their_line(run: RunDir) -> None:
