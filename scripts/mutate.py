@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,8 +24,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 
+import pytest
 from chosen_faults import CHOSEN
 from random_faults import EQUIVALENT, Fault, drawn
 from touched import ROOT, tests_of
@@ -32,7 +35,7 @@ from which_tests import Runs, functions, known
 
 WANTED = 0.92
 FIRST = 6  # test files that a fault is tried with before all others are
-SECONDS = 3600  # for one run of tests, each of which has its own limit
+PRELOADED = ("torch", "transformers", "peft", "aiohttp", "httpx", "pydantic", "hypothesis")
 MISSED, LIMIT, EQUAL = "missed", "time limit", "equivalent"
 KNOWN = ROOT / ".mutate" / "runs.json"  # which test files run a function; their seconds
 
@@ -122,7 +125,10 @@ class Copy:
 
     def __init__(self, folder: Path, jobs: int) -> None:
         self.folder, self.jobs = folder, jobs
-        self._changes = 0
+        self._changes = self._num = 0
+        os.environ["OMP_NUM_THREADS"] = "1"
+        for name in PRELOADED:
+            import_module(name)
         command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         for name in filter(lambda name: (ROOT / name).is_file(), done.stdout.splitlines()):
@@ -146,31 +152,50 @@ class Copy:
         os.utime(file, (time.time(), time.time() - 10 * self._changes))
 
     def failing(self, tests: list[str]) -> str:
-        """Run tests up to the first that fails, and return its name; LIMIT where it hangs."""
-        if not tests:
-            return ""
-        jobs = ["-n", str(self.jobs), "--dist", "loadfile"] if len(tests) > 1 else []
-        env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{self.folder}:{self.folder / 'envs'}"}
-        command = [sys.executable, "-m", "pytest", "-x", "--tb=short", *jobs, *tests]
+        """Run test files up to the first that fails, and return its name; LIMIT where it hangs."""
+        runs = [self._start(part) for n in range(self.jobs) if (part := tests[n :: self.jobs])]
+        found = ""
+        while runs and not found:
+            pid, status = os.waitpid(-1, 0)
+            if pid in (pids := [run[0] for run in runs]):
+                _, printed = runs.pop(pids.index(pid))
+                found = failure(os.waitstatus_to_exitcode(status), printed.read_text())
+        for pid, _ in runs:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        return found
+
+    def _start(self, tests: list[str]) -> tuple[int, Path]:
+        """Fork a process that runs tests: what is imported here already costs it nothing."""
+        self._num += 1
+        printed = self.folder.parent / f"printed-{self._num}"
+        if pid := os.fork():
+            return pid, printed
+        code = 3
         try:
-            done = subprocess.run(
-                [*command, "-p", "no:cacheprovider", "--no-loadscope-reorder"],
-                cwd=self.folder,
-                env=os.environ | env,
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-            )
-        except subprocess.TimeoutExpired:
-            return LIMIT
-        if done.returncode in (0, 5):  # 5: all tests of these files are slow ones
-            return ""
-        lines = [li for li in done.stdout.splitlines() if li.startswith(("FAILED ", "ERROR "))]
-        if not lines:
-            return f"pytest ends with {done.returncode}"
-        if "from pytest-timeout" in lines[0]:
-            return LIMIT
-        return lines[0].split(" - ")[0].partition(" ")[2]
+            os.setsid()
+            os.chdir(self.folder)
+            os.dup2(os.open(printed, os.O_CREAT | os.O_WRONLY), 1)
+            os.dup2(1, 2)
+            sys.path[:0] = path = [str(self.folder), str(self.folder / "envs")]
+            os.environ["PYTHONPATH"] = os.pathsep.join(path)
+            own = ["-p", "no:cacheprovider", f"--basetemp={printed}-files"]
+            own += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is preloaded
+            code = int(pytest.main(["-x", "--tb=short", *own, *tests]))
+        finally:
+            os._exit(code)
+
+
+def failure(code: int, printed: str) -> str:
+    """Return the test that failed in a run of pytest, or what else became of it; "" for none."""
+    if code in (0, 5):  # 5: all tests of these files are slow ones
+        return ""
+    lines = [li for li in printed.splitlines() if li.startswith(("FAILED ", "ERROR "))]
+    if not lines:
+        return f"pytest ends with {code}"
+    if "from pytest-timeout" in lines[0]:
+        return LIMIT
+    return lines[0].split(" - ")[0].partition(" ")[2]
 
 
 if __name__ == "__main__":

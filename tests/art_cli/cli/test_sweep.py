@@ -91,6 +91,7 @@ def test_a_list_is_tried_once_each_the_bad_are_stopped_and_the_best_is_a_command
     assert found["optimism"] == pytest.approx(0.1 * 1.18, abs=0.002)  # of the largest of 5 normals
 
 
+@pytest.mark.slow
 def test_more_trials_go_on_and_what_is_done_is_not_run_again(pretended: Path) -> None:
     words = (str(pretended), *SHORT, "train.learning_rate=1e-3..1e-1:log", "train.loss=grpo,gspo")
     assert len(sweep(*words, "--trials=3")["trials"]) == 3
@@ -146,6 +147,7 @@ def test_ctrl_c_saves_the_runs_and_the_same_command_goes_on(pretended: Path, job
     assert calls(Path("runs/s"))["t0-1000"][1][-1] == "--resume"
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_no_run_behind_and_the_same_command_goes_on(pretended: Path) -> None:
     words = [str(pretended), *SHORT, "train.loss=grpo,gspo", "--name=s"]
     Path("hold").touch()
