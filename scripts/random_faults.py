@@ -89,6 +89,8 @@ def _swapped(node: ast.AST) -> ast.AST | None:
     if not isinstance(node, ast.Call) or len(node.args) < 2:
         return None
     one, other, *more = node.args
+    if isinstance(node.func, ast.Name) and node.func.id in ("max", "min"):
+        return None  # the same in either order
     if isinstance(one, ast.Starred) or isinstance(other, ast.Starred):
         return None
     return ast.Call(node.func, [other, one, *more], node.keywords)
