@@ -193,7 +193,7 @@ def failure(code: int, printed: str) -> str:
     lines = [li for li in printed.splitlines() if li.startswith(("FAILED ", "ERROR "))]
     if not lines:
         return f"pytest ends with {code}"
-    if "from pytest-timeout" in lines[0]:
+    if "from pytest-timeout" in printed:
         return LIMIT
     return lines[0].split(" - ")[0].partition(" ")[2]
 

@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 
 import art_cli as art
+from art_cli.look.html import _brief
 from art_cli.printed import hide
 from art_cli.types import RewardParts, Step
 
@@ -113,3 +114,9 @@ def test_it_hides_secrets_and_leaves_the_rest_of_a_notebook_alone() -> None:
     rules = re.sub(r"/\*.*?\*/|@media[^{]*", "", style[1], flags=re.DOTALL)
     selectors = re.findall(r"([^{}]+)\{[^{}]*\}", rules)
     assert len(selectors) > 20 and all(s.strip().startswith(".art") for s in selectors)
+
+
+def test_a_line_of_ninety_characters_is_shown_whole_and_a_longer_one_is_cut() -> None:
+    assert _brief(" a\n b ") == "a b" and _brief(" \n") == "(empty)"
+    assert _brief("x" * 90) == "x" * 90
+    assert _brief("x" * 91) == f"{'x' * 90} ..."
