@@ -22,7 +22,13 @@ APART = (
     *(f"envs/art_envs/adapters/verifiers_{name}.py" for name in ("classic", "tasksets")),
     "envs/art_envs/adapters/verifiers_plugins/art_chat.py",
 )
-EQUIVALENT: dict[tuple[str, str, str], str] = {}  # (file, before, after): why nothing changes
+EQUIVALENT = {  # (file, before, after): why nothing changes
+    (
+        "art_cli/cli/inputs.py",
+        "now - _last_told >= SILENCE",
+        "(now - _last_told > SILENCE)",
+    ): "two readings of a clock in floats are not exactly so many seconds apart",
+}
 LEFT_OUT = "/template/"  # copied by `art init`, never imported from here
 
 
