@@ -1,4 +1,5 @@
-"""Run the tests that a change touches: those beside each changed file, and those that import it.
+"""Run the tests that a change touches: those beside each changed file, and those that import it,
+or, where there are none, those of its folder.
 
     python scripts/touched.py [BASE]      # what differs from BASE, or from the last commit
 
@@ -58,7 +59,18 @@ def tests_of(path: Path) -> list[Path]:
     module = ".".join(relative.with_suffix("").parts)
     beside = TESTS / relative.parent / f"test_{path.name}"
     using = importers(module.removeprefix("envs."))
-    return [p for p in (beside, *(using if len(using) <= MOST else ())) if p.exists()]
+    found = dict.fromkeys([beside, *(using if len(using) <= MOST else ())])
+    return [p for p in found if p.exists()] or around(relative)
+
+
+def around(relative: Path) -> list[Path]:
+    """Return the test files of a folder, or named like it, or of the nearest folder above."""
+    place = TESTS / str(relative).replace("envs/art_envs", "envs")
+    for folder in place.parents[: len(place.relative_to(TESTS).parts) - 1]:
+        named = folder.parent.glob(f"test_{folder.name}*.py")
+        if found := sorted(folder.glob("test_*.py")) or sorted(named):
+            return found[:MOST]
+    return []
 
 
 def importers(module: str) -> list[Path]:

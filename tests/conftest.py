@@ -19,6 +19,15 @@ TEXTS = [
 ]
 
 MakePolicy = Callable[..., Policy]
+SLOW_SECONDS = 600  # the time limit of a slow test that names none; pyproject.toml has the others'
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Allow more time to tests that are marked slow, and to those of tests/integration."""
+    for item in items:
+        is_slow = item.get_closest_marker("slow") or "integration" in item.path.parts
+        if is_slow and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 
 
 @pytest.fixture(autouse=True, scope="session")

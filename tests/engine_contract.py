@@ -276,7 +276,7 @@ def test_an_engine_serves_one_event_loop_after_another(start: Start, make_policy
         assert len(asyncio.run(one()).token_ids) == 3
 
 
-@pytest.mark.parametrize("concurrent", [256, 3])
+@pytest.mark.parametrize("concurrent", [256, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_a_sync_under_load_ends_turns_with_the_weights_they_began_with(
     start: Start, make_policy: Any, rank: int, concurrent: int

@@ -79,8 +79,8 @@ def write_files(env_class: type, folder: Path, files: Mapping[str, bytes]) -> No
 def read_below(folder: Path, name: str, limit: int = MOST_BYTES) -> bytes | None:
     """Return the content of a file below a folder, or None if there is no such file.
 
-    A symbolic link, at any part of the path, counts as no file, and so do a pipe, a device, and a
-    file of more than `limit` bytes.
+    A symbolic link, at any part of the path, counts as no file, and so do a folder, a pipe, a
+    device, and a file of more than `limit` bytes.
     """
     *folders, last = Path(name).parts or ("",)
     if not last or last == ".." or ".." in folders or name.startswith("/"):
@@ -96,10 +96,11 @@ def read_below(folder: Path, name: str, limit: int = MOST_BYTES) -> bytes | None
             at = below
     except (OSError, ValueError):
         return None
+    status = os.fstat(at)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+        os.close(at)
+        return None
     with open(at, "rb", buffering=0) as file:
-        status = os.fstat(at)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
-            return None
         content = b""
         while chunk := file.read(limit + 1 - len(content)):  # it may grow meanwhile
             content += chunk

@@ -55,11 +55,13 @@ def test_the_env_plays(thermostat: str) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_env_passes_every_check(thermostat: str) -> None:
     env = env_class(thermostat)
     assert {f.status for f in check(thermostat, env, env.Config())} == {"ok"}
 
 
+@pytest.mark.slow
 def test_the_games_fail_no_check_and_are_played(tmp_path: Path) -> None:
     games = [code for page, code in blocks("python") if page == "docs/games.md"]
     (tmp_path / "games.py").write_text("".join(games))

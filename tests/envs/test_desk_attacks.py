@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from cases import slow_but
 
 from art_envs.airline.desk import AirlineDesk
 from art_envs.retail.desk import RetailDesk
@@ -201,7 +202,7 @@ BOUNDS = [(HONEST, 20, 1, 1), (IDLE, 20, 0, 0.1), (BLIND, 50, 0, 0.4)]
 
 
 @pytest.mark.parametrize(("name", "level"), BUILT)
-@pytest.mark.parametrize(("players", "num", "least", "most"), BOUNDS)
+@pytest.mark.parametrize(("players", "num", "least", "most"), slow_but(BOUNDS[:1], BOUNDS))
 def test_what_players_earn_that_follow_a_rule(
     players: dict[str, Any], num: int, least: float, most: float, name: str, level: int
 ) -> None:

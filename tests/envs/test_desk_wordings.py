@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from cases import slow_but
 
 from art_cli.rollout.rollout import play_episode
 from art_envs.airline.desk import AirlineDesk
@@ -94,7 +95,7 @@ def reworded(script: list[Any], how: int) -> Iterator[str]:
             yield QUESTIONS["reason" if "reason" in step else "payment"][how]
 
 
-@pytest.mark.parametrize("how", range(10))
+@pytest.mark.parametrize("how", slow_but((3,), range(10)))
 @pytest.mark.parametrize(("env", "level"), DESKS)
 def test_other_words_earn_the_same(env: type[ServiceDesk], level: int, how: int) -> None:
     cfg = env.Config(level=level)

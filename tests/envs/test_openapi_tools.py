@@ -451,6 +451,7 @@ def test_a_document_behind_a_url_is_read_once_and_quickly(api: PetApi) -> None:
     assert time.process_time() - began < 3
 
 
+@pytest.mark.slow
 def test_the_env_passes_its_check(folder: Path, api: PetApi) -> None:
     cfg = settings(folder, api, operations=("findPets", "pets_get"), val_share=0.3, test_share=0.3)
     name = "art_envs.openapi_tools.env:OpenApiTools"

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cases import slow_but
 
 from art_cli.config.load import load_experiment
 from art_cli.config.sections.llm import LLMConfig
@@ -147,7 +148,7 @@ def test_noisy_demonstrations_are_sometimes_wrong() -> None:
     assert 0.2 < sum(rewards) / len(rewards) < 0.7
 
 
-@pytest.mark.parametrize("level", [2, 3])
+@pytest.mark.parametrize("level", slow_but((2,), (2, 3)))
 def test_the_user_never_tells_what_he_may_not(level: int) -> None:
     cfg = config(level=level)
     questions = [

@@ -331,12 +331,14 @@ def test_demonstrations_are_of_train_rows_and_solutions_come_first(write: Any) -
     assert all(d[-1]["content"].startswith("It is ") for d in shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grade", ["number", "judge"])
 def test_it_passes_every_check(write: Any, grade: Any) -> None:
     found = list(check(USE, Dataset, settings(data=write(ROWS), grade=grade), Options(episodes=4)))
     assert {f.status for f in found} == {"ok"} | ({"skipped"} if grade == "judge" else set())
 
 
+@pytest.mark.slow
 def test_a_pattern_has_no_perfect_player(write: Any) -> None:
     rows = [row | {"answer": rf"{row['answer']} ?k?g?"} for row in ROWS]
     cfg = settings(data=write(rows), grade="regex")

@@ -56,7 +56,19 @@ FORKS = {
     "qwen3.6": ((0, 1, 0), (0, 1, 0)),
     "step-3.5-flash": ((0, 1, 0), (0, 1, 0)),
 }
-PARAMS = [pytest.param(model, id=model.name) for model in SHIPPED]
+FAST = (
+    "qwen3",
+    "qwen3-coder",
+    "gpt-oss",
+    "deepseek-v3.1",
+    "mistral-small-3.2",
+    "kimi-k2",
+    "glm-4.6",
+)
+PARAMS = [
+    pytest.param(model, id=model.name, marks=() if model.name in FAST else pytest.mark.slow)
+    for model in SHIPPED
+]
 
 
 def talk(model: ChatModel, thought: str, calls: str, folder: Path = FAMILIES) -> list[int]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import counting
 import pytest
+from cases import slow_but
 from in_folder import art
 from loopback_judge import LoopbackJudge, says, scored
 from short_run import results
@@ -114,7 +115,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(whole: RunDir, tmp_path:
     assert len(learned) == 4 and again == learned
 
 
-@pytest.mark.parametrize("opponent", ["start", "script", "policy"])
+@pytest.mark.parametrize("opponent", slow_but(("start",), ("start", "script", "policy")))
 def test_the_same_config_is_the_same_run_whoever_the_opponent_is(
     opponent: str, tmp_path: Path
 ) -> None:

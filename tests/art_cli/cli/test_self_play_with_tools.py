@@ -66,6 +66,7 @@ def test_seats_look_and_move_by_tools(whole: RunDir) -> None:
     assert {"look", "say", None} <= tools
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_ends_with_the_same_bits(whole: RunDir, tmp_path: Path) -> None:
     run = trained(tmp_path, "train.steps=1")
     art(tmp_path, "run", "config.yaml", "--resume")
@@ -74,6 +75,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(whole: RunDir, tmp_path:
     assert len(steps) > 8 and [n for n in steps if found[n] != expected[n]] == []
 
 
+@pytest.mark.slow
 def test_an_agent_of_ones_own_plays_itself_and_the_start(whole: RunDir, tmp_path: Path) -> None:
     run = trained(tmp_path, *OWN, "agent.concurrency=2", base=whole.checkpoint(2))
     rows = run.read_trajectories(1, "train")

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pretended_run
@@ -17,8 +18,10 @@ from short_run import CONFIG, at_work_in
 from typer.testing import CliRunner
 
 from art_cli.cli.main import app
+from art_cli.cli.sweep import _conclude
 from art_cli.errors import ArtError, Interrupted, PreflightError, UsageError
 from art_cli.lab import fleet
+from art_cli.lab.study import TrialRecord
 
 MAIN = "from art_cli.cli.main import main; main()"
 SHORT = ("train.steps=6", "eval.every=1")
@@ -89,8 +92,22 @@ def test_a_list_is_tried_once_each_the_bad_are_stopped_and_the_best_is_a_command
     compared = f"art compare '{pretended} {' '.join(SHORT)}' train.learning_rate=0.2 --seeds 8"
     assert found["compare"] == compared
     assert found["optimism"] == pytest.approx(0.1 * 1.18, abs=0.002)  # of the largest of 5 normals
+    rates = "train.learning_rate=0.1,0.2,0.01,4e-3,0.02"
+    again = CliRunner().invoke(app, ["sweep", str(pretended), *SHORT, rates, "--name=s"])
+    told = [line.partition(":")[0] for line in again.stdout.splitlines()]
+    assert again.exit_code == 0 and "The best: train.learning_rate=0.2" in again.stdout
+    assert found["run"] in again.stdout and found["compare"] in again.stdout
+    assert {"The best", "Train with it", "See the runs on a page"} <= set(told)
 
 
+def test_where_no_trial_has_ended_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    failed: Any = [TrialRecord(number=0, point={"a": "1"}, state="failed", said="it is too hot")]
+    known: Any = None  # nothing is asked of the space, the aim or the runs
+    _conclude(failed, known, SimpleNamespace(metric="val/reward", seeds=(0,)), known, False)
+    assert "no trial has ended" in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_more_trials_go_on_and_what_is_done_is_not_run_again(pretended: Path) -> None:
     words = (str(pretended), *SHORT, "train.learning_rate=1e-3..1e-1:log", "train.loss=grpo,gspo")
     assert len(sweep(*words, "--trials=3")["trials"]) == 3
@@ -146,6 +163,7 @@ def test_ctrl_c_saves_the_runs_and_the_same_command_goes_on(pretended: Path, job
     assert calls(Path("runs/s"))["t0-1000"][1][-1] == "--resume"
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_no_run_behind_and_the_same_command_goes_on(pretended: Path) -> None:
     words = [str(pretended), *SHORT, "train.loss=grpo,gspo", "--name=s"]
     Path("hold").touch()

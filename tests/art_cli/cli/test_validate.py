@@ -92,9 +92,11 @@ QWEN3_8B |= {"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_
     ("name", "base", "cards"),
     [
         ("gpu-24gb", QWEN_3B, ("L4", "RTX4090", "A10G")),
-        ("gpu-80gb", QWEN3_8B | {"head_dim": 128}, ("A100", "H100")),
-        ("gpu-8x80gb", QWEN_32B, ("A100", "H100")),
-        ("cluster-2x8x80gb", QWEN_32B, ("A100", "H100")),
+        pytest.param(
+            *("gpu-80gb", QWEN3_8B | {"head_dim": 128}, ("A100", "H100")), marks=pytest.mark.slow
+        ),
+        pytest.param("gpu-8x80gb", QWEN_32B, ("A100", "H100"), marks=pytest.mark.slow),
+        pytest.param("cluster-2x8x80gb", QWEN_32B, ("A100", "H100"), marks=pytest.mark.slow),
     ],
 )
 def test_the_configs_for_a_gpu_fit_on_it(

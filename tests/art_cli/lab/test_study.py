@@ -101,6 +101,25 @@ def test_a_point_that_comes_again_ends_as_it_did_before(config: str, tmp_path: P
     assert len(ended) == len(seen) == 5 and any(t.same_as is not None for t in ended)
 
 
+def test_a_sweep_draws_the_same_points_again_and_new_ones_when_it_goes_on(
+    config: str, tmp_path: Path
+) -> None:
+    space = read_space([config, "train.learning_rate=1e-2..1e-1:log"], load)
+
+    def drawn(name: str, most: int) -> list[str]:
+        points = []
+        with opened(tmp_path / name, space, "it", 10, most) as study:
+            while trial := study.next():
+                points += trial.point.values()
+                study.end(trial.number, (0.5,))
+        return points
+
+    first, second = drawn("a", 3), drawn("b", 3)
+    assert first == second and len({*first}) == 3
+    more = drawn("a", 6)
+    assert len({*first, *more}) == 6 and more == drawn("b", 6)
+
+
 def test_a_folder_has_one_sweep_at_a_time(config: str, tmp_path: Path) -> None:
     space = read_space([config, "train.group_size=2,4"], load)
     with opened(tmp_path, space, "it", 10, 5) as study:

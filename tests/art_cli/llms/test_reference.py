@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from cases import slow_but
 
 from art_cli.chat.render import Renderer
 from art_cli.config.sections.engine import EngineConfig
@@ -126,7 +127,7 @@ def test_a_prompt_that_is_too_long_is_an_error_that_says_what_to_raise(
 TOLD = [Transcript(messages=[{"role": "assistant", "content": c}]) for c in ("red", "blue", "x")]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_but((1,), range(3)))
 def test_weights_drawn_at_random_give_scores_that_can_be_used(
     make_policy: Callable[..., Policy], seed: int
 ) -> None:

@@ -129,6 +129,7 @@ def test_an_operation_that_writes_needs_more_than_its_name(folder: Path, api: Pe
     result = art(*ask, *given, "operations=[findPets,createPet,deletePet]")
     assert result.exit_code == 0, result.exception
     assert "left out: createPet, deletePet: not called, as they may write" in result.stdout
+    assert "tasks.jsonl: 4 tasks (" in result.stdout and "of 1 tools: findPets" in result.stdout
     result = art(*ask, *given, "--force", "--tools", "createPet")
     assert "these are named, and may write" in str(result.exception)
     assert {method for method, *_ in api.asked} == {"GET"}

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import art_cli as art
 from art_cli.terminal.text import hide
 from art_cli.types import RewardParts, Step
+from art_cli.view.episode_html import _brief
 
 PAYLOAD = "</pre></div><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m&lt;"
 ALLOWED = {"div", "style", "article", "h3", "b", "span", "p", "pre", "details", "summary", "code"}
@@ -113,3 +114,9 @@ def test_it_hides_secrets_and_leaves_the_rest_of_a_notebook_alone() -> None:
     rules = re.sub(r"/\*.*?\*/|@media[^{]*", "", style[1], flags=re.DOTALL)
     selectors = re.findall(r"([^{}]+)\{[^{}]*\}", rules)
     assert len(selectors) > 20 and all(s.strip().startswith(".art") for s in selectors)
+
+
+def test_a_line_of_ninety_characters_is_shown_whole_and_a_longer_one_is_cut() -> None:
+    assert _brief(" a\n b ") == "a b" and _brief(" \n") == "(empty)"
+    assert _brief("x" * 90) == "x" * 90
+    assert _brief("x" * 91) == f"{'x' * 90} ..."

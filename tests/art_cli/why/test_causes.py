@@ -27,6 +27,7 @@ from art_cli.config.sections.judge import JudgeConfig
 from art_cli.config.sections.train import TrainConfig
 from art_cli.why.diagnose import diagnose, verdict
 from art_cli.why.evidence import Evidence
+from art_cli.why.success import _what_else
 
 Plant = Callable[[Evidence], None]
 
@@ -284,6 +285,14 @@ def test_failures_that_earn_the_most_are_told_by_what_they_have() -> None:
     each(run, lambda r: r["metrics"].update(illegal=r["reward"] - r["metrics"]["success"]))
     [finding] = [f for f in diagnose(run) if f.name == "capped_reward"]
     assert "100% of them have illegal above 0 (successes: 0%)" in finding.evidence
+
+
+def test_what_half_of_the_failures_have_is_told_and_what_fewer_have_is_not() -> None:
+    def rows(num_slow: int) -> list[Any]:
+        return [{"metrics": {"slow": float(n < num_slow), "success": 0.0}} for n in range(8)]
+
+    assert "50% of them have slow above 0 (successes: 0%)" in _what_else(rows(4), rows(0))
+    assert _what_else(rows(3), rows(0)) == _what_else(rows(8), rows(5)) == ""
 
 
 def test_the_verdict_says_where_success_went_another_way() -> None:

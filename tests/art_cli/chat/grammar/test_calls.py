@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 import torch
+from cases import slow_but
 from chat_models import ASK, GEMMA4, SHIPPED, SYSTEM, TOOLS, ChatModel
 from chat_models import BY_NAME as MODELS
 
@@ -89,6 +90,13 @@ def _renderers() -> dict[str, Renderer]:
 
 
 RENDERERS = _renderers()
+FAST = (
+    "hermes",
+    "qwen_xml",
+    "mistral_list",
+    "pythonic",
+    "harmony",
+)  # one of each syntax
 
 
 class Random:
@@ -132,7 +140,7 @@ def check_calls(name: str, turn: Turn) -> None:
         jsonschema.validate(call["arguments"], {"type": "object", **parameters})
 
 
-@pytest.mark.parametrize("name", RENDERERS)
+@pytest.mark.parametrize("name", slow_but(FAST, RENDERERS))
 def test_a_turn_is_an_answer_or_calls_of_tools_or_cut_off(name: str) -> None:
     renderer = RENDERERS[name]
     policy, talk = Random(renderer), Conversation(renderer)
@@ -155,7 +163,7 @@ def test_a_turn_is_an_answer_or_calls_of_tools_or_cut_off(name: str) -> None:
 
 
 @pytest.mark.parametrize("tool", [None, "rate"])
-@pytest.mark.parametrize("name", RENDERERS)
+@pytest.mark.parametrize("name", slow_but(FAST, RENDERERS))
 def test_a_call_that_is_demanded_is_whole(name: str, tool: str | None) -> None:
     renderer = RENDERERS[name]
     policy = Random(renderer)

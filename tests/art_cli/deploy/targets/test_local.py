@@ -215,6 +215,37 @@ def test_a_port_in_use_is_told(art: Any, run: RunDir, port: int) -> None:
     assert code(result) == EXIT_PREFLIGHT and "choose another: port=" in str(result.exception)
 
 
+@pytest.mark.parametrize(
+    ("settings", "key", "told", "not_told"),
+    [
+        ([], "", ["http://127.0.0.1:{port}/v1", "made, and shown once"], "open to"),
+        (["host=::1"], "mine", ["http://[::1]:{port}/v1", "$ART_SERVE_KEY"], "open to"),
+        (
+            ["host=0.0.0.0", "key_env=MY_KEY"],
+            "",
+            ["http://127.0.0.1:{port}/v1", "$MY_KEY", "whoever reaches 0.0.0.0 and has the key"],
+            "shown once",
+        ),
+    ],
+)
+def test_a_dry_run_says_where_it_will_answer_and_to_whom(
+    art: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    port: int,
+    settings: list[str],
+    key: str,
+    told: list[str],
+    not_told: str,
+) -> None:
+    monkeypatch.setenv("MY_KEY", "the-key")
+    monkeypatch.setenv("ART_SERVE_KEY", key)
+    result = art("deploy", "--to", "serve", f"port={port}", *settings, *LAST, "--dry-run")
+    assert code(result) == 0, result.exception
+    shown = " ".join(result.output.split())
+    assert [text for text in told if text.format(port=port) not in shown] == []
+    assert not_told not in shown and "the-key" not in shown and "mine" not in shown
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_the_server_that_the_command_waits_for(run: RunDir, port: int) -> None:
     program = [sys.executable, "-c", "from art_cli.cli.main import main; main()"]

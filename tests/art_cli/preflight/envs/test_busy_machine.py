@@ -188,6 +188,7 @@ def test_time_without_a_processor_does_not_count(monkeypatch: pytest.MonkeyPatch
     assert clock.seconds() == pytest.approx(4.0)
 
 
+@pytest.mark.slow
 def test_an_event_loop_that_has_no_processor_does_not_stand_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

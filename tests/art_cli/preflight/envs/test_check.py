@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import pytest
+from cases import slow_but
 from pydantic import BaseModel, Field
 
 from art_cli.envs.base import Env
@@ -423,11 +424,7 @@ def test_random_arguments_are_those_that_a_schema_allows() -> None:
 DESKS = ("airline", "retail", "retail_dual")  # which generate a thousand scenarios first
 # In tests/integration/adapters; openapi needs a server: tests/envs/test_openapi_tools.py.
 ELSEWHERE = ("inspect_ai", "openapi", "openenv", "tau2", "verifiers")
-SHIPPED = [
-    pytest.param(name, marks=pytest.mark.slow) if name in DESKS else name
-    for name in sorted(env_names())
-    if name not in ELSEWHERE
-]
+SHIPPED = slow_but(("order_desk", "nim", "mcp"), sorted(set(env_names()) - set(ELSEWHERE)))
 CONFIGS = Path(__file__).parents[4] / "configs"
 TASKS = {"target": "answer", "input": "question", "val_share": 0.2, "test_share": 0.2}
 SERVER = f"{{python}} {CONFIGS / 'library' / 'mcp_server.py'}"

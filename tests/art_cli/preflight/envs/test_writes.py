@@ -126,6 +126,7 @@ def test_who_trains_on_a_server_is_told_before_a_model_is_loaded(folder: Path, a
     assert api.asked == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", [None, sys.executable], ids=["here", "env.python"])
 def test_an_env_says_itself_that_what_it_writes_stays(folder: Path, python: str | None) -> None:
     """Nor does its own perfect player write, who is not blamed for it."""

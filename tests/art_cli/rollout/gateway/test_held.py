@@ -10,6 +10,7 @@ import anthropic
 import jsonschema
 import openai
 import pytest
+from cases import slow_but
 from hosted import host, script
 
 from art_cli.chat.render import Renderer
@@ -169,7 +170,7 @@ async def asked_of(api: str, client: openai.AsyncOpenAI, messages: Any) -> tuple
     return ("", []) if answer.stop_reason == "max_tokens" else (words, found)
 
 
-@pytest.mark.parametrize("api", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("api", slow_but(("chat",), ("chat", "responses", "messages")))
 def test_where_there_are_tools_a_turn_is_an_answer_a_call_or_cut_off(play: Any, api: str) -> None:
     seen: list[str] = []
 

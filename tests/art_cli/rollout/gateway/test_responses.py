@@ -11,6 +11,8 @@ import pytest
 from hosted import Cut, host, script
 
 from art_cli.rollout.agents.function import Task
+from art_cli.rollout.gateway.apis.responses.items import chat_messages, seal
+from art_cli.rollout.gateway.asked import RequestError
 from art_cli.types import Trajectory
 
 CALL = '<tool_call>{"name": "sell", "arguments": {"item": "mug"}}</tool_call>'
@@ -81,6 +83,32 @@ def test_a_play_goes_on_in_one_sequence_whatever_is_remembered(play: Any, way: s
     trajectory = play(agent, THINKS, "bye")
     assert said(play, trajectory) == f"{THINKS}<|im_end|>bye<|im_end|>"
     assert trajectory.reward == pytest.approx(1.1)
+
+
+@pytest.mark.parametrize(
+    "sealed",
+    [
+        "art:aG0=!!!",  # characters that a lenient decoder drops
+        "art:aG0=\n",
+        "art: aG0=",
+        "art:aG0",  # its padding is missing
+        "art:/w==",  # no UTF-8
+        "art:aG0=aG0=",
+        "art:-_-_",
+    ],
+)
+def test_sealed_thinking_that_was_changed_is_refused(sealed: str) -> None:
+    item = {"type": "reasoning", "summary": [], "encrypted_content": sealed}
+    with pytest.raises(RequestError, match=r"input\.1: encrypted_content is not what was given"):
+        chat_messages([{"role": "user", "content": "hi"}, item])
+
+
+def test_sealed_thinking_is_read_where_the_item_has_no_text() -> None:
+    sealed = {"type": "reasoning", "summary": [], "encrypted_content": seal("hm, é")}
+    shown = sealed | {"content": [{"type": "reasoning_text", "text": "shown"}]}
+    foreign = sealed | {"encrypted_content": "gAAAA", "summary": [{"type": "text", "text": "sum"}]}
+    thoughts = [m["reasoning_content"] for m in chat_messages([sealed, shown, foreign])]
+    assert thoughts == ["hm, é", "shown", "sum"]
 
 
 def test_a_stream_has_all_events_and_says_the_same_as_an_answer(play: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from cases import slow_but
 from torch import Tensor
 from transformers import (
     LlamaConfig,
@@ -117,7 +118,7 @@ def test_packed_is_the_same_as_one_sequence_at_a_time(models: Any, shape: str) -
         assert torch.allclose(mine, plain_logprobs(own, s), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", slow_but(("nested",), SHAPES))
 def test_gradients_of_packed_are_those_of_one_sequence_at_a_time(models: Any, shape: str) -> None:
     """The shared tokens collect what all who descend from them send back."""
     policy, own = models

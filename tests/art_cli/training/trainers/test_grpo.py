@@ -24,6 +24,7 @@ from batches import (
     teaching_nothing,
     with_a_failure_made_likely,
 )
+from cases import slow_but
 from torch import Tensor
 
 from art_cli.config.sections.engine import MAX_MODEL_LEN
@@ -104,8 +105,8 @@ def off_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(grpo.MAX_LOGPROB_GAP, torch.float32, 100.0)
 
 
-@pytest.mark.parametrize("kl_coef", [0.0, 0.3])
-@pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
+@pytest.mark.parametrize("kl_coef", slow_but((0.3,), (0.0, 0.3)))
+@pytest.mark.parametrize("rank", slow_but((4,), (0, 4)))
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.usefixtures("off_policy")
 def test_the_gradient_is_autograds_of_the_plain_formula(
@@ -125,8 +126,8 @@ def test_the_gradient_is_autograds_of_the_plain_formula(
     assert metrics["loss/policy"] == pytest.approx(plain.item(), rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("kl_coef", [0.0, 0.3])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("kl_coef", slow_but((0.3,), (0.0, 0.3)))
+@pytest.mark.parametrize("loss", slow_but(("grpo", "gspo", "dr_grpo"), LOSSES))
 @pytest.mark.usefixtures("off_policy")
 def test_splitting_into_microbatches_changes_nothing(
     make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch, loss: str, kl_coef: float

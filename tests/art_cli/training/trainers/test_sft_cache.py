@@ -178,6 +178,7 @@ def test_the_folder_has_a_bound_and_a_disk_that_refuses_costs_nothing_else(
     assert warm(seed=1)[1] == 6
 
 
+@pytest.mark.slow
 def test_a_run_of_another_name_begins_at_once_and_is_the_same(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ USER = {"role": "user", "content": "hi"}
 BODY = {"model": "m", "messages": [USER], "max_tokens": 2}
 LOCAL = Access("right", "127.0.0.1")
 OPEN = Access("right", "0.0.0.0")
+BY_NAME = Access("right", "localhost")
+BOX = Access("right", "box.lan")  # a server that other machines reach
 
 
 def serve(policy: Any, asks: Callable[[httpx.AsyncClient, Any], Awaitable[None]]) -> None:
@@ -72,7 +75,18 @@ def serve(policy: Any, asks: Callable[[httpx.AsyncClient, Any], Awaitable[None]]
         (OPEN, KEY | {"Host": "10.0.0.7:8000"}, None),
         (OPEN, KEY | {"Host": "evil.example:8000"}, 403),
         (OPEN, {"Host": "10.0.0.7:8000"}, 401),
-        (Access("right", "box.lan"), KEY | {"Host": "box.lan:8000"}, None),
+        (OPEN, KEY | {"Host": socket.gethostname().upper()}, None),
+        (LOCAL, KEY | {"Host": f"{socket.gethostname()}.:8000"}, 403),
+        (LOCAL, KEY | {"Host": "0.0.0.0:8000"}, 403),
+        (LOCAL, KEY | {"Host": "127.0.0.2:8000"}, None),
+        (BY_NAME, KEY | {"Host": "127.0.0.1:8000"}, None),
+        (BY_NAME, KEY | {"Host": "10.0.0.7:8000"}, 403),
+        (BY_NAME, KEY | {"Host": f"not-{socket.gethostname()}"}, 403),
+        (Access("right", "::1"), KEY | {"Host": "10.0.0.7:8000"}, 403),
+        (BOX, KEY | {"Host": "box.lan:8000"}, None),
+        (BOX, KEY | {"Host": "BOX.lan"}, None),
+        (BOX, KEY | {"Host": "10.0.0.7"}, None),
+        (BOX, KEY | {"Host": "box.lan.evil.example"}, 403),
     ],
 )
 def test_who_is_let_in(access: Access, headers: dict[str, str], status: int | None) -> None:
@@ -82,6 +96,16 @@ def test_who_is_let_in(access: Access, headers: dict[str, str], status: int | No
     assert (refused and refused[0]) == status
     health = access.refusal("/health", lower)
     assert (health and health[0]) == (status if status == 403 else None)
+
+
+def test_a_server_on_loopback_is_not_called_by_the_name_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That name may be looked up elsewhere, and then lead here."""
+    monkeypatch.setattr("socket.gethostname", lambda: "desk")
+    headers = {"host": "desk:8000", "authorization": "Bearer right"}
+    allowed = {a.host for a in (LOCAL, OPEN, BY_NAME, BOX) if not a.refusal("/v1/models", headers)}
+    assert allowed == {OPEN.host, BOX.host}
 
 
 def test_vllm_is_asked_only_what_is_let_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from cases import slow_but
 from peft import PeftModel
 from together_server import BASE, LoopbackTogether
 from transformers import AutoModelForCausalLM
@@ -232,7 +233,9 @@ def test_a_dry_run_needs_no_key_and_says_what_it_could_not_look_up(
 
 
 @pytest.mark.parametrize("kind", ["model", "endpoint"])
-@pytest.mark.parametrize("other", ["theirs", "../projects/proj_1/endpoints/theirs"])
+@pytest.mark.parametrize(
+    "other", slow_but(("theirs",), ("theirs", "../projects/proj_1/endpoints/theirs"))
+)
 def test_a_record_ends_nothing_of_another_name(
     deploy: Any, art: Any, service: LoopbackTogether, run: RunDir, kind: str, other: str
 ) -> None:
