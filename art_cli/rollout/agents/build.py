@@ -1,4 +1,4 @@
-"""The section `agent` of a config becomes what starts the user's own agent."""
+"""Construction of the user's own agent from the section `agent` of a config."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def open_agents(
     reward: RewardConfig | None,
     say: Callable[[str], None],
 ) -> HostedAgents:
-    """Return the agents behind a gateway that the stack closes. Raises PreflightError."""
+    """Return agents behind a gateway, which the stack closes. Raises PreflightError."""
     at = Entrance.at(cfg.bind, cfg.public_url) if cfg.use == "service" else None
     gateway = Gateway(served, at, drops_hosted=cfg.hosted_tools == "drop", say=say)
     await gateway.start()
@@ -56,7 +56,7 @@ def routes_of(
     base: Engine | None = None,
     in_its_place: AskedLLM | None = None,
 ) -> Routes:
-    """Return who answers to which name: `models` holds those that are asked."""
+    """Return the routes from model names to models. `models` holds those asked by API."""
     return Routes(
         models={name: models.asked(m) for name, m in models_of(cfg).items()},
         bases=frozenset(name for name, m in cfg.models.items() if m == "base"),
@@ -67,10 +67,10 @@ def routes_of(
 
 
 def make_runner(cfg: AgentConfig) -> Runner | None:
-    """Return what starts the agent, or None: the policy plays itself.
+    """Return the runner of the agent; None if the policy plays by itself.
 
-    Raises PreflightError where there is no such program or folder, or its sandbox does not work,
-    UsageError where there is no such function.
+    Raises PreflightError if the program or folder does not exist or the sandbox does not work,
+    UsageError if the function does not exist.
     """
     workdir, sandbox = Workdir(cfg.workdir), _sandbox(cfg)
     if cfg.command and cfg.keep:
