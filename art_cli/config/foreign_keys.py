@@ -1,6 +1,6 @@
-"""Names of keys in TRL, verl, prime-rl, PEFT, vLLM, OpenPipe's ART and earlier versions.
+"""Names of settings in TRL, verl, prime-rl, PEFT, vLLM, OpenPipe's ART and earlier versions.
 
-Whoever types one of these is told the key of this program.
+The error for such a key names the key of this program.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ELSEWHERE = {
 
 
 def key_for(name: str, known: list[str]) -> str | None:
-    """Return the key that is meant by a name of elsewhere, one among the `known` if possible."""
+    """Return the key for a foreign name, preferably one among the `known`."""
     meant = [key for key, names in ELSEWHERE.items() if name.lower() in names.split()]
     here = [last for key in meant if (last := key.rpartition(".")[2]) in known]
     return next(iter([*here, *meant]), None)

@@ -1,4 +1,4 @@
-"""Marks on settings that need others to have an effect; `rules.py` refuses them without these."""
+"""Marks for settings that depend on others. `rules.py` refuses a setting without effect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class OnlyWith:
-    """Marks a setting that has an effect only where another key has one of these values."""
+    """Marks a setting that has an effect only if another key has one of these values."""
 
     key: str
     values: tuple[str, ...]
@@ -16,19 +16,19 @@ class OnlyWith:
 
     @property
     def message(self) -> str:
-        """Return what is wrong; {1} is the value of `key`."""
+        """The text of the mistake; {1} is the value of `key`."""
         return f"has no effect with {self.key}={{1}}; {self.instead}"
 
 
 @dataclass(frozen=True, slots=True)
 class NotWith:
-    """Marks a setting that has an effect only where another key is null."""
+    """Marks a setting that has an effect only if another key is null."""
 
     key: str
-    what: str  # the other key stands for
+    what: str  # describes the value of the other key
     values: ClassVar = (None,)
 
     @property
     def message(self) -> str:
-        """Return what is wrong."""
+        """The text of the mistake."""
         return f"has no effect with {self.key}, {self.what}; remove it"

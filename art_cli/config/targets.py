@@ -1,4 +1,4 @@
-"""The settings of a target of `art deploy`: `deploy.args` of a config, or key=value words."""
+"""Settings of a target of `art deploy`: `deploy.args` of a config, or key=value arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from art_cli.errors import UsageError
 
 
 def read_settings(target: str, args: dict[str, Any], words: Sequence[str]) -> Any:
-    """Return the settings of a target: `args` of a config, then key=value `words` over them.
+    """Return the settings of a target: `args` of a config, overridden by key=value `words`.
 
     Raises UsageError with every mistake.
     """

@@ -27,7 +27,7 @@ CONFIGS = [
 def test_a_key_has_its_meaning_what_it_takes_its_default_and_what_it_needs() -> None:
     key = key_at("engine.gpus")
     assert (key.takes, key.default) == ("list of: integer from 0 or null", "`null`")
-    assert key.meaning.startswith("The numbers of the GPUs that vLLM has to itself.")
+    assert key.meaning.startswith("The numbers of the GPUs reserved for vLLM.")
     assert key.needs == ["Only with `engine.use` vllm", "Not with `engine.url`"]
     assert key_at("train.steps").default == "**needed**" and key_at("train").sections
 
