@@ -54,7 +54,7 @@ class Experiment:
     judge: JudgeConfig | None = None
     """The LLM that scores trajectories. null: only the env's own score."""
     reward: RewardConfig | None = None
-    """The weights of the parts of a reward. null: the judge's score where there is a judge, else
+    """The weights of the parts of a reward. null: the judge's score if there is a judge, else
     the env's."""
     train: TrainConfig
     """The GRPO update."""

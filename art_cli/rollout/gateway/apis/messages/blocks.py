@@ -1,8 +1,8 @@
 """Conversion of Anthropic's messages to OpenAI's chat form.
 
 [{"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
-  {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "3"}]}]
-   -> an assistant message with a call, and a tool message
+ {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "3"}]}]
+  -> an assistant message with a call, and a tool message
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
  {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
  {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
  {"type": "function_call_output", "call_id": "1", "output": "3"}]
-    -> a user message, an assistant message with thinking and a call, and a tool message
+  -> a user message, an assistant message with thinking and a call, and a tool message
 """
 
 from __future__ import annotations
